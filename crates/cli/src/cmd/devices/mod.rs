@@ -1,0 +1,50 @@
+//! `farreach devices`: what this host has, through both libraries, or what is missing.
+
+mod collect;
+mod report;
+mod text;
+
+use anyhow::{Context, Result};
+
+use crate::exit::Exit;
+use crate::terminal;
+
+/// `farreach devices`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DevicesArgs {
+    /// Only this verbs device, or this libfabric provider or domain
+    #[arg(short, long, value_name = "NAME")]
+    device: Option<String>,
+
+    /// Limits, on-chip memory, capabilities and registration modes too
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Everything, as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach devices                  what is here
+  farreach devices -v -d mlx5_0     all about one card
+  farreach devices --json | jq '.verbs.devices[].name'
+
+Exit code: 0 if there is a device or provider, 3 if there is none.";
+
+/// Lists, and ends with 3 where nothing can carry data.
+pub(crate) fn run(args: &DevicesArgs) -> Result<Exit> {
+    let mut report = collect::report();
+    if let Some(name) = &args.device {
+        report.keep_only(name);
+    }
+    let text = if args.json {
+        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
+    } else {
+        text::render(&report, args, terminal::width())
+    };
+    terminal::print(&text)?;
+    Ok(if report.is_empty() { Exit::Unavailable } else { Exit::Ok })
+}

@@ -1,0 +1,180 @@
+//! What `farreach devices` has to say: the shape of its JSON. Sizes are bytes, rates bits a second.
+//!
+//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`].
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+/// The version of this shape.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) schema_version: u32,
+    pub(crate) verbs: Verbs,
+    pub(crate) fabric: Fabric,
+}
+
+impl Report {
+    /// Whether nothing here can carry data.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.verbs.devices.is_empty() && self.fabric.offers.is_empty()
+    }
+
+    /// Drops every device and offer that is not called `name`.
+    pub(crate) fn keep_only(&mut self, name: &str) {
+        self.verbs.devices.retain(|device| device.name == name);
+        self.fabric.offers.retain(|offer| offer.provider == name || offer.domain == name);
+    }
+}
+
+/// What a library gives, or why it gives nothing.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verbs {
+    /// The file that was loaded; null if there is none.
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Something that is missing or failed.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    pub(crate) what: String,
+    /// What that means here, where it is not plain from `what`.
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) driver: Option<String>,
+    pub(crate) firmware: Option<String>,
+    pub(crate) node_type: String,
+    pub(crate) transport: String,
+    pub(crate) node_guid: String,
+    pub(crate) system_image_guid: String,
+    pub(crate) uverbs_node: PathBuf,
+    pub(crate) pci_address: Option<String>,
+    pub(crate) numa_node: Option<u32>,
+    pub(crate) vendor_id: u32,
+    pub(crate) vendor_part_id: u32,
+    pub(crate) hardware_version: u32,
+    pub(crate) on_chip_memory_bytes: u64,
+    pub(crate) completion_vectors: u32,
+    pub(crate) capabilities: Vec<&'static str>,
+    pub(crate) atomics: String,
+    pub(crate) on_demand_paging: bool,
+    pub(crate) limits: Limits,
+    pub(crate) ports: Vec<Port>,
+}
+
+/// The device's limits, under the names that verbs gives them.
+#[derive(Debug, Serialize)]
+pub(crate) struct Limits {
+    pub(crate) max_mr_bytes: u64,
+    pub(crate) max_mr: u32,
+    pub(crate) max_mw: u32,
+    pub(crate) max_pd: u32,
+    pub(crate) max_qp: u32,
+    pub(crate) max_qp_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) max_sge_rd: u32,
+    pub(crate) max_cq: u32,
+    pub(crate) max_cqe: u32,
+    pub(crate) max_srq: u32,
+    pub(crate) max_srq_wr: u32,
+    pub(crate) max_srq_sge: u32,
+    pub(crate) max_ah: u32,
+    pub(crate) max_qp_rd_atom: u32,
+    pub(crate) max_res_rd_atom: u32,
+    pub(crate) max_qp_init_rd_atom: u32,
+    pub(crate) max_mcast_grp: u32,
+    pub(crate) max_mcast_qp_attach: u32,
+    pub(crate) max_pkeys: u16,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Port {
+    pub(crate) number: u8,
+    pub(crate) state: String,
+    pub(crate) physical_state: String,
+    pub(crate) link_layer: String,
+    /// Null where width or speed is not known.
+    pub(crate) rate_bits_per_second: Option<u64>,
+    pub(crate) width: String,
+    pub(crate) lane_speed: String,
+    pub(crate) active_mtu_bytes: Option<u32>,
+    pub(crate) max_mtu_bytes: Option<u32>,
+    pub(crate) lid: u16,
+    pub(crate) sm_lid: u16,
+    pub(crate) lmc: u8,
+    pub(crate) gid_table_len: u32,
+    pub(crate) pkey_table_len: u16,
+    pub(crate) max_message_bytes: u32,
+    pub(crate) gids: Vec<Gid>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Gid {
+    pub(crate) index: u32,
+    pub(crate) gid: String,
+    #[serde(rename = "type")]
+    pub(crate) gid_type: String,
+    /// Null where the GID has none. Of a device that another network namespace has, the name is one of that namespace.
+    pub(crate) net_device: Option<String>,
+    /// The IP address that a RoCE GID stands for; null for an InfiniBand one.
+    pub(crate) address: Option<IpAddr>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Fabric {
+    /// The file that was loaded; null if there is none.
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) version: Option<String>,
+    pub(crate) offers: Vec<Offer>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// One domain and endpoint type of one provider.
+#[derive(Debug, Serialize)]
+pub(crate) struct Offer {
+    pub(crate) provider: String,
+    pub(crate) provider_version: String,
+    pub(crate) fabric: String,
+    pub(crate) domain: String,
+    pub(crate) endpoint_type: String,
+    pub(crate) protocol: String,
+    pub(crate) capabilities: Vec<&'static str>,
+    pub(crate) mode: Vec<&'static str>,
+    pub(crate) registration_modes: Vec<&'static str>,
+    pub(crate) order: Vec<&'static str>,
+    pub(crate) writes_ordered: bool,
+    pub(crate) ordered_write_bytes: usize,
+    pub(crate) immediate_bytes: usize,
+    pub(crate) inject_bytes: usize,
+    pub(crate) message_bytes_max: usize,
+    pub(crate) transmit_queue: usize,
+    pub(crate) receive_queue: usize,
+    pub(crate) buffers_per_operation: usize,
+    pub(crate) key_bytes: usize,
+    pub(crate) progress: String,
+    pub(crate) threading: String,
+    pub(crate) address_format: String,
+    pub(crate) address: Option<String>,
+    pub(crate) nic: Option<Nic>,
+}
+
+/// The card behind an offer, where the provider tells.
+#[derive(Debug, Serialize)]
+pub(crate) struct Nic {
+    pub(crate) device: Option<String>,
+    pub(crate) driver: Option<String>,
+    pub(crate) firmware: Option<String>,
+    pub(crate) pci_address: Option<String>,
+    pub(crate) link_state: String,
+    pub(crate) rate_bits_per_second: Option<u64>,
+}

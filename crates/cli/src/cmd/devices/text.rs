@@ -1,0 +1,307 @@
+//! The report for a person: a line for each port, address and provider; problems with their fix.
+
+use super::DevicesArgs;
+use super::report::{Device, Fabric, Offer, Port, Problem, Report, Verbs};
+use crate::terminal::{folded, table};
+
+/// The whole text.
+pub(crate) fn render(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
+    let mut sections = vec![verbs(&report.verbs, args, width), fabric(&report.fabric, args, width)];
+    sections.extend(summary(report, args).map(|text| folded("", &text, width)));
+    sections.join("\n")
+}
+
+fn verbs(verbs: &Verbs, args: &DevicesArgs, width: Option<u16>) -> String {
+    let library = verbs.library.as_ref().map(|path| path.display().to_string());
+    let mut text = heading("verbs", library, verbs.devices.is_empty(), width);
+    if !verbs.devices.is_empty() {
+        let header = ["DEVICE", "PORT", "STATE", "RATE", "LINK", "MTU", "DRIVER", "FIRMWARE", "NUMA"];
+        text.push_str(&table(&header, verbs.devices.iter().flat_map(port_rows), width));
+        text.push('\n');
+        let header = ["DEVICE", "PORT", "GID", "TYPE", "NET DEVICE", "ADDRESS"];
+        text.push_str(&table(&header, verbs.devices.iter().flat_map(gid_rows), width));
+    }
+    if args.verbose {
+        for device in &verbs.devices {
+            text.push_str(&device_details(device, width));
+        }
+    }
+    text.push_str(&problems(&verbs.problems, width));
+    text
+}
+
+fn port_rows(device: &Device) -> Vec<Vec<String>> {
+    let row = |port: &Port| {
+        vec![
+            device.name.clone(),
+            port.number.to_string(),
+            port.state.clone(),
+            port.rate_bits_per_second.map_or_else(unknown, rate),
+            port.link_layer.clone(),
+            port.active_mtu_bytes.map_or_else(unknown, |bytes| bytes.to_string()),
+            device.driver.clone().unwrap_or_else(unknown),
+            device.firmware.clone().unwrap_or_else(unknown),
+            device.numa_node.map_or_else(unknown, |node| node.to_string()),
+        ]
+    };
+    device.ports.iter().map(row).collect()
+}
+
+fn gid_rows(device: &Device) -> Vec<Vec<String>> {
+    let rows = device.ports.iter().flat_map(|port| port.gids.iter().map(move |gid| (port, gid)));
+    rows.map(|(port, gid)| {
+        vec![
+            device.name.clone(),
+            port.number.to_string(),
+            gid.index.to_string(),
+            gid.gid_type.clone(),
+            gid.net_device.clone().unwrap_or_else(unknown),
+            gid.address.map_or_else(|| gid.gid.clone(), |address| address.to_string()),
+        ]
+    })
+    .collect()
+}
+
+fn device_details(device: &Device, width: Option<u16>) -> String {
+    let limits = &device.limits;
+    let chip = match device.on_chip_memory_bytes {
+        0 => "none".to_owned(),
+        bytes => size(bytes),
+    };
+    let mut lines = vec![
+        ("node", format!("{}, {}, GUID {}", device.node_type, device.transport, device.node_guid)),
+        ("at", place(device)),
+        ("on-chip memory", chip),
+        ("queue pairs", each(limits.max_qp, limits.max_qp_wr, "requests")),
+        ("completion queues", each(limits.max_cq, limits.max_cqe, "entries")),
+        ("shared receive queues", each(limits.max_srq, limits.max_srq_wr, "requests")),
+        ("regions", format!("{}, {}", limits.max_mr, largest(limits.max_mr_bytes))),
+        ("windows", limits.max_mw.to_string()),
+        ("scatter-gather", format!("{} elements, {} for READ", limits.max_sge, limits.max_sge_rd)),
+        (
+            "READs and atomics",
+            format!("{} in, {} out at once", limits.max_qp_rd_atom, limits.max_qp_init_rd_atom),
+        ),
+        ("atomics", atomics(&device.atomics)),
+        ("on-demand paging", if device.on_demand_paging { "yes" } else { "no" }.to_owned()),
+        ("capabilities", device.capabilities.join(" ")),
+    ];
+    for port in &device.ports {
+        lines.push(("port", port_details(port)));
+    }
+    details(&device.name, &lines, width)
+}
+
+fn place(device: &Device) -> String {
+    let node = device.uverbs_node.display();
+    match &device.pci_address {
+        Some(pci) => format!("{node}, PCI {pci}"),
+        None => format!("{node}, not on a PCI bus"),
+    }
+}
+
+fn port_details(port: &Port) -> String {
+    let mut text = format!(
+        "{}: {}, {} × {}, messages {}, GIDs up to {}, P_Keys up to {}",
+        port.number,
+        port.physical_state,
+        port.width,
+        port.lane_speed,
+        largest(port.max_message_bytes.into()),
+        port.gid_table_len,
+        port.pkey_table_len,
+    );
+    if let (Some(active), Some(largest)) = (port.active_mtu_bytes, port.max_mtu_bytes) {
+        text.push_str(&format!(", MTU {active} of {largest}"));
+    }
+    if port.lid != 0 {
+        text.push_str(&format!(", LID {}, subnet manager at {}", port.lid, port.sm_lid));
+    }
+    text
+}
+
+fn fabric(fabric: &Fabric, args: &DevicesArgs, width: Option<u16>) -> String {
+    let version = fabric.version.as_deref().unwrap_or_default();
+    let library = fabric.library.as_ref().map(|path| format!("libfabric {version}, {}", path.display()));
+    let mut text = heading("fabric", library, fabric.offers.is_empty(), width);
+    if !fabric.offers.is_empty() {
+        let providers = grouped(&fabric.offers, |offer| vec![offer.provider.as_str()]);
+        let header = ["PROVIDER", "ENDPOINTS", "CAN", "WRITES", "DOMAINS"];
+        text.push_str(&table(&header, providers.iter().map(provider_row), width));
+        text.push('\n');
+        let domains = grouped(&fabric.offers, |offer| vec![offer.domain.as_str()]);
+        text.push_str(&table(&["DOMAIN", "ADDRESS"], domains.iter().flat_map(address_rows), width));
+    }
+    if args.verbose {
+        for offers in grouped(&fabric.offers, |offer| vec![&offer.provider, &offer.endpoint_type]) {
+            text.push_str(&offer_details(&offers, width));
+        }
+    }
+    text.push_str(&problems(&fabric.problems, width));
+    text
+}
+
+/// The offers that share a key, in the library's order: a provider makes one for each domain, endpoint
+/// type and address, and a person wants to read of it once.
+fn grouped<'a>(offers: &'a [Offer], key: impl Fn(&'a Offer) -> Vec<&'a str>) -> Vec<Vec<&'a Offer>> {
+    let mut groups: Vec<Vec<&Offer>> = Vec::new();
+    for offer in offers {
+        match groups.iter_mut().find(|group| key(group[0]) == key(offer)) {
+            Some(group) => group.push(offer),
+            None => groups.push(vec![offer]),
+        }
+    }
+    groups
+}
+
+fn provider_row(offers: &Vec<&Offer>) -> Vec<String> {
+    let can = [("MSG", "msg"), ("RMA", "rma"), ("ATOMIC", "atomic"), ("TAGGED", "tagged")]
+        .into_iter()
+        .filter(|(name, _)| offers.iter().any(|offer| offer.capabilities.contains(name)))
+        .map(|(_, word)| word.to_owned());
+    let order = offers.iter().map(|offer| if offer.writes_ordered { "ordered" } else { "any order" });
+    vec![
+        offers[0].provider.clone(),
+        distinct(offers.iter().map(|offer| offer.endpoint_type.as_str())).join(" "),
+        can.collect::<Vec<_>>().join(" "),
+        distinct(order).join(" or "),
+        distinct(offers.iter().map(|offer| offer.domain.as_str())).join(" "),
+    ]
+}
+
+fn address_rows(offers: &Vec<&Offer>) -> Vec<Vec<String>> {
+    let mut addresses: Vec<_> =
+        offers.iter().filter_map(|offer| readable(offer.address.as_deref()?)).collect();
+    if addresses.is_empty() {
+        // A native address, such as EFA's, is all that this domain has.
+        addresses = offers.iter().filter_map(|offer| offer.address.as_deref()).collect();
+        addresses.retain(|address| address.contains(|digit| digit != '0'));
+    }
+    let row = |address: &str| vec![offers[0].domain.clone(), address.to_owned()];
+    distinct(addresses.into_iter()).into_iter().map(row).collect()
+}
+
+/// An IP address or a name, without the port 0 of an address that is not bound yet; none for bare hexadecimal.
+fn readable(address: &str) -> Option<&str> {
+    let is_hexadecimal = address.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let without_port = address.strip_suffix(":0").unwrap_or(address);
+    (!is_hexadecimal).then(|| without_port.trim_matches(['[', ']']))
+}
+
+fn offer_details(offers: &[&Offer], width: Option<u16>) -> String {
+    let offer = offers[0];
+    let mut lines = vec![
+        ("domains", distinct(offers.iter().map(|offer| offer.domain.as_str())).join(" ")),
+        ("protocol", offer.protocol.clone()),
+        ("capabilities", offer.capabilities.join(" ")),
+        ("order", offer.order.join(" ")),
+        ("registration", offer.registration_modes.join(" ")),
+        ("immediate, inject", format!("{} B, {} B", offer.immediate_bytes, offer.inject_bytes)),
+        ("messages", largest(offer.message_bytes_max as u64)),
+        (
+            "queues",
+            format!(
+                "{} out, {} in, {} buffers an operation",
+                offer.transmit_queue, offer.receive_queue, offer.buffers_per_operation
+            ),
+        ),
+        ("progress", format!("{}, threading {}", offer.progress, offer.threading)),
+    ];
+    if let Some(nic) = &offer.nic {
+        let rate = nic.rate_bits_per_second.map_or_else(unknown, rate);
+        let device = nic.device.clone().unwrap_or_else(unknown);
+        lines.push(("card", format!("{device}, link {}, {rate}", nic.link_state)));
+    }
+    details(&format!("{} {}", offer.provider, offer.endpoint_type), &lines, width)
+}
+
+/// A name, and what there is to say about it in lines of two columns.
+fn details(name: &str, lines: &[(&str, String)], width: Option<u16>) -> String {
+    let mut text = format!("\n{name}\n");
+    let column = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0) + 4;
+    for (key, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        text.push_str(&folded(&format!("  {key:<0$}", column - 2), value, width));
+    }
+    text
+}
+
+fn heading(engine: &str, library: Option<String>, is_empty: bool, width: Option<u16>) -> String {
+    let text = match library {
+        Some(library) if is_empty => format!("{library}, and nothing to use"),
+        Some(library) => library,
+        None => "not available".to_owned(),
+    };
+    folded(&format!("{engine}: "), &text, width)
+}
+
+fn problems(problems: &[Problem], width: Option<u16>) -> String {
+    let mut text = String::new();
+    for problem in problems {
+        text.push_str(&folded("  - ", &problem.what, width));
+        if let Some(cause) = &problem.cause {
+            text.push_str(&folded("    cause: ", cause, width));
+        }
+        text.push_str(&folded("    fix: ", &problem.fix, width));
+    }
+    text
+}
+
+/// What it comes to, where that is not plain from the lists.
+fn summary(report: &Report, args: &DevicesArgs) -> Option<String> {
+    let providers = distinct(report.fabric.offers.iter().map(|offer| offer.provider.as_str()));
+    match (&args.device, report.verbs.devices.is_empty(), providers.is_empty()) {
+        (Some(name), true, true) => Some(format!("There is no device, provider or domain called {name}.")),
+        (None, true, true) => Some("Nothing here can carry data.".to_owned()),
+        (None, true, false) => {
+            Some(format!("No RDMA device can be used here; libfabric offers {}.", providers.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+fn distinct<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut kept = Vec::new();
+    for word in words {
+        if !kept.contains(&word) {
+            kept.push(word);
+        }
+    }
+    kept
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+/// Gb/s, of 10⁹ bits, as links are sold.
+fn rate(bits_per_second: u64) -> String {
+    format!("{} Gb/s", bits_per_second as f64 / 1e9)
+}
+
+/// So many queues, each so long.
+fn each(count: u32, length: u32, what: &str) -> String {
+    format!("{count}, each of up to {length} {what}")
+}
+
+/// What an atomic operation is atomic against.
+fn atomics(word: &str) -> String {
+    match word {
+        "device" => "against others of the same device".to_owned(),
+        "global" => "against processors and other devices too".to_owned(),
+        word => word.to_owned(),
+    }
+}
+
+/// A limit on a size; one that no machine can reach is none.
+fn largest(bytes: u64) -> String {
+    if bytes >= 1 << 62 { "of any size".to_owned() } else { format!("of at most {}", size(bytes)) }
+}
+
+/// Binary units where the number is a round one, as limits are; the number itself otherwise.
+fn size(bytes: u64) -> String {
+    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{} {name}", bytes / unit),
+        None => format!("{bytes} B"),
+    }
+}

@@ -1,0 +1,3 @@
+//! One module for each subcommand.
+
+pub(crate) mod devices;

@@ -1,0 +1,99 @@
+//! What a person sees: results on stdout, all else on stderr, nothing wider than the terminal.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+/// Prints a result.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Prints an error with what lies under it.
+pub(crate) fn tell_error(error: &anyhow::Error) {
+    let mut text = format!("error: {error}\n");
+    for cause in error.chain().skip(1) {
+        text.push_str(&format!("cause: {cause}\n"));
+    }
+    // When stderr is gone too there is nobody left to tell.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// The columns that text may take: the terminal's, or `None` where the reader is a program and lines stay whole.
+pub(crate) fn width() -> Option<u16> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    Some(terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0))
+}
+
+/// What a terminal has that does not know its size, such as a serial console.
+const USUAL_WIDTH: u16 = 80;
+
+/// A table of plain columns, two spaces apart.
+pub(crate) fn table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+    width: Option<u16>,
+) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);
+    match width {
+        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// Text folded between words: the first line begins with `lead`, the others are indented as far as it reaches.
+pub(crate) fn folded(lead: &str, text: &str, width: Option<u16>) -> String {
+    let limit = width.map_or(usize::MAX, usize::from);
+    let indent = lead.chars().count();
+    let mut folded = lead.to_owned();
+    let mut column = indent;
+    for (number, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if number > 0 {
+            if column + 1 + length > limit {
+                folded.push('\n');
+                folded.push_str(&" ".repeat(indent));
+                column = indent;
+            } else {
+                folded.push(' ');
+                column += 1;
+            }
+        }
+        folded.push_str(word);
+        column += length;
+    }
+    folded.push('\n');
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_folds_between_words_and_under_its_lead() {
+        assert_eq!(folded("", "one two three", Some(8)), "one two\nthree\n");
+        assert_eq!(folded("  fix: ", "a b", Some(8)), "  fix: a\n       b\n");
+    }
+
+    #[test]
+    fn text_stays_whole_for_a_program_and_where_it_cannot_fold() {
+        assert_eq!(folded("- ", "one two three", None), "- one two three\n");
+        assert_eq!(folded("- ", "immeasurable", Some(5)), "- immeasurable\n");
+    }
+
+    #[test]
+    fn a_table_has_no_trailing_space() {
+        let text = table(&["A", "LONG"], [vec!["x".into(), "y".into()]], Some(80));
+        assert_eq!(text, "A  LONG\nx  y\n");
+    }
+}

@@ -1,0 +1,41 @@
+//! The hosts of a guest: `FARREACH_TOPOLOGY` tells which there are, and `host NAME COMMAND…` runs a command on one.
+
+use std::env;
+use std::process::Command;
+
+use super::run::{Ended, FARREACH, end_of};
+
+/// A host with an RDMA device of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Host(&'static str);
+
+impl Host {
+    /// Where this test runs.
+    pub(crate) const HERE: Self = Self("a");
+
+    /// Every host of this guest.
+    pub(crate) fn all() -> &'static [Self] {
+        match env::var("FARREACH_TOPOLOGY").as_deref() {
+            Ok("one") => &[Self("a")],
+            Ok("two" | "guest-a") => &[Self("a"), Self("b")],
+            other => panic!("FARREACH_TOPOLOGY is {other:?}: cargo xtask vm test runs this test in a guest"),
+        }
+    }
+
+    /// Runs a command there, to its end.
+    pub(crate) fn run(self, words: &[&str]) -> Ended {
+        end_of(Command::new("host").arg(self.0).args(words))
+    }
+
+    /// What a command prints there; it must succeed.
+    pub(crate) fn output(self, words: &[&str]) -> String {
+        let ended = self.run(words);
+        assert_eq!(ended.code, Some(0), "{words:?} on host {}: {ended:#?}", self.0);
+        ended.stdout
+    }
+
+    /// What the command under test prints there; it must succeed.
+    pub(crate) fn farreach(self, words: &[&str]) -> String {
+        self.output(&[&[FARREACH], words].concat())
+    }
+}

@@ -1,0 +1,107 @@
+//! The loaded library.
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::path::Path;
+
+use farreach_fabric_sys as sys;
+use farreach_fabric_sys::Libfabric;
+
+use crate::Error;
+
+/// A version of libfabric, or of one of its providers.
+///
+/// ```
+/// use farreach_fabric::Version;
+///
+/// let version = Version { major: 1, minor: 17 };
+/// assert!(version < Version { major: 2, minor: 1 });
+/// assert_eq!(version.to_string(), "1.17");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The major part.
+    pub major: u16,
+    /// The minor part.
+    pub minor: u16,
+}
+
+impl Version {
+    /// What this crate is written for. Older libraries are refused.
+    pub const OLDEST: Self = Self::from_c(sys::API_VERSION);
+
+    pub(crate) const fn from_c(version: u32) -> Self {
+        // FI_MAJOR and FI_MINOR are the two halves.
+        Self { major: sys::FI_MAJOR(version) as u16, minor: sys::FI_MINOR(version) as u16 }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// libfabric as it is loaded in this process.
+///
+/// It is opened when it is first needed; this type is for asking which one that is.
+///
+/// ```
+/// use farreach_fabric::Library;
+///
+/// match Library::open() {
+///     Ok(library) => println!("libfabric {} from {}", library.version(), library.path().display()),
+///     Err(error) => println!("{error}; {}", error.fix()),
+/// }
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct Library {
+    functions: &'static Libfabric,
+    version: Version,
+}
+
+impl Library {
+    /// Opens the library, or finds it open.
+    pub fn open() -> Result<Self, Error> {
+        let functions = Libfabric::get()?;
+        // SAFETY: the function takes nothing and has no conditions.
+        let version = Version::from_c(unsafe { functions.fi_version() }?);
+        if version < Version::OLDEST {
+            return Err(Error::LibraryTooOld { path: functions.path().to_owned(), version });
+        }
+        Ok(Self { functions, version })
+    }
+
+    /// Its version: `fi_version(3)`.
+    #[doc(alias = "fi_version")]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The file it was loaded from, with symbolic links followed.
+    pub fn path(&self) -> &'static Path {
+        self.functions.path()
+    }
+
+    pub(crate) fn functions(&self) -> &'static Libfabric {
+        self.functions
+    }
+
+    /// The error that a call ended with: `operation` is its C name, `status` what it returned, which is below zero.
+    pub(crate) fn error(&self, operation: &'static str, status: c_int) -> Error {
+        let errno = status.saturating_neg();
+        Error::Failed { operation, errno, text: self.strerror(errno) }
+    }
+
+    /// `fi_strerror(3)`
+    fn strerror(&self, errno: c_int) -> String {
+        // SAFETY: any number may be asked for.
+        match unsafe { self.functions.fi_strerror(errno) } {
+            Ok(text) if !text.is_null() => {
+                // SAFETY: not null, so it is a static NUL-terminated string.
+                unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+            }
+            _ => "unknown error".to_owned(),
+        }
+    }
+}

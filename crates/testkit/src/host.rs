@@ -1,0 +1,81 @@
+//! Tests that need to run on one of the guest's hosts.
+
+use std::env;
+use std::process::Command;
+
+/// Set in a process that was started on a host, so that it does not start another.
+const ON_HOST: &str = "FARREACH_ON_HOST";
+
+/// Runs the body of a test where the first host's device is usable.
+///
+/// In the guest with two hosts (`FARREACH_TOPOLOGY=two`) a test begins in a network namespace that has no
+/// device, and the whole test program is started again on host a, for this one test. Elsewhere the body just runs.
+///
+/// `body` is a closure written in the test itself: its type tells the test's name.
+#[track_caller]
+pub fn on_host_a<F: FnOnce()>(body: F) {
+    let is_two = env::var("FARREACH_TOPOLOGY").is_ok_and(|topology| topology == "two");
+    if is_two && env::var_os(ON_HOST).is_none() {
+        run_again(Command::new("host").arg("a"), test_name::<F>());
+    } else {
+        body();
+    }
+}
+
+/// Runs one test of this program by means of `launcher`, which takes a command as its arguments.
+#[track_caller]
+fn run_again(launcher: &mut Command, test: &str) {
+    let program = env::current_exe().expect("Linux tells a program's file");
+    let output = launcher
+        .arg(program)
+        .args(["--include-ignored", "--exact", test, "--nocapture"])
+        .env(ON_HOST, "a")
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {launcher:?}: {error}"));
+    let told =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // A name that matches nothing would pass.
+    let ran = output.status.success() && told.contains("test result: ok. 1 passed");
+    assert!(ran, "{test} on the other host: {}\n{told}", output.status);
+}
+
+/// The path of the function that a closure is written in, without the crate.
+fn test_name<F>() -> &'static str {
+    let path = std::any::type_name::<F>();
+    let function = path.strip_suffix("::{{closure}}").expect("a closure written in the test itself");
+    function.split_once("::").expect("a crate comes first").1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name_of<F: FnOnce()>(_: F) -> &'static str {
+        test_name::<F>()
+    }
+
+    #[test]
+    fn a_closure_tells_its_test() {
+        assert_eq!(name_of(|| ()), "host::tests::a_closure_tells_its_test");
+    }
+
+    #[test]
+    fn a_test_runs_again_elsewhere() {
+        if env::var_os(ON_HOST).is_none() {
+            run_again(&mut Command::new("env"), name_of(|| ()));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "0 passed")]
+    fn a_name_that_matches_no_test_fails() {
+        run_again(&mut Command::new("env"), "host::tests::no_such_test");
+    }
+
+    #[test]
+    #[should_panic(expected = "1 failed")]
+    fn what_fails_elsewhere_fails_here() {
+        assert!(env::var_os(ON_HOST).is_none(), "elsewhere");
+        run_again(&mut Command::new("env"), name_of(|| ()));
+    }
+}

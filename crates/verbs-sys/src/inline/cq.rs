@@ -1,0 +1,64 @@
+//! Completion queues: polling, arming, moderation.
+
+use std::ffi::c_int;
+
+use farreach_dylib::SymbolMissing;
+
+use super::through_context;
+use crate::Ibverbs;
+use crate::bindings::*;
+
+/// `ibv_poll_cq(3)`: takes up to `num_entries` completions; how many, or negative on failure.
+///
+/// # Safety
+///
+/// The contract is that of the C function: `cq` lives, `wc` is valid for writing `num_entries` completions. The
+/// context is one that libibverbs opened: it fills this entry always.
+#[inline]
+pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+    unsafe { (*(*cq).context).ops.poll_cq.unwrap_unchecked()(cq, num_entries, wc) }
+}
+
+/// `ibv_req_notify_cq(3)`: arms the queue for one event on its channel.
+///
+/// # Safety
+///
+/// The contract is that of the C function: `cq` lives. The context is one that libibverbs opened: it fills this entry
+/// always.
+#[inline]
+pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
+    unsafe { (*(*cq).context).ops.req_notify_cq.unwrap_unchecked()(cq, solicited_only) }
+}
+
+through_context! {
+    /// `ibv_create_cq_ex(3)`: creates a completion queue whose completions are read one field at a time.
+    ///
+    /// The queue's read functions are there for what `wc_flags` asked; see [`ibv_start_poll`](crate::ibv_start_poll).
+    fn ibv_create_cq_ex(context: *mut ibv_context, cq_attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex:
+        context => create_cq_ex;
+
+    /// `ibv_modify_cq(3)`: how many completions, and for how long, are gathered before an event.
+    fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int: (*cq).context => modify_cq;
+}
+
+/// The extended queue as an ordinary one: `ibv_cq_ex` begins with the fields of `ibv_cq`.
+#[inline]
+pub const fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
+    cq.cast()
+}
+
+/// `ibv_query_comp_cntr_caps(3)`: what the device's completion counters can do.
+///
+/// # Safety
+///
+/// The contract is that of the C function: the context is open, `caps` is valid for writing.
+pub unsafe fn ibv_query_comp_cntr_caps(
+    lib: &Ibverbs,
+    context: *mut ibv_context,
+    caps: *mut ibv_comp_cntr_caps,
+) -> Result<c_int, SymbolMissing> {
+    // SAFETY: the size is that of what `caps` points to; the rest is the caller's contract.
+    unsafe { lib._ibv_query_comp_cntr_caps(context, caps, size_of::<ibv_comp_cntr_caps>()) }
+}

@@ -1,0 +1,255 @@
+//! Addresses: how one port names another.
+
+use std::fmt;
+use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use farreach_verbs_sys as sys;
+
+/// A global identifier: the 16 bytes that name a port in InfiniBand and in RoCE, written like an IPv6 address.
+///
+/// On RoCE it is an IP address of the port's net device.
+///
+/// ```
+/// use std::net::{IpAddr, Ipv4Addr};
+/// use farreach_verbs::ah::Gid;
+///
+/// let gid: Gid = "::ffff:192.0.2.7".parse()?;
+/// assert_eq!(gid.ip(), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)));
+/// assert_eq!(gid.to_string(), "::ffff:192.0.2.7");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[doc(alias = "ibv_gid")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid([u8; 16]);
+
+impl Gid {
+    /// The GID of these bytes, in the order of the wire.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, in the order of the wire.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The first half: which subnet.
+    pub fn subnet_prefix(self) -> u64 {
+        (u128::from_be_bytes(self.0) >> 64) as u64
+    }
+
+    /// The second half: which port in it.
+    pub fn interface_id(self) -> u64 {
+        u128::from_be_bytes(self.0) as u64
+    }
+
+    /// The IP address that it holds: of version 4 where it is a mapped one (`::ffff:a.b.c.d`).
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+
+    /// Whether it is an empty place of the table.
+    pub fn is_zero(self) -> bool {
+        self.0 == [0; 16]
+    }
+
+    /// Whether it reaches no farther than its own link (`fe80::/10`), as the one that every port has by default.
+    pub fn is_link_local(self) -> bool {
+        Ipv6Addr::from(self.0).is_unicast_link_local()
+    }
+}
+
+impl From<sys::ibv_gid> for Gid {
+    fn from(gid: sys::ibv_gid) -> Self {
+        // SAFETY: both views of the union are 16 plain bytes.
+        Self(unsafe { gid.raw })
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    /// The mapped form, which RoCE uses.
+    fn from(address: Ipv4Addr) -> Self {
+        address.to_ipv6_mapped().into()
+    }
+}
+
+impl FromStr for Gid {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse::<Ipv6Addr>().map(Self::from)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Ipv6Addr::from(self.0), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// A local identifier: what the subnet manager calls a port within its InfiniBand subnet. 0 on Ethernet.
+///
+/// ```
+/// use farreach_verbs::ah::Lid;
+///
+/// assert_eq!(Lid(0x1f).to_string(), "31");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lid(pub u16);
+
+impl fmt::Display for Lid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The 64 bits that a maker gives a device.
+///
+/// ```
+/// use farreach_verbs::ah::Guid;
+///
+/// assert_eq!(Guid(0x0002_c903_0000_1f2a).to_string(), "0002:c903:0000:1f2a");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Guid(pub u64);
+
+impl Guid {
+    pub(crate) fn from_be(guid: u64) -> Self {
+        Self(u64::from_be(guid))
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let part = |shift: u32| (self.0 >> shift) as u16;
+        write!(f, "{:04x}:{:04x}:{:04x}:{:04x}", part(48), part(32), part(16), part(0))
+    }
+}
+
+c_enum! {
+    /// What kind of entry a GID table holds: which packets a queue pair sends that uses it.
+    ///
+    /// ```
+    /// use farreach_verbs::ah::GidType;
+    ///
+    /// assert_eq!(GidType::RoceV2.to_string(), "RoCE v2");
+    /// ```
+    #[doc(alias = "ibv_gid_type")]
+    pub enum GidType(u32) {
+        /// InfiniBand.
+        Ib = sys::IBV_GID_TYPE_IB, "IB";
+        /// RoCE in Ethernet frames of its own, which no router forwards.
+        RoceV1 = sys::IBV_GID_TYPE_ROCE_V1, "RoCE v1";
+        /// RoCE in UDP.
+        RoceV2 = sys::IBV_GID_TYPE_ROCE_V2, "RoCE v2";
+    }
+}
+
+/// The net device behind a GID.
+///
+/// ```
+/// use farreach_verbs::ah::NetDevice;
+///
+/// let net = NetDevice { index: 2, name: Some("eth0".to_owned()) };
+/// assert_eq!(net.to_string(), "eth0");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetDevice {
+    /// The index that the kernel gives it, in the network namespace that it lives in.
+    pub index: u32,
+    /// Its name, where the kernel tells.
+    pub name: Option<String>,
+}
+
+impl fmt::Display for NetDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => f.pad(name),
+            None => f.pad(&format!("index {}", self.index)),
+        }
+    }
+}
+
+/// One filled place of a port's GID table: see [`Context::gid_table`](crate::context::Context::gid_table).
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// for entry in context.gid_table(1)? {
+///     println!("{}: {} {}", entry.index, entry.gid, entry.gid_type);
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_gid_entry")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GidEntry {
+    /// Its place in the table: what a queue pair names it by.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// Which packets it makes.
+    pub gid_type: GidType,
+    /// On RoCE, the net device that the packets leave by.
+    pub net_device: Option<NetDevice>,
+}
+
+impl GidEntry {
+    /// The IP address that it stands for: on RoCE; an InfiniBand GID is none.
+    pub fn address(&self) -> Option<IpAddr> {
+        match self.gid_type {
+            GidType::RoceV1 | GidType::RoceV2 => Some(self.gid.ip()),
+            GidType::Ib | GidType::Unknown(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_reads_and_writes_as_sysfs_and_people_do() {
+        let written_out: Gid = "fe80:0000:0000:0000:b0a5:33ff:fe54:7ab1".parse().unwrap();
+        assert_eq!(written_out.to_string(), "fe80::b0a5:33ff:fe54:7ab1");
+        assert_eq!(written_out.subnet_prefix(), 0xfe80_0000_0000_0000);
+        assert_eq!(written_out.interface_id(), 0xb0a5_33ff_fe54_7ab1);
+        assert!(written_out.is_link_local());
+        assert!("10.0.0.1".parse::<Gid>().is_err());
+        assert!("fe80::1::2".parse::<Gid>().is_err());
+    }
+
+    #[test]
+    fn a_mapped_gid_is_a_version_4_address() {
+        let gid = Gid::from(Ipv4Addr::new(10, 0, 0, 1));
+        assert_eq!(gid.to_bytes()[10..], [0xff, 0xff, 10, 0, 0, 1]);
+        assert_eq!(gid.ip(), IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+        assert!(!gid.is_link_local() && !gid.is_zero());
+        assert!(Gid::from_bytes([0; 16]).is_zero());
+    }
+
+    #[test]
+    fn an_infiniband_gid_is_no_ip_address() {
+        let mut entry =
+            GidEntry { index: 0, gid: Ipv6Addr::LOCALHOST.into(), gid_type: GidType::Ib, net_device: None };
+        assert_eq!(entry.address(), None);
+        entry.gid_type = GidType::from_raw(2);
+        assert_eq!(entry.address(), Some(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        assert_eq!(GidType::from_raw(9), GidType::Unknown(9));
+        assert_eq!(GidType::Unknown(9).to_string(), "unknown (9)");
+        assert_eq!(GidType::Unknown(9).raw(), 9);
+    }
+}

@@ -1,0 +1,379 @@
+//! What a device says of itself.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use farreach_verbs_sys as sys;
+
+use crate::ah::Guid;
+
+/// A device's limits and abilities: see [`Context::query_device`](crate::context::Context::query_device).
+///
+/// Left out are what no device has any more (reliable datagrams, fast memory regions) and what serves raw Ethernet queue
+/// pairs alone (segmentation, scaling, pacing).
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// let limits = context.query_device()?;
+/// println!("{} queue pairs, {} bytes on the chip", limits.max_qp, limits.max_dm_bytes);
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_device_attr")]
+#[doc(alias = "ibv_device_attr_ex")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceAttributes {
+    /// The firmware's version, where there is firmware.
+    pub firmware: Option<String>,
+    /// The device's GUID.
+    pub node_guid: Guid,
+    /// The GUID that the devices of one card share.
+    pub system_image_guid: Guid,
+    /// The maker, by its IEEE number.
+    pub vendor_id: u32,
+    /// The maker's number for the part.
+    pub vendor_part_id: u32,
+    /// The maker's number for the version.
+    pub hardware_version: u32,
+    /// Ports, counted from 1.
+    pub port_count: u32,
+    /// Page sizes that regions may have, one bit each.
+    pub page_sizes: u64,
+    /// What the device can do.
+    pub capabilities: DeviceCapabilities,
+    /// The largest region.
+    pub max_mr_bytes: u64,
+    /// Regions.
+    pub max_mr: u32,
+    /// Windows.
+    pub max_mw: u32,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests outstanding on a queue.
+    pub max_qp_wr: u32,
+    /// Scatter-gather elements of a work request.
+    pub max_sge: u32,
+    /// Scatter-gather elements of an RDMA READ.
+    pub max_sge_rd: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of a completion queue.
+    pub max_cqe: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Work requests outstanding on a shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter-gather elements of a request to a shared receive queue.
+    pub max_srq_sge: u32,
+    /// Address handles.
+    pub max_ah: u32,
+    /// RDMA READs and atomics that a queue pair serves at once.
+    pub max_qp_rd_atom: u32,
+    /// RDMA READs and atomics that the device serves at once.
+    pub max_res_rd_atom: u32,
+    /// RDMA READs and atomics that a queue pair has under way at once.
+    pub max_qp_init_rd_atom: u32,
+    /// Multicast groups.
+    pub max_mcast_grp: u32,
+    /// Queue pairs in one multicast group.
+    pub max_mcast_qp_attach: u32,
+    /// Queue pairs in all multicast groups together.
+    pub max_total_mcast_qp_attach: u32,
+    /// Places of a P_Key table.
+    pub max_pkeys: u16,
+    /// How late an acknowledgement may leave: 4.096 µs × 2^this.
+    pub local_ca_ack_delay: u8,
+    /// What else an atomic operation excludes.
+    pub atomic: AtomicCapability,
+    /// On-demand paging.
+    pub on_demand: OnDemandPaging,
+    /// On-chip memory; 0 where there is none.
+    pub max_dm_bytes: u64,
+    /// The bits of a completion's timestamp that count; 0 where there is none.
+    pub completion_timestamp_mask: u64,
+    /// The clock that stamps completions; 0 where there is none.
+    pub core_clock_khz: u64,
+    /// Completions that one event may stand for; 0 where events cannot be moderated.
+    pub max_cq_moderation_count: u16,
+    /// How long an event may wait for more completions.
+    pub max_cq_moderation_us: u16,
+}
+
+impl From<&sys::ibv_device_attr_ex> for DeviceAttributes {
+    fn from(extended: &sys::ibv_device_attr_ex) -> Self {
+        let attr = &extended.orig_attr;
+        Self {
+            firmware: firmware(&attr.fw_ver),
+            node_guid: Guid::from_be(attr.node_guid),
+            system_image_guid: Guid::from_be(attr.sys_image_guid),
+            vendor_id: attr.vendor_id,
+            vendor_part_id: attr.vendor_part_id,
+            hardware_version: attr.hw_ver,
+            // Devices with more than 255 ports tell in the wider field alone.
+            port_count: u32::from(attr.phys_port_cnt).max(extended.phys_port_cnt_ex),
+            page_sizes: attr.page_size_cap,
+            // The extended word repeats the plain one, except where only the short query was answered.
+            capabilities: DeviceCapabilities::from_bits_retain(
+                u64::from(attr.device_cap_flags) | extended.device_cap_flags_ex,
+            ),
+            max_mr_bytes: attr.max_mr_size,
+            max_mr: count(attr.max_mr),
+            max_mw: count(attr.max_mw),
+            max_pd: count(attr.max_pd),
+            max_qp: count(attr.max_qp),
+            max_qp_wr: count(attr.max_qp_wr),
+            max_sge: count(attr.max_sge),
+            max_sge_rd: count(attr.max_sge_rd),
+            max_cq: count(attr.max_cq),
+            max_cqe: count(attr.max_cqe),
+            max_srq: count(attr.max_srq),
+            max_srq_wr: count(attr.max_srq_wr),
+            max_srq_sge: count(attr.max_srq_sge),
+            max_ah: count(attr.max_ah),
+            max_qp_rd_atom: count(attr.max_qp_rd_atom),
+            max_res_rd_atom: count(attr.max_res_rd_atom),
+            max_qp_init_rd_atom: count(attr.max_qp_init_rd_atom),
+            max_mcast_grp: count(attr.max_mcast_grp),
+            max_mcast_qp_attach: count(attr.max_mcast_qp_attach),
+            max_total_mcast_qp_attach: count(attr.max_total_mcast_qp_attach),
+            max_pkeys: attr.max_pkeys,
+            local_ca_ack_delay: attr.local_ca_ack_delay,
+            atomic: AtomicCapability::from_raw(attr.atomic_cap),
+            on_demand: OnDemandPaging::new(extended),
+            max_dm_bytes: extended.max_dm_size,
+            completion_timestamp_mask: extended.completion_timestamp_mask,
+            core_clock_khz: extended.hca_core_clock,
+            max_cq_moderation_count: extended.cq_mod_caps.max_cq_count,
+            max_cq_moderation_us: extended.cq_mod_caps.max_cq_period,
+        }
+    }
+}
+
+/// The kernel counts without a sign; C's structure has one.
+fn count(value: c_int) -> u32 {
+    value as u32
+}
+
+fn firmware(text: &[c_char; 64]) -> Option<String> {
+    // SAFETY: c_char is as wide as u8 and has no other values.
+    let bytes = unsafe { std::slice::from_raw_parts(text.as_ptr().cast::<u8>(), text.len()) };
+    let text = CStr::from_bytes_until_nul(bytes).ok()?.to_string_lossy();
+    (!text.is_empty()).then(|| text.into_owned())
+}
+
+c_enum! {
+    /// What an atomic operation is atomic against.
+    ///
+    /// ```
+    /// use farreach_verbs::attributes::AtomicCapability;
+    ///
+    /// assert_eq!(AtomicCapability::Device.to_string(), "device");
+    /// ```
+    #[doc(alias = "ibv_atomic_cap")]
+    pub enum AtomicCapability(u32) {
+        /// There are no atomic operations.
+        None = sys::IBV_ATOMIC_NONE, "none";
+        /// Against others of the same device.
+        Device = sys::IBV_ATOMIC_HCA, "device";
+        /// Against the processors and other devices too.
+        Global = sys::IBV_ATOMIC_GLOB, "global";
+    }
+}
+
+/// Which operations may touch memory whose pages are not pinned.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use farreach_verbs::attributes::OnDemandOperations;
+///
+/// let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// let on_demand = context.query_device()?.on_demand;
+/// if on_demand.supported && on_demand.rc.contains(OnDemandOperations::WRITE) {
+///     println!("RDMA WRITE needs no pinned memory");
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_odp_caps")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OnDemandPaging {
+    /// Whether there is any.
+    pub supported: bool,
+    /// Whether one region may stand for the whole address space.
+    pub implicit: bool,
+    /// On reliable connections.
+    pub rc: OnDemandOperations,
+    /// On unreliable connections.
+    pub uc: OnDemandOperations,
+    /// On unreliable datagrams.
+    pub ud: OnDemandOperations,
+    /// On extended reliable connections.
+    pub xrc: OnDemandOperations,
+}
+
+impl OnDemandPaging {
+    fn new(extended: &sys::ibv_device_attr_ex) -> Self {
+        let general = extended.odp_caps.general_caps;
+        let transports = extended.odp_caps.per_transport_caps;
+        Self {
+            supported: general & u64::from(sys::IBV_ODP_SUPPORT) != 0,
+            implicit: general & u64::from(sys::IBV_ODP_SUPPORT_IMPLICIT) != 0,
+            rc: OnDemandOperations::from_bits_retain(transports.rc_odp_caps),
+            uc: OnDemandOperations::from_bits_retain(transports.uc_odp_caps),
+            ud: OnDemandOperations::from_bits_retain(transports.ud_odp_caps),
+            xrc: OnDemandOperations::from_bits_retain(extended.xrc_odp_caps),
+        }
+    }
+}
+
+bitflags::bitflags! {
+    /// Operations that on-demand paging serves on one transport. Bits without a name are kept.
+    ///
+    /// ```
+    /// use farreach_verbs::attributes::OnDemandOperations;
+    ///
+    /// assert!(OnDemandOperations::from_bits_retain(0b1111).contains(OnDemandOperations::READ));
+    /// ```
+    #[doc(alias = "ibv_odp_transport_cap_bits")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct OnDemandOperations: u32 {
+        /// SEND.
+        const SEND = sys::IBV_ODP_SUPPORT_SEND;
+        /// RECV.
+        const RECV = sys::IBV_ODP_SUPPORT_RECV;
+        /// RDMA WRITE.
+        const WRITE = sys::IBV_ODP_SUPPORT_WRITE;
+        /// RDMA READ.
+        const READ = sys::IBV_ODP_SUPPORT_READ;
+        /// Atomics.
+        const ATOMIC = sys::IBV_ODP_SUPPORT_ATOMIC;
+        /// RECV from a shared receive queue.
+        const SRQ_RECV = sys::IBV_ODP_SUPPORT_SRQ_RECV;
+        /// FLUSH.
+        const FLUSH = sys::IBV_ODP_SUPPORT_FLUSH;
+        /// ATOMIC WRITE.
+        const ATOMIC_WRITE = sys::IBV_ODP_SUPPORT_ATOMIC_WRITE;
+    }
+}
+
+bitflags::bitflags! {
+    /// What a device can do beyond what every one can. Bits without a name are kept.
+    ///
+    /// ```
+    /// use farreach_verbs::attributes::DeviceCapabilities;
+    ///
+    /// let capabilities = DeviceCapabilities::MEM_WINDOW_TYPE_2B | DeviceCapabilities::XRC;
+    /// let names: Vec<_> = capabilities.iter_names().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["XRC", "MEM_WINDOW_TYPE_2B"]);
+    /// ```
+    #[doc(alias = "ibv_device_cap_flags")]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct DeviceCapabilities: u64 {
+        /// A queue pair's queues can be resized.
+        const RESIZE_MAX_WR = sys::IBV_DEVICE_RESIZE_MAX_WR as u64;
+        /// Wrong P_Keys are counted.
+        const BAD_PKEY_CNTR = sys::IBV_DEVICE_BAD_PKEY_CNTR as u64;
+        /// Wrong Q_Keys are counted.
+        const BAD_QKEY_CNTR = sys::IBV_DEVICE_BAD_QKEY_CNTR as u64;
+        /// Raw packets can be multicast.
+        const RAW_MULTI = sys::IBV_DEVICE_RAW_MULTI as u64;
+        /// Automatic path migration.
+        const AUTO_PATH_MIG = sys::IBV_DEVICE_AUTO_PATH_MIG as u64;
+        /// A queue pair can change its port.
+        const CHANGE_PHY_PORT = sys::IBV_DEVICE_CHANGE_PHY_PORT as u64;
+        /// A datagram's port is checked against its address handle's.
+        const UD_AV_PORT_ENFORCE = sys::IBV_DEVICE_UD_AV_PORT_ENFORCE as u64;
+        /// A state change may name the state that it starts from.
+        const CURR_QP_STATE_MOD = sys::IBV_DEVICE_CURR_QP_STATE_MOD as u64;
+        /// A port can be shut down.
+        const SHUTDOWN_PORT = sys::IBV_DEVICE_SHUTDOWN_PORT as u64;
+        /// Initialisation types are told apart.
+        const INIT_TYPE = sys::IBV_DEVICE_INIT_TYPE as u64;
+        /// There is an event for a port that became active.
+        const PORT_ACTIVE_EVENT = sys::IBV_DEVICE_PORT_ACTIVE_EVENT as u64;
+        /// The devices of one card share a GUID.
+        const SYS_IMAGE_GUID = sys::IBV_DEVICE_SYS_IMAGE_GUID as u64;
+        /// A receiver that is not ready says so.
+        const RC_RNR_NAK_GEN = sys::IBV_DEVICE_RC_RNR_NAK_GEN as u64;
+        /// Shared receive queues can be resized.
+        const SRQ_RESIZE = sys::IBV_DEVICE_SRQ_RESIZE as u64;
+        /// An event can be asked for after N completions.
+        const N_NOTIFY_CQ = sys::IBV_DEVICE_N_NOTIFY_CQ as u64;
+        /// Memory windows of type 1.
+        const MEM_WINDOW = sys::IBV_DEVICE_MEM_WINDOW as u64;
+        /// Checksums of IP over InfiniBand.
+        const UD_IP_CSUM = sys::IBV_DEVICE_UD_IP_CSUM as u64;
+        /// Extended reliable connections.
+        const XRC = sys::IBV_DEVICE_XRC as u64;
+        /// Invalidation by work request and by message.
+        const MEM_MGT_EXTENSIONS = sys::IBV_DEVICE_MEM_MGT_EXTENSIONS as u64;
+        /// Memory windows of type 2A.
+        const MEM_WINDOW_TYPE_2A = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A as u64;
+        /// Memory windows of type 2B.
+        const MEM_WINDOW_TYPE_2B = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B as u64;
+        /// Checksums of IP on reliable connections.
+        const RC_IP_CSUM = sys::IBV_DEVICE_RC_IP_CSUM as u64;
+        /// Checksums of IP on raw queue pairs.
+        const RAW_IP_CSUM = sys::IBV_DEVICE_RAW_IP_CSUM as u64;
+        /// Flow steering.
+        const MANAGED_FLOW_STEERING = sys::IBV_DEVICE_MANAGED_FLOW_STEERING as u64;
+        /// Raw packets come with their checksum.
+        const RAW_SCATTER_FCS = sys::IBV_DEVICE_RAW_SCATTER_FCS;
+        /// Writes are padded to whole cache lines.
+        const PCI_WRITE_END_PADDING = sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
+        // These three are of the kernel's rdma/ib_user_verbs.h; verbs.h passes them on and does not name them.
+        /// FLUSH to where all can see the bytes.
+        const FLUSH_GLOBAL = 1 << 38;
+        /// FLUSH to where the bytes survive a power failure.
+        const FLUSH_PERSISTENT = 1 << 39;
+        /// ATOMIC WRITE.
+        const ATOMIC_WRITE = 1 << 40;
+        /// A confidential guest's transfers go through bounce buffers.
+        const CC_DMA_BOUNCE = sys::IBV_DEVICE_CC_DMA_BOUNCE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_taken_over_field_by_field() {
+        let mut attr = sys::ibv_device_attr_ex::default();
+        for (place, byte) in attr.orig_attr.fw_ver.iter_mut().zip(*b"22.39.1002\0") {
+            *place = byte as c_char;
+        }
+        attr.orig_attr.node_guid = 0x0002_c903_0000_1f2a_u64.to_be();
+        attr.orig_attr.phys_port_cnt = 2;
+        attr.orig_attr.device_cap_flags = sys::IBV_DEVICE_XRC;
+        attr.device_cap_flags_ex = sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
+        attr.orig_attr.max_ah = -1;
+        attr.odp_caps.general_caps = 1;
+        attr.odp_caps.per_transport_caps.rc_odp_caps = sys::IBV_ODP_SUPPORT_READ;
+        attr.max_dm_size = 131_072;
+
+        let device = DeviceAttributes::from(&attr);
+        assert_eq!(device.firmware.as_deref(), Some("22.39.1002"));
+        assert_eq!(device.node_guid, Guid(0x0002_c903_0000_1f2a));
+        assert_eq!(device.port_count, 2);
+        assert_eq!(device.max_ah, u32::MAX, "a kernel's 32 bits in C's int");
+        assert_eq!(device.capabilities, DeviceCapabilities::XRC | DeviceCapabilities::PCI_WRITE_END_PADDING);
+        assert!(device.on_demand.supported && !device.on_demand.implicit);
+        assert_eq!(device.on_demand.rc, OnDemandOperations::READ);
+        assert_eq!(device.max_dm_bytes, 131_072);
+    }
+
+    #[test]
+    fn no_firmware_is_none() {
+        assert_eq!(DeviceAttributes::from(&sys::ibv_device_attr_ex::default()).firmware, None);
+    }
+
+    #[test]
+    fn more_ports_than_the_narrow_field_holds() {
+        let mut attr = sys::ibv_device_attr_ex::default();
+        (attr.orig_attr.phys_port_cnt, attr.phys_port_cnt_ex) = (255, 300);
+        assert_eq!(DeviceAttributes::from(&attr).port_count, 300);
+    }
+}

@@ -1,0 +1,46 @@
+//! C enumerations as Rust ones that keep values they do not know.
+
+/// Declares an enum over a C enumeration: `Variant = CONSTANT, "what a person reads"`.
+macro_rules! c_enum {
+    (
+        $(#[$meta:meta])*
+        pub enum $Name:ident($raw:ty) {
+            $($(#[$variant_meta:meta])* $Variant:ident = $constant:expr, $text:literal;)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $Name {
+            $($(#[$variant_meta])* $Variant,)*
+            /// A value that this crate does not know: of a newer library or kernel.
+            Unknown($raw),
+        }
+
+        impl $Name {
+            pub(crate) fn from_raw(raw: $raw) -> Self {
+                match raw {
+                    $(value if value == $constant => Self::$Variant,)*
+                    value => Self::Unknown(value),
+                }
+            }
+
+            /// The value that C gives it.
+            pub fn raw(self) -> $raw {
+                match self {
+                    $(Self::$Variant => $constant,)*
+                    Self::Unknown(value) => value,
+                }
+            }
+        }
+
+        impl std::fmt::Display for $Name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Self::$Variant => f.pad($text),)*
+                    Self::Unknown(value) => f.pad(&format!("unknown ({value})")),
+                }
+            }
+        }
+    };
+}

@@ -1,0 +1,192 @@
+//! An open device.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::fs::OpenOptions;
+use std::ptr::{NonNull, null};
+use std::sync::Arc;
+
+use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
+
+use crate::ah::{GidEntry, GidType, NetDevice};
+use crate::attributes::DeviceAttributes;
+use crate::device::Device;
+use crate::error::Error;
+use crate::port::PortAttributes;
+use crate::sysfs;
+
+/// An open device: the parent of every object on it. Cheap to clone; the device is closed when the last clone, and
+/// every object made from one, is gone.
+///
+/// ```no_run
+/// use farreach_verbs::device::DeviceList;
+///
+/// let devices = DeviceList::get()?;
+/// let context = devices.find("rxe0").expect("a device named rxe0").open()?;
+/// for port in 1..=context.query_device()?.port_count as u8 {
+///     println!("port {port}: {}", context.query_port(port)?.state);
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_context")]
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+
+struct Inner {
+    lib: &'static Ibverbs,
+    context: NonNull<sys::ibv_context>,
+    device: Device,
+}
+
+// SAFETY: libibverbs takes an open context from any thread, and from several at once.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Context {
+    pub(crate) fn open(device: &Device, lib: &'static Ibverbs) -> Result<Self, Error> {
+        // SAFETY: the device lives: its list is held.
+        let context = unsafe { lib.ibv_open_device(device.as_ptr()) }?;
+        let context = NonNull::new(context).ok_or_else(|| open_error(device))?;
+        Ok(Self(Arc::new(Inner { lib, context, device: device.clone() })))
+    }
+
+    /// The device that was opened.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// How many completion vectors there are to spread events over.
+    pub fn completion_vector_count(&self) -> u32 {
+        // SAFETY: the context is open, and the number does not change.
+        let count = unsafe { (*self.as_ptr()).num_comp_vectors };
+        u32::try_from(count).unwrap_or(0)
+    }
+
+    /// The device's limits and abilities: `ibv_query_device_ex(3)`.
+    #[doc(alias = "ibv_query_device")]
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn query_device(&self) -> Result<DeviceAttributes, Error> {
+        let mut attr = sys::ibv_device_attr_ex::default();
+        // SAFETY: the context is open; a null input asks for everything; the attributes are valid for writing.
+        let status = unsafe { sys::ibv_query_device_ex(self.0.lib, self.as_ptr(), null(), &mut attr) }?;
+        match status {
+            0 => Ok(DeviceAttributes::from(&attr)),
+            errno => Err(Error::call("ibv_query_device_ex", self.device().name(), errno)),
+        }
+    }
+
+    /// The state of a port, counted from 1: `ibv_query_port(3)`.
+    #[doc(alias = "ibv_query_port")]
+    pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
+        let mut attr = sys::ibv_port_attr::default();
+        // SAFETY: the context is open and the attributes are valid for writing.
+        let status = unsafe { sys::ibv_query_port(self.0.lib, self.as_ptr(), port, &mut attr) }?;
+        match status {
+            0 => Ok(PortAttributes::from(&attr)),
+            errno => Err(Error::call("ibv_query_port", self.port_name(port), errno)),
+        }
+    }
+
+    /// The filled places of a port's GID table: `ibv_query_gid_table(3)`.
+    ///
+    /// Libraries before rdma-core 32 answer with [`Error::Symbol`]: they cannot tell RoCE v1 from v2.
+    #[doc(alias = "ibv_query_gid_table")]
+    #[doc(alias = "ibv_query_gid_ex")]
+    #[doc(alias = "ibv_query_gid")]
+    pub fn gid_table(&self, port: u8) -> Result<Vec<GidEntry>, Error> {
+        // One call reads the tables of all ports, so there must be room for all of them.
+        let ports = self.query_device()?.port_count.min(u8::MAX.into()) as u8;
+        let mut room = 0;
+        for port in 1..=ports {
+            room += self.query_port(port)?.gid_table_len as usize;
+        }
+        let mut entries = vec![sys::ibv_gid_entry::default(); room];
+        // SAFETY: the context is open and the entries are valid for writing.
+        let filled =
+            unsafe { sys::ibv_query_gid_table(self.0.lib, self.as_ptr(), entries.as_mut_ptr(), room, 0) }?;
+        let filled = usize::try_from(filled).map_err(|_| {
+            // Minus an errno, which fits the type that errnos have.
+            Error::call("ibv_query_gid_table", self.port_name(port), -filled as i32)
+        })?;
+        entries.truncate(filled);
+        let of_this_port = entries.into_iter().filter(|entry| entry.port_num == u32::from(port));
+        Ok(of_this_port.map(|entry| self.gid_entry(port, &entry)).collect())
+    }
+
+    fn gid_entry(&self, port: u8, entry: &sys::ibv_gid_entry) -> GidEntry {
+        let net_device = (entry.ndev_ifindex != 0).then(|| NetDevice {
+            index: entry.ndev_ifindex,
+            // The index is one of the net device's own namespace, which may not be ours: the kernel's word on the
+            // name goes before a look into our own.
+            name: sysfs::gid_net_device(self.device().sysfs_path(), port, entry.gid_index)
+                .or_else(|| interface_name(entry.ndev_ifindex)),
+        });
+        GidEntry {
+            index: entry.gid_index,
+            gid: entry.gid.into(),
+            gid_type: GidType::from_raw(entry.gid_type),
+            net_device,
+        }
+    }
+
+    fn port_name(&self, port: u8) -> String {
+        format!("port {port} of {}", self.device().name())
+    }
+
+    fn as_ptr(&self) -> *mut sys::ibv_context {
+        self.0.context.as_ptr()
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("device", &self.device().name()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    #[doc(alias = "ibv_close_device")]
+    fn drop(&mut self) {
+        // A failure leaves the device open, and there is nobody to tell.
+        // SAFETY: the context is open and, as every object on it holds it, unused.
+        let _ = unsafe { self.lib.ibv_close_device(self.context.as_ptr()) };
+    }
+}
+
+/// Why a device did not open. Refused a node, libibverbs goes on to search for another one, and the `errno` that it leaves is of
+/// that search: so the node itself is asked first.
+fn open_error(device: &Device) -> Error {
+    let told = Error::last("ibv_open_device", device.name());
+    match OpenOptions::new().read(true).write(true).open(device.uverbs_node()) {
+        Ok(_) => told,
+        Err(error) => match error.raw_os_error() {
+            Some(errno) => Error::call("ibv_open_device", device.name(), errno),
+            None => told,
+        },
+    }
+}
+
+/// The name of a net device in this network namespace.
+fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the buffer is as large as the function demands.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: on success the buffer holds a NUL-terminated name.
+    Some(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn net_devices_are_named_by_index() {
+        assert_eq!(interface_name(1).as_deref(), Some("lo"), "the first net device of every namespace");
+        assert_eq!(interface_name(u32::MAX), None);
+    }
+}

@@ -1,0 +1,317 @@
+//! The devices of this host, before they are opened.
+
+use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
+
+use crate::ah::Guid;
+use crate::context::Context;
+use crate::error::Error;
+use crate::sysfs;
+
+/// The devices that libibverbs finds: those of the kernel for which it also has a provider library.
+///
+/// A list is of the moment that it was made. Ask for a new one to see devices that have come since.
+///
+/// ```
+/// use farreach_verbs::device::DeviceList;
+///
+/// match DeviceList::get() {
+///     Ok(devices) => println!("{} devices", devices.len()),
+///     Err(error) => println!("{error}: {}", error.fix()),
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct DeviceList {
+    devices: Vec<Device>,
+}
+
+impl DeviceList {
+    /// Lists the devices: `ibv_get_device_list(3)`. Sorted by name.
+    ///
+    /// An empty list is no error: the kernel supports RDMA and has no device, or there is no provider library for the
+    /// ones it has. [`survey`](crate::system::survey) tells which.
+    #[doc(alias = "ibv_get_device_list")]
+    #[doc(alias = "ibv_free_device_list")]
+    pub fn get() -> Result<Self, Error> {
+        let lib = Ibverbs::get()?;
+        let mut count: c_int = 0;
+        // SAFETY: the argument is valid for writing.
+        let list = unsafe { lib.ibv_get_device_list(&mut count) }?;
+        let list = NonNull::new(list).ok_or_else(|| Error::last("ibv_get_device_list", "this host"))?;
+        let owner = Arc::new(List { lib, list });
+        let mut devices = Vec::new();
+        for place in 0..usize::try_from(count).unwrap_or(0) {
+            // SAFETY: the list holds that many devices.
+            let device = unsafe { list.as_ptr().add(place).read() };
+            devices.extend(NonNull::new(device).map(|device| Device::new(&owner, device)).transpose()?);
+        }
+        devices.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(Self { devices })
+    }
+
+    /// The device of that name, such as `mlx5_0`.
+    pub fn find(&self, name: &str) -> Option<&Device> {
+        self.iter().find(|device| device.name() == name)
+    }
+
+    /// The devices.
+    pub fn iter(&self) -> std::slice::Iter<'_, Device> {
+        self.devices.iter()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.devices.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.devices.is_empty()
+    }
+}
+
+impl<'a> IntoIterator for &'a DeviceList {
+    type Item = &'a Device;
+    type IntoIter = std::slice::Iter<'a, Device>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// A device, not opened. Cheap to clone; it outlives the list that it came from.
+///
+/// ```no_run
+/// use farreach_verbs::device::DeviceList;
+///
+/// let devices = DeviceList::get()?;
+/// let device = devices.find("rxe0").expect("a device named rxe0");
+/// println!("{}: {} by {:?}", device.name(), device.transport(), device.driver());
+/// let context = device.open()?;
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Device(Arc<Inner>);
+
+struct Inner {
+    list: Arc<List>,
+    device: NonNull<sys::ibv_device>,
+    name: String,
+    node: String,
+    sysfs: PathBuf,
+    guid: Guid,
+    node_type: NodeType,
+    transport: Transport,
+}
+
+// SAFETY: libibverbs does not change a listed device, counts its users itself, and takes it from any thread.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Device {
+    fn new(list: &Arc<List>, device: NonNull<sys::ibv_device>) -> Result<Self, Error> {
+        // SAFETY: the device lives as long as its list.
+        let guid = unsafe { list.lib.ibv_get_device_guid(device.as_ptr()) }?;
+        // SAFETY: as above; nothing changes the device while it is read.
+        let raw = unsafe { device.as_ref() };
+        Ok(Self(Arc::new(Inner {
+            list: Arc::clone(list),
+            device,
+            name: text(&raw.name).to_string_lossy().into_owned(),
+            node: text(&raw.dev_name).to_string_lossy().into_owned(),
+            sysfs: PathBuf::from(text(&raw.ibdev_path)),
+            guid: Guid::from_be(guid),
+            node_type: NodeType::from_raw(raw.node_type),
+            transport: Transport::from_raw(raw.transport_type),
+        })))
+    }
+
+    /// The kernel's name: `ibv_get_device_name(3)`.
+    #[doc(alias = "ibv_get_device_name")]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The kernel's number: `ibv_get_device_index(3)`. None where the kernel or the library is too old to tell.
+    #[doc(alias = "ibv_get_device_index")]
+    pub fn index(&self) -> Option<u32> {
+        // SAFETY: the device lives as long as its list, which self holds.
+        let index = unsafe { self.0.list.lib.ibv_get_device_index(self.as_ptr()) }.ok()?;
+        u32::try_from(index).ok()
+    }
+
+    /// The GUID: `ibv_get_device_guid(3)`.
+    #[doc(alias = "ibv_get_device_guid")]
+    pub fn node_guid(&self) -> Guid {
+        self.0.guid
+    }
+
+    /// What kind of node it is.
+    #[doc(alias = "ibv_node_type")]
+    pub fn node_type(&self) -> NodeType {
+        self.0.node_type
+    }
+
+    /// Which protocol it speaks. RoCE counts as InfiniBand: the port's link layer tells them apart.
+    #[doc(alias = "ibv_transport_type")]
+    pub fn transport(&self) -> Transport {
+        self.0.transport
+    }
+
+    /// Where the kernel describes it: `/sys/class/infiniband/NAME`.
+    pub fn sysfs_path(&self) -> &Path {
+        &self.0.sysfs
+    }
+
+    /// The node that opening it opens: `/dev/infiniband/uverbsN`.
+    pub fn uverbs_node(&self) -> PathBuf {
+        Path::new("/dev/infiniband").join(&self.0.node)
+    }
+
+    /// The kernel driver, such as `mlx5_core` or `rdma_rxe`; none where sysfs does not tell.
+    pub fn driver(&self) -> Option<String> {
+        sysfs::driver(self.sysfs_path())
+    }
+
+    /// The PCI address, such as `0000:3b:00.0`; none for a software device.
+    pub fn pci_address(&self) -> Option<String> {
+        sysfs::pci_address(self.sysfs_path())
+    }
+
+    /// The NUMA node that the card is nearest to; none where there is but one, or no card.
+    pub fn numa_node(&self) -> Option<u32> {
+        sysfs::numa_node(self.sysfs_path())
+    }
+
+    /// Opens it: `ibv_open_device(3)`.
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Context, Error> {
+        Context::open(self, self.0.list.lib)
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut sys::ibv_device {
+        self.0.device.as_ptr()
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// The C list, freed when the last of its devices is let go.
+struct List {
+    lib: &'static Ibverbs,
+    list: NonNull<*mut sys::ibv_device>,
+}
+
+// SAFETY: the list is only read, and freed by whoever holds it last; libibverbs frees it on any thread.
+unsafe impl Send for List {}
+// SAFETY: as above.
+unsafe impl Sync for List {}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // A library that has ibv_get_device_list has this too.
+        // SAFETY: the list came from ibv_get_device_list, and every device of it that is used holds it.
+        let _ = unsafe { self.lib.ibv_free_device_list(self.list.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("List").finish_non_exhaustive()
+    }
+}
+
+/// The text in a C array, up to its NUL or its end.
+fn text(array: &[c_char]) -> &OsStr {
+    // SAFETY: c_char is as wide as u8 and has no other values.
+    let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
+    OsStr::from_bytes(CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes))
+}
+
+c_enum! {
+    /// What kind of node a device is.
+    ///
+    /// ```
+    /// use farreach_verbs::device::NodeType;
+    ///
+    /// assert_eq!(NodeType::ChannelAdapter.to_string(), "channel adapter");
+    /// ```
+    #[doc(alias = "ibv_node_type")]
+    pub enum NodeType(i32) {
+        /// InfiniBand or RoCE.
+        ChannelAdapter = sys::IBV_NODE_CA, "channel adapter";
+        /// A switch's own port.
+        Switch = sys::IBV_NODE_SWITCH, "switch";
+        /// A router's own port.
+        Router = sys::IBV_NODE_ROUTER, "router";
+        /// iWARP.
+        Rnic = sys::IBV_NODE_RNIC, "iWARP NIC";
+        /// usNIC.
+        UsNic = sys::IBV_NODE_USNIC, "usNIC";
+        /// usNIC over UDP.
+        UsNicUdp = sys::IBV_NODE_USNIC_UDP, "usNIC UDP";
+        /// A protocol of the device's own, as EFA.
+        Unspecified = sys::IBV_NODE_UNSPECIFIED, "unspecified";
+    }
+}
+
+c_enum! {
+    /// Which protocol a device speaks.
+    ///
+    /// ```
+    /// use farreach_verbs::device::Transport;
+    ///
+    /// assert_eq!(Transport::Iwarp.to_string(), "iWARP");
+    /// ```
+    #[doc(alias = "ibv_transport_type")]
+    pub enum Transport(i32) {
+        /// InfiniBand's, which RoCE carries over Ethernet.
+        InfiniBand = sys::IBV_TRANSPORT_IB, "InfiniBand";
+        /// iWARP's.
+        Iwarp = sys::IBV_TRANSPORT_IWARP, "iWARP";
+        /// usNIC's.
+        UsNic = sys::IBV_TRANSPORT_USNIC, "usNIC";
+        /// usNIC's over UDP.
+        UsNicUdp = sys::IBV_TRANSPORT_USNIC_UDP, "usNIC UDP";
+        /// One of the device's own, as EFA's.
+        Unspecified = sys::IBV_TRANSPORT_UNSPECIFIED, "unspecified";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_ends_at_its_nul_or_at_the_arrays_end() {
+        let array = [b'r' as c_char, b'x' as c_char, b'e' as c_char, 0, 7];
+        assert_eq!(text(&array), "rxe");
+        assert_eq!(text(&array[..2]), "rx");
+    }
+
+    #[test]
+    fn devices_go_to_any_thread() {
+        fn any_thread<T: Send + Sync>() {}
+        any_thread::<DeviceList>();
+        any_thread::<Device>();
+        any_thread::<Context>();
+    }
+
+    #[test]
+    fn an_unknown_kind_is_kept() {
+        assert_eq!(NodeType::from_raw(-1), NodeType::Unknown(-1));
+        assert_eq!(Transport::from_raw(0), Transport::InfiniBand);
+    }
+}

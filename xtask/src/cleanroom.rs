@@ -1,0 +1,102 @@
+//! One program anywhere: built where there is nothing but rustc and a C linker, started there, and then, the same file,
+//! where the engines' libraries are.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cell::Cell;
+use crate::debian::Root;
+use crate::paths;
+use crate::process::run;
+use crate::vm::Userland;
+
+/// A Debian 12 with a C linker and no more than that needs.
+const BUILDER: Root = Root {
+    name: "builder-debian12",
+    suites: &["bookworm"],
+    packages: &["coreutils", "dash", "gcc", "libc6-dev", "findutils"],
+    minimum: ("gcc", "12"),
+    with_dependencies: true,
+    foreign: &[],
+    // rustc calls the linker `cc`.
+    links: &[("usr/bin/cc", "gcc")],
+};
+
+/// What must not be there: compilers and generators of bindings, and any RDMA file.
+const UNWANTED: [&str; 8] =
+    ["clang", "cmake", "bindgen", "pkg-config", "infiniband", "libibverbs", "librdmacm", "libfabric"];
+
+/// Builds the release in the clean root, then runs it there and in the roots with libraries.
+pub(crate) fn execute() -> Result<()> {
+    let root = BUILDER.get()?;
+    ensure_clean(&root.path)?;
+    let binary = build(&root.path)?;
+
+    println!("── in {}, without libraries", root.origin);
+    expect_devices(&Cell::new(&root.path)?, &binary, 3, &["libibverbs.so.1", "libfabric.so.1", "kernel"])?;
+    for userland in [Userland::Debian12, Userland::Newest] {
+        let root = userland.root().get()?;
+        println!("── the same file in {}", root.origin);
+        expect_devices(&Cell::new(&root.path)?, &binary, 0, &["tcp", "shm"])?;
+    }
+    Ok(())
+}
+
+fn ensure_clean(root: &Path) -> Result<()> {
+    let mut folders = vec![root.join("usr/bin"), root.join("usr/lib"), root.join("usr/include")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // linux-libc-dev, which libc6-dev brings, has the kernel's own headers for everything, RDMA among it.
+            let is_kernel_header = entry.path().starts_with(root.join("usr/include/rdma"));
+            if UNWANTED.iter().any(|unwanted| name.starts_with(unwanted)) && !is_kernel_header {
+                bail!("the clean root is not clean: {}", entry.path().display());
+            }
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `cargo build --release`, offline, with this machine's toolchain and what cargo has already fetched.
+fn build(root: &Path) -> Result<PathBuf> {
+    let (cargo_home, rustup_home) = (paths::cargo_home()?, paths::rustup_home()?);
+    let target = paths::target().join("cleanroom");
+    let mut cell = Cell::new(root)?;
+    cell.show(&cargo_home);
+    cell.show(&rustup_home);
+    cell.add_to_path(&cargo_home.join("bin"));
+    for (name, value) in
+        [("CARGO_HOME", &cargo_home), ("RUSTUP_HOME", &rustup_home), ("CARGO_TARGET_DIR", &target)]
+    {
+        cell.set(name, &value.display().to_string());
+    }
+    println!("── cargo build --release in {}", root.display());
+    let words = ["cargo", "build", "--release", "--offline", "--locked"];
+    run(&mut cell.command(paths::repository(), &words))?;
+    Ok(target.join("release/farreach"))
+}
+
+/// Runs `farreach devices` and compares its exit code and what it must speak of.
+fn expect_devices(cell: &Cell, binary: &Path, code: i32, words: &[&str]) -> Result<()> {
+    let binary = binary.to_str().context("the target folder is not text")?;
+    let mut devices: Command = cell.command(Path::new("/"), &[binary, "devices"]);
+    let output = devices.output()?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{text}");
+    ensure!(
+        output.status.code() == Some(code),
+        "`farreach devices` ended with {}, not {code}",
+        output.status
+    );
+    for word in words {
+        ensure!(text.contains(word), "`farreach devices` does not speak of {word}");
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! aarch64: built, every layout compared with C's, and the command started, all under emulation. No such machine is at
+//! hand, so nothing more is claimed.
+
+use anyhow::{Result, ensure};
+
+use crate::layout;
+use crate::platform::Platform;
+use crate::process::run;
+
+/// Builds the release, starts it, and compares the layouts.
+pub(crate) fn execute() -> Result<()> {
+    let platform = Platform::aarch64()?;
+    println!("── cargo build --release for aarch64");
+    run(platform.cargo("build").args(["--quiet", "--release"]))?;
+
+    println!("── farreach devices on an emulated aarch64 without libraries");
+    let output = platform.program(&platform.release_binary(), &["devices"])?.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{text}");
+    ensure!(output.status.code() == Some(3), "it ended with {}, not 3", output.status);
+    ensure!(text.contains("libibverbs.so.1") && text.contains("libfabric.so.1"), "it names no library");
+
+    layout::on(&platform)
+}

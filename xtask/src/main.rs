@@ -1,0 +1,71 @@
+//! The repository's development tasks: `cargo xtask …`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to developers
+
+mod binaries;
+mod bindings;
+mod cache;
+mod cell;
+mod check;
+mod ci;
+mod cleanroom;
+mod cross;
+mod debian;
+mod headers;
+mod host_tests;
+mod layout;
+mod paths;
+mod platform;
+mod process;
+mod tidy;
+mod vm;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The repository's development tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Task {
+    /// Everything that has to pass before a change lands.
+    Ci,
+    /// Format, lints, documentation, house rules, licences: about a minute.
+    Check,
+    /// Tests that need no RDMA kernel, with both generations of the engines' libraries.
+    Test,
+    /// A guest with a real RDMA kernel.
+    #[command(subcommand)]
+    Vm(vm::VmCommand),
+    /// The rules of the house: who may know what, sizes, leftovers, dead files.
+    Tidy(tidy::TidyArgs),
+    /// Every size, offset and constant that we bind, compared with C.
+    Layout(layout::LayoutArgs),
+    /// Build for aarch64, compare its layouts and start the command, under emulation.
+    Cross,
+    /// Make the checked-in bindings anew.
+    Bindings(bindings::BindingsArgs),
+    /// Build where there is nothing but rustc and a linker, and run the result there and with the libraries.
+    Cleanroom,
+}
+
+fn main() -> ExitCode {
+    let result = match Task::parse() {
+        Task::Ci => ci::execute().map(|()| 0),
+        Task::Check => check::execute().map(|()| 0),
+        Task::Test => host_tests::execute().map(|()| 0),
+        Task::Vm(command) => vm::execute(command),
+        Task::Tidy(args) => tidy::execute(&args).map(|()| 0),
+        Task::Layout(args) => layout::execute(&args).map(|()| 0),
+        Task::Bindings(args) => bindings::execute(&args).map(|()| 0),
+        Task::Cross => cross::execute().map(|()| 0),
+        Task::Cleanroom => cleanroom::execute().map(|()| 0),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Who may know what: DESIGN's "The house" as checks over the names in the code.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::manifest::Manifest;
+use super::names::{Name, names, without_tests};
+use super::tree::{File, Tree};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Verbs,
+    Fabric,
+}
+
+impl Engine {
+    /// The directories of `crates/` that may name this engine's C symbols.
+    fn homes(self) -> [&'static str; 2] {
+        match self {
+            Self::Verbs => ["verbs-sys", "verbs"],
+            Self::Fabric => ["fabric-sys", "fabric"],
+        }
+    }
+}
+
+pub(super) fn c_symbols(tree: &Tree) -> Vec<Finding> {
+    let symbols = Symbols::of(tree);
+    let mut findings = Vec::new();
+    for file in tree.rust() {
+        for name in file.names() {
+            for segment in &name.segments {
+                let Some(engine) = symbols.engine(segment) else { continue };
+                let homes = engine.homes();
+                if !file.krate().is_some_and(|krate| homes.contains(&krate)) {
+                    findings.push(Finding::new(
+                        &file.path,
+                        name.line,
+                        format!(
+                            "`{segment}` is a C symbol, which only crates/{} and crates/{} may name: give the safe \
+                             crate what is needed and call that",
+                            homes[0], homes[1]
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    findings
+}
+
+struct Symbols {
+    /// librdmacm's names share their prefix with ordinary words (`rdma_rxe` is a kernel module), so they are taken
+    /// from what `verbs-sys` declares.
+    rdmacm: BTreeSet<String>,
+}
+
+impl Symbols {
+    fn of(tree: &Tree) -> Self {
+        let mut rdmacm = BTreeSet::new();
+        for file in tree.rust_in("verbs-sys").filter(|file| file.path.contains("/src/")) {
+            let names = names(without_tests(file.tokens()));
+            for pair in names.windows(2) {
+                let declares = DECLARES.iter().any(|keyword| pair[0].is(keyword));
+                let name = &pair[1].segments[0];
+                if declares && (name.starts_with("rdma_") || name.starts_with("RDMA_")) {
+                    rdmacm.insert(name.clone());
+                }
+            }
+        }
+        Self { rdmacm }
+    }
+
+    fn engine(&self, identifier: &str) -> Option<Engine> {
+        let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| identifier.starts_with(prefix));
+        if begins(&["ibv_", "IBV_", "_ibv_", "__ibv_", "___ibv_"]) || self.rdmacm.contains(identifier) {
+            Some(Engine::Verbs)
+        } else if begins(&["fi_", "FI_"]) {
+            Some(Engine::Fabric)
+        } else {
+            None
+        }
+    }
+}
+
+const DECLARES: &[&str] = &["fn", "struct", "union", "type", "const", "static"];
+
+pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in MAY_NOT_KNOW {
+        for file in tree.rust_in(rule.krate).filter(|file| rule.applies_to(file)) {
+            for name in file.names() {
+                if let Some(other) = rule.others.iter().find(|other| name.contains(&other.replace('-', "_")))
+                {
+                    findings.push(Finding::new(&file.path, name.line, rule.message(other)));
+                }
+            }
+        }
+        // The engine's own manifest must have both libraries, for its providers.
+        if rule.except.is_some() {
+            continue;
+        }
+        for file in tree.manifests().filter(|file| file.krate() == Some(rule.krate)) {
+            for dependency in Manifest::parse(&file.text).dependencies() {
+                if rule.others.contains(&dependency.name.as_str()) {
+                    findings.push(Finding::new(&file.path, dependency.line, rule.message(&dependency.name)));
+                }
+            }
+        }
+    }
+    findings
+}
+
+struct MayNotKnow {
+    krate: &'static str,
+    /// A module that may all the same.
+    except: Option<&'static str>,
+    others: &'static [&'static str],
+}
+
+impl MayNotKnow {
+    fn applies_to(&self, file: &File) -> bool {
+        let Some(except) = self.except else { return true };
+        let module = format!("crates/{}/src/{except}", self.krate);
+        let in_source = file.path.starts_with(&format!("crates/{}/src/", self.krate));
+        in_source && !file.path.starts_with(&format!("{module}/")) && file.path != format!("{module}.rs")
+    }
+
+    fn message(&self, other: &str) -> String {
+        match self.except {
+            Some(except) => {
+                format!("only crates/{}/src/{except} may use {other}: put it behind the provider", self.krate)
+            }
+            None => format!("crates/{} may not know {other}: it serves without it", self.krate),
+        }
+    }
+}
+
+const MAY_NOT_KNOW: &[MayNotKnow] = &[
+    MayNotKnow { krate: "engine", except: Some("provider"), others: BOTH },
+    MayNotKnow { krate: "memory", except: None, others: BOTH },
+    MayNotKnow { krate: "core", except: None, others: BOTH },
+    MayNotKnow { krate: "dylib", except: None, others: BOTH },
+    MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
+    MayNotKnow { krate: "verbs", except: None, others: FABRIC },
+    MayNotKnow { krate: "fabric-sys", except: None, others: VERBS },
+    MayNotKnow { krate: "fabric", except: None, others: VERBS },
+];
+
+const VERBS: &[&str] = &["farreach-verbs-sys", "farreach-verbs"];
+const FABRIC: &[&str] = &["farreach-fabric-sys", "farreach-fabric"];
+const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric-sys", "farreach-fabric"];
+
+pub(super) fn core_pure(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust_in("core").filter(|file| file.path.starts_with("crates/core/src/")) {
+        for name in file.names() {
+            let reaches_out = name.contains_path(&["std", "thread"])
+                || name.contains("Instant")
+                || name.contains("SystemTime");
+            if reaches_out {
+                let message = format!("core has no thread or clock: pass what `{}` gives in", name.display());
+                findings.push(Finding::new(&file.path, name.line, message));
+            }
+        }
+    }
+    findings
+}
+
+pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| is_library_source(file)) {
+        for name in names(without_tests(file.tokens())) {
+            if let Some(what) = speaks(&name) {
+                let message = format!("`{}` {what}, which only the command may: return it", name.display());
+                findings.push(Finding::new(&file.path, name.line, message));
+            }
+        }
+    }
+    for file in tree.manifests().filter(|file| file.krate().is_some_and(|krate| !MAY_SPEAK.contains(&krate)))
+    {
+        for dependency in Manifest::parse(&file.text).dependencies() {
+            if dependency.name == "anyhow" {
+                let message = "a library's errors are typed: use thiserror, and leave anyhow to the command";
+                findings.push(Finding::new(&file.path, dependency.line, message));
+            }
+        }
+    }
+    findings
+}
+
+const MAY_SPEAK: &[&str] = &["cli", "testkit", "xtask"];
+
+/// What a user's program links: not the command, tests, examples, benches or a build script.
+fn is_library_source(file: &File) -> bool {
+    let Some(krate) = file.krate() else { return false };
+    let in_tests = file.path.split('/').any(|part| part == "tests" || part == "tests.rs");
+    !MAY_SPEAK.contains(&krate) && file.path.starts_with(&format!("crates/{krate}/src/")) && !in_tests
+}
+
+fn speaks(name: &Name) -> Option<&'static str> {
+    let last = name.segments.last().map_or("", String::as_str);
+    if name.is_macro && ["print", "println", "eprint", "eprintln", concat!("db", "g")].contains(&last) {
+        Some("prints")
+    } else if name.contains_path(&["process", "exit"]) {
+        Some("ends the process")
+    } else if name.segments[0] == "anyhow" {
+        Some("hides the type of an error")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,136 @@
+//! Dead files: Rust that no crate root leads to, and pages that nothing links to.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use super::links::{links, resolve};
+use super::manifest::Manifest;
+use super::tree::{File, Tree};
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let reached = reached_modules(tree);
+    for file in tree.rust().filter(|file| is_source(file) && !reached.contains(&file.path)) {
+        findings.push(Finding::new(&file.path, 1, "no `mod` leads here: declare it, or remove the file"));
+    }
+    let linked = linked_pages(tree);
+    for file in tree.files().filter(|file| file.path.starts_with("docs/") && !linked.contains(&file.path)) {
+        let message = "no page or comment links here: link it from where a reader would look, or remove it";
+        findings.push(Finding::new(&file.path, 1, message));
+    }
+    findings
+}
+
+fn is_source(file: &File) -> bool {
+    file.krate().is_some_and(|krate| file.path.starts_with(&format!("{}/src/", directory_of(krate))))
+}
+
+fn directory_of(krate: &str) -> String {
+    if krate == "xtask" { krate.to_owned() } else { format!("crates/{krate}") }
+}
+
+fn reached_modules(tree: &Tree) -> BTreeSet<String> {
+    let mut waiting: Vec<String> = roots(tree);
+    let mut reached = BTreeSet::new();
+    while let Some(path) = waiting.pop() {
+        let Some(file) = tree.get(&path) else { continue };
+        if !reached.insert(path.clone()) {
+            continue;
+        }
+        if let Some(syntax) = (!file.is_generated()).then(|| file.syntax()).flatten() {
+            modules(&syntax.items, &Place::of(&path), &mut waiting);
+        }
+    }
+    reached
+}
+
+/// The files that cargo compiles as crates.
+fn roots(tree: &Tree) -> Vec<String> {
+    let mut roots = Vec::new();
+    for manifest in tree.manifests() {
+        let directory = manifest.path.trim_end_matches("/Cargo.toml");
+        roots.extend(["src/lib.rs", "src/main.rs"].map(|root| format!("{directory}/{root}")));
+        roots
+            .extend(Manifest::parse(&manifest.text).target_paths().map(|path| format!("{directory}/{path}")));
+        let binaries = format!("{directory}/src/bin/");
+        roots.extend(tree.rust().map(|file| file.path.clone()).filter(|path| {
+            path.strip_prefix(&binaries).is_some_and(|rest| !rest.contains('/') || rest.ends_with("/main.rs"))
+        }));
+    }
+    roots
+}
+
+/// Where a file's modules are looked for.
+struct Place {
+    /// The directory that the file is in: `#[path]` and `include!` start here.
+    directory: String,
+    /// The directory of its submodules.
+    submodules: String,
+}
+
+impl Place {
+    fn of(path: &str) -> Self {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let submodules = match name {
+            "lib.rs" | "main.rs" | "mod.rs" => directory.to_owned(),
+            _ => format!("{directory}/{}", name.trim_end_matches(".rs")),
+        };
+        Self { directory: directory.to_owned(), submodules }
+    }
+}
+
+fn modules(items: &[syn::Item], place: &Place, found: &mut Vec<String>) {
+    for item in items {
+        match item {
+            syn::Item::Mod(module) => {
+                let name = module.ident.to_string();
+                let name = name.trim_start_matches("r#");
+                if let Some((_, items)) = &module.content {
+                    let below = format!("{}/{name}", place.submodules);
+                    modules(items, &Place { directory: below.clone(), submodules: below }, found);
+                } else if let Some(path) = path_attribute(&module.attrs) {
+                    found.extend(resolve(&place.directory, &path));
+                } else {
+                    found.push(format!("{}/{name}.rs", place.submodules));
+                    found.push(format!("{}/{name}/mod.rs", place.submodules));
+                }
+            }
+            syn::Item::Macro(call) if call.mac.path.is_ident("include") => {
+                if let Ok(path) = call.mac.parse_body::<syn::LitStr>() {
+                    found.extend(resolve(&place.directory, &path.value()));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(meta) if meta.path.is_ident("path") => match &meta.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => Some(path.value()),
+            _ => None,
+        },
+        _ => None,
+    })
+}
+
+/// The files of docs/ that a page links to, or that a Rust file names by their path from the root.
+fn linked_pages(tree: &Tree) -> BTreeSet<String> {
+    let mut linked = BTreeSet::new();
+    for page in tree.with_extension("md") {
+        let directory = page.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+        linked.extend(
+            links(&page.text)
+                .into_iter()
+                .filter_map(|link| resolve(directory, &link.target))
+                .filter(|target| *target != page.path),
+        );
+    }
+    for page in tree.files().filter(|file| file.path.starts_with("docs/")) {
+        if tree.rust().any(|file| file.text.contains(&page.path)) {
+            linked.insert(page.path.clone());
+        }
+    }
+    linked
+}

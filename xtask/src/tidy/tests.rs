@@ -1,0 +1,401 @@
+//! Each rule against small trees: ones that break it, with the place that must be named, and ones that do not.
+
+use super::tree::Tree;
+use super::{RULES, check};
+
+type Files = &'static [(&'static str, &'static str)];
+
+enum Case {
+    /// The rule finds exactly this.
+    Caught { rule: &'static str, at: &'static str, files: Files },
+    /// The rule finds nothing.
+    Clean { rule: &'static str, files: Files },
+}
+
+use Case::{Caught, Clean};
+
+#[test]
+fn each_case_is_caught_or_clean() {
+    for case in CASES.iter().flat_map(|cases| cases.iter()) {
+        let (rule, files, expected) = match *case {
+            Caught { rule, at, files } => (rule, files, vec![at.to_owned()]),
+            Clean { rule, files } => (rule, files, Vec::new()),
+        };
+        let findings = check(&Tree::of(files));
+        let of_rule = findings.iter().filter(|finding| finding.rule == rule);
+        let places: Vec<String> =
+            of_rule.map(|finding| format!("{}:{}", finding.path, finding.line)).collect();
+        assert_eq!(places, expected, "rule {rule} over {files:?}: {findings:?}");
+    }
+}
+
+#[test]
+fn each_rule_has_a_case_that_breaks_it_and_one_that_does_not() {
+    let cases: Vec<&Case> = CASES.iter().flat_map(|cases| cases.iter()).collect();
+    for rule in RULES {
+        let caught = cases.iter().any(|case| matches!(case, Caught { rule: name, .. } if *name == rule.name));
+        let clean = cases.iter().any(|case| matches!(case, Clean { rule: name, .. } if *name == rule.name));
+        assert!(caught && clean, "{} lacks a case", rule.name);
+    }
+    for case in cases {
+        let (Caught { rule: name, .. } | Clean { rule: name, .. }) = case;
+        assert!(RULES.iter().any(|rule| rule.name == *name), "no rule is called {name}");
+    }
+}
+
+#[test]
+fn a_c_symbol_in_the_wrong_crate_is_told_with_place_and_remedy() {
+    let tree = Tree::of(&[("crates/engine/src/worker.rs", "fn poll() {\n    ibv_poll_cq();\n}\n")]);
+    let findings = check(&tree);
+    let text: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert!(
+        text.iter().any(|line| {
+            line.starts_with("crates/engine/src/worker.rs:2: [c-symbols] `ibv_poll_cq`")
+                && line.contains("crates/verbs")
+        }),
+        "{text:?}"
+    );
+}
+
+const CASES: &[&[Case]] = &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, MANIFESTS, TEXT, REASONS, REACH];
+
+const C_SYMBOLS: &[Case] = &[
+    Caught {
+        rule: "c-symbols",
+        at: "crates/cli/src/main.rs:1",
+        files: &[("crates/cli/src/main.rs", "use farreach_verbs_sys::ibv_open_device;\n")],
+    },
+    Caught {
+        rule: "c-symbols",
+        at: "crates/engine/src/provider/verbs.rs:2",
+        files: &[("crates/engine/src/provider/verbs.rs", "fn f() {\n    call!(sys::IBV_QPT_RC);\n}\n")],
+    },
+    Caught {
+        rule: "c-symbols",
+        at: "crates/verbs/src/cq.rs:1",
+        files: &[("crates/verbs/src/cq.rs", "fn f() { fi_cq_read(); }\n")],
+    },
+    Caught {
+        rule: "c-symbols",
+        at: "crates/fabric/src/cq.rs:1",
+        files: &[("crates/fabric/src/cq.rs", "type C = ibv_cq;\n")],
+    },
+    // librdmacm's names are those that verbs-sys declares, in the bindings or in a library table.
+    Caught {
+        rule: "c-symbols",
+        at: "crates/cli/src/main.rs:1",
+        files: &[
+            ("crates/verbs-sys/src/bindings.rs", "pub struct rdma_cm_id {}\n"),
+            ("crates/cli/src/main.rs", "type Id = rdma_cm_id;\n"),
+        ],
+    },
+    Caught {
+        rule: "c-symbols",
+        at: "crates/cli/src/main.rs:1",
+        files: &[
+            (
+                "crates/verbs-sys/src/rdmacm.rs",
+                "library! { fn rdma_bind_addr(id: u8) -> u8, since \"1\"; }\n",
+            ),
+            ("crates/cli/src/main.rs", "fn f() { rdma_bind_addr(0) }\n"),
+        ],
+    },
+    Clean {
+        rule: "c-symbols",
+        files: &[
+            (
+                "crates/verbs-sys/src/rdmacm.rs",
+                "library! { fn rdma_bind_addr(id: u8) -> u8, since \"1\"; }\n",
+            ),
+            ("crates/verbs/src/cm.rs", "fn bind() { rdma_bind_addr(0); ibv_poll_cq(); }\n"),
+            ("crates/fabric/src/cq.rs", "fn read() { fi_cq_read(); }\n"),
+            (
+                "crates/cli/src/main.rs",
+                "//! ibv_open_device\n#[doc(alias = \"fi_getinfo\")]\nfn require_rdma(rdma_rxe: &str) { f(\"ibv_a\") }\n",
+            ),
+        ],
+    },
+];
+
+const KNOWLEDGE: &[Case] = &[
+    Caught {
+        rule: "engine-crates",
+        at: "crates/engine/src/worker.rs:1",
+        files: &[("crates/engine/src/worker.rs", "use farreach_verbs::QueuePair;\n")],
+    },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/memory/Cargo.toml:2",
+        files: &[("crates/memory/Cargo.toml", "[dependencies]\nfarreach-fabric-sys.workspace = true\n")],
+    },
+    Caught {
+        rule: "engine-crates",
+        at: "crates/verbs/src/lib.rs:1",
+        files: &[("crates/verbs/src/lib.rs", "fn f() { farreach_fabric::open(); }\n")],
+    },
+    Clean {
+        rule: "engine-crates",
+        files: &[
+            ("crates/engine/Cargo.toml", "[dependencies]\nfarreach-verbs.workspace = true\n"),
+            ("crates/engine/src/provider/verbs.rs", "use farreach_verbs::QueuePair;\n"),
+            ("crates/engine/src/provider.rs", "use farreach_fabric::Endpoint;\n"),
+            ("crates/engine/src/worker.rs", "use farreach_core::plan;\n"),
+            (
+                "crates/cli/src/cmd/devices.rs",
+                "use farreach_verbs::DeviceList;\nuse farreach_fabric::Info;\n",
+            ),
+        ],
+    },
+    Caught {
+        rule: "core-pure",
+        at: "crates/core/src/route.rs:1",
+        files: &[("crates/core/src/route.rs", "use std::{fmt, thread};\n")],
+    },
+    Caught {
+        rule: "core-pure",
+        at: "crates/core/src/route.rs:1",
+        files: &[("crates/core/src/route.rs", "fn f(now: std::time::Instant) {}\n")],
+    },
+    Clean {
+        rule: "core-pure",
+        files: &[
+            ("crates/core/src/route.rs", "use std::time::Duration;\nfn f(thread: u8) {}\n"),
+            ("crates/engine/src/worker.rs", "use std::thread;\n"),
+        ],
+    },
+];
+
+const SPEAKING: &[Case] = &[
+    Caught {
+        rule: "only-cli-speaks",
+        at: "crates/verbs/src/lib.rs:1",
+        files: &[("crates/verbs/src/lib.rs", "fn f() { println!(\"x\") }\n")],
+    },
+    Caught {
+        rule: "only-cli-speaks",
+        at: "crates/engine/src/lib.rs:1",
+        files: &[("crates/engine/src/lib.rs", "fn f() { std::process::exit(1) }\n")],
+    },
+    Caught {
+        rule: "only-cli-speaks",
+        at: "crates/fabric/Cargo.toml:2",
+        files: &[("crates/fabric/Cargo.toml", "[dependencies]\nanyhow.workspace = true\n")],
+    },
+    Clean {
+        rule: "only-cli-speaks",
+        files: &[
+            (
+                "crates/verbs/src/lib.rs",
+                "//! println!()\nfn f() {}\n#[cfg(test)]\nmod tests { fn t() { println!() } }\n",
+            ),
+            ("crates/verbs/examples/show.rs", "fn main() { println!() }\n"),
+            ("crates/verbs/tests/device.rs", "fn skip() { eprintln!() }\n"),
+            (
+                "crates/cli/src/main.rs",
+                "use anyhow::Result;\nfn main() { println!(); std::process::exit(1) }\n",
+            ),
+            ("crates/cli/Cargo.toml", "[dependencies]\nanyhow.workspace = true\n"),
+            ("xtask/src/main.rs", "fn main() { println!() }\n"),
+        ],
+    },
+];
+
+const UNSAFETY: &[Case] = &[
+    Caught {
+        rule: "forbid-unsafe",
+        at: "crates/core/src/lib.rs:1",
+        files: &[("crates/core/src/lib.rs", "#![deny(unsafe_code)]\n")],
+    },
+    Caught {
+        rule: "forbid-unsafe",
+        at: "crates/cli/src/main.rs:1",
+        files: &[("crates/cli/src/main.rs", "fn main() {}\n")],
+    },
+    Caught {
+        rule: "forbid-unsafe",
+        at: "crates/engine/src/worker.rs:1",
+        files: &[
+            ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
+            ("crates/engine/src/worker.rs", "fn f() { unsafe { g() } }\n"),
+        ],
+    },
+    Clean {
+        rule: "forbid-unsafe",
+        files: &[
+            ("crates/core/src/lib.rs", "#![forbid(unsafe_code)]\n"),
+            ("crates/cli/src/main.rs", "#![forbid(unsafe_code)]\nfn main() {}\n"),
+            ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
+            ("crates/engine/src/provider/verbs.rs", "fn f() { unsafe { g() } }\n"),
+            ("crates/memory/src/lib.rs", "fn f() { unsafe { g() } }\n"),
+        ],
+    },
+];
+
+const MANIFEST: &str = "[package]\nname = \"farreach-x\"\ndescription = \"X\"\nversion.workspace = true\n\
+    edition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\nauthors.workspace = true\n\
+    [dependencies]\nlibc = { workspace = true, features = [\"std\"] }\nfarreach-dylib.workspace = true\n\
+    [lints]\nworkspace = true\n";
+const ROOT: &str = "[workspace.dependencies]\nfarreach-dylib = { path = \"crates/dylib\" }\nlibc = \"0.2\"\n";
+
+const MANIFESTS: &[Case] = &[
+    Caught {
+        rule: "manifests",
+        at: "crates/x/Cargo.toml:9",
+        files: &[(
+            "crates/x/Cargo.toml",
+            "[package]\ndescription = \"X\"\nversion.workspace = true\nedition.workspace = true\n\
+             rust-version.workspace = true\nlicense.workspace = true\nauthors.workspace = true\n\
+             [dev-dependencies]\nlibc = \"0.2\"\n[lints]\nworkspace = true\n",
+        )],
+    },
+    Caught {
+        rule: "manifests",
+        at: "crates/x/Cargo.toml:1",
+        files: &[(
+            "crates/x/Cargo.toml",
+            "[package]\ndescription = \"X\"\nversion.workspace = true\nedition.workspace = true\n\
+             rust-version.workspace = true\nlicense.workspace = true\nauthors.workspace = true\n",
+        )],
+    },
+    Clean { rule: "manifests", files: &[("crates/x/Cargo.toml", MANIFEST)] },
+    // Not listed.
+    Caught {
+        rule: "dependencies",
+        at: "docs/DEPENDENCIES.md:1",
+        files: &[("crates/x/Cargo.toml", MANIFEST)],
+    },
+    // Listed with another user.
+    Caught {
+        rule: "dependencies",
+        at: "docs/DEPENDENCIES.md:1",
+        files: &[("crates/x/Cargo.toml", MANIFEST), ("docs/DEPENDENCIES.md", "| `libc` | dylib | C |\n")],
+    },
+    // Listed, and nobody's.
+    Caught {
+        rule: "dependencies",
+        at: "docs/DEPENDENCIES.md:2",
+        files: &[
+            ("crates/x/Cargo.toml", MANIFEST),
+            ("docs/DEPENDENCIES.md", "| `libc` | x | C |\n| `rand` | x | numbers |\n"),
+        ],
+    },
+    Caught { rule: "dependencies", at: "Cargo.toml:3", files: &[("Cargo.toml", ROOT)] },
+    Clean {
+        rule: "dependencies",
+        files: &[
+            ("Cargo.toml", ROOT),
+            ("crates/x/Cargo.toml", MANIFEST),
+            ("docs/DEPENDENCIES.md", "| crate | used by | why |\n|---|---|---|\n| `libc` | x | C |\n"),
+        ],
+    },
+];
+
+const TEXT: &[Case] = &[
+    Caught { rule: "rust-parses", at: "crates/x/src/lib.rs:1", files: &[("crates/x/src/lib.rs", "fn {\n")] },
+    Clean { rule: "rust-parses", files: &[("crates/x/src/lib.rs", "fn f() {}\n")] },
+    // The functions' limit and the exemptions are in size.rs.
+    Caught { rule: "size", at: "run.py:1", files: &[("run.py", LINES_601)] },
+    Clean { rule: "size", files: &[("README.md", LINES_601)] },
+    Caught { rule: "markers", at: "a.sh:1", files: &[("a.sh", concat!("# TO", "DO: more\n"))] },
+    Caught { rule: "markers", at: "a.md:1", files: &[("a.md", concat!("<<<<", "<<< ours\n"))] },
+    Caught { rule: "markers", at: "a.rs:1", files: &[("a.rs", "fn f() { todo!() }\n")] },
+    Clean {
+        rule: "markers",
+        files: &[
+            ("a.rs", "// mktemp /tmp/XXXXXX\nfn todo() -> bool { \"todo!\" != dbg }\n"),
+            ("a.md", "=======\n"),
+        ],
+    },
+    Caught { rule: "whitespace", at: "a.md:1", files: &[("a.md", "a \nb\n")] },
+    Caught { rule: "whitespace", at: "a.md:2", files: &[("a.md", "a\nb")] },
+    Caught { rule: "whitespace", at: "a.rs:2", files: &[("a.rs", "fn f() {\n\tg()\n}\n")] },
+    Clean { rule: "whitespace", files: &[("a.md", "a\n\nb\n"), ("Makefile", "a:\n\tb\n"), ("empty", "")] },
+    Caught {
+        rule: "registry-hosts",
+        at: "a.md:1",
+        files: &[("a.md", concat!("https://static.crates", ".", "io/x\n"))],
+    },
+    Caught { rule: "registry-hosts", at: "a.sh:1", files: &[("a.sh", concat!("curl deb.de", "bian.org\n"))] },
+    Clean {
+        rule: "registry-hosts",
+        files: &[
+            ("a.md", "A crate of the io kind, from Debian.\n"),
+            ("Cargo.lock", concat!("rust-lang/crates", ".", "io-index\n")),
+        ],
+    },
+    Caught { rule: "developer-paths", at: "a.rs:1", files: &[("a.rs", concat!("// see /ho", "me/ann/x\n"))] },
+    Caught { rule: "developer-paths", at: "a.sh:1", files: &[("a.sh", concat!("ls /ro", "ot/.cargo\n"))] },
+    Clean {
+        rule: "developer-paths",
+        files: &[("a.rs", concat!("// $CACHE/ro", "ot/usr and https://example.net/x/ho", "me/y\n"))],
+    },
+];
+
+const REASONS: &[Case] = &[
+    Caught { rule: "reasons", at: "a.rs:1", files: &[("a.rs", "#[allow(dead_code)]\nfn f() {}\n")] },
+    Caught {
+        rule: "reasons",
+        at: "a.rs:2",
+        files: &[("a.rs", "/// Documentation is no reason.\n#[expect(dead_code)]\nfn f() {}\n")],
+    },
+    Caught { rule: "reasons", at: "a.rs:2", files: &[("a.rs", "#[test]\n#[ignore]\nfn f() {}\n")] },
+    Clean {
+        rule: "reasons",
+        files: &[(
+            "a.rs",
+            "#![allow(dead_code)] // as C has it\n\
+             // One reason for both.\n#![allow(non_camel_case_types)]\n#![allow(non_snake_case)]\n\
+             #[expect(dead_code, reason = \"used by a macro\")]\n#[ignore = \"needs a card\"]\nfn allow() {}\n",
+        )],
+    },
+];
+
+const REACH: &[Case] = &[
+    Caught {
+        rule: "dead-files",
+        at: "crates/x/src/dead.rs:1",
+        files: &[
+            ("crates/x/Cargo.toml", ""),
+            ("crates/x/src/lib.rs", "mod live;\n"),
+            ("crates/x/src/live.rs", ""),
+            ("crates/x/src/dead.rs", ""),
+        ],
+    },
+    Caught { rule: "dead-files", at: "docs/lost.md:1", files: &[("docs/lost.md", "[me](lost.md)\n")] },
+    Clean {
+        rule: "dead-files",
+        files: &[
+            ("crates/x/Cargo.toml", "[[bin]]\nname = \"y\"\npath = \"src/y.rs\"\n"),
+            ("crates/x/src/lib.rs", "mod a;\n#[path = \"other.rs\"]\nmod b;\nmod c { mod d; }\n"),
+            ("crates/x/src/a/mod.rs", "mod e;\n"),
+            ("crates/x/src/a/e.rs", "mod f;\ninclude!(\"table.rs\");\n"),
+            ("crates/x/src/a/e/f.rs", ""),
+            ("crates/x/src/a/table.rs", ""),
+            ("crates/x/src/other.rs", ""),
+            ("crates/x/src/c/d.rs", ""),
+            ("crates/x/src/bin/z.rs", ""),
+            ("crates/x/src/y.rs", ""),
+            ("crates/x/tests/free.rs", "//! See docs/story.md.\n"),
+            ("README.md", "[list](docs/list.md#top)\n"),
+            ("docs/list.md", ""),
+            ("docs/story.md", ""),
+        ],
+    },
+    Caught { rule: "links", at: "README.md:2", files: &[("README.md", "A\n[list](docs/list.md)\n")] },
+    Caught { rule: "links", at: "docs/a.md:1", files: &[("docs/a.md", "[out](../../out.md)\n")] },
+    Clean {
+        rule: "links",
+        files: &[
+            ("README.md", "[a](docs/a.md#x) [d](docs/) [w](https://example.net/y)\n"),
+            ("docs/a.md", "[home](../README.md)\n"),
+        ],
+    },
+];
+
+const LINES_601: &str = {
+    const BYTES: [u8; 601] = [b'\n'; 601];
+    match str::from_utf8(&BYTES) {
+        Ok(lines) => lines,
+        Err(_) => panic!("newlines are text"),
+    }
+};

@@ -1,0 +1,194 @@
+//! The guest: a Linux with real RDMA (Soft-RoCE) under QEMU, made from Debian's packages. `docs/GUEST.md` tells how
+//! it is put together and what it can do.
+
+mod control;
+mod initramfs;
+mod kernel;
+mod machine;
+mod qemu;
+mod roots;
+mod spec;
+mod test;
+
+pub(crate) use self::roots::Userland;
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use self::kernel::Kernel;
+use self::machine::{Ending, Machine};
+use self::spec::{GuestSpec, Place, Task, Topology};
+use crate::cache;
+use crate::paths;
+use crate::process::{command, output, require_programs, run};
+
+/// `cargo xtask vm …`
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum VmCommand {
+    /// Run a command in a guest and end with its exit code.
+    Run {
+        #[command(flatten)]
+        spec: GuestSpec,
+        /// The command; the repository's build is on its PATH.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Test the guest itself, then run every device test in each kind of guest.
+    Test(test::TestArgs),
+    /// A shell in a guest, on this terminal.
+    Shell {
+        #[command(flatten)]
+        spec: GuestSpec,
+    },
+    /// Fetch kernels and roots into the cache, so that later runs need no network.
+    Fetch,
+}
+
+/// The exit code of a run that the time limit ended, as `timeout(1)` has it.
+const TIMED_OUT: u8 = 124;
+
+pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
+    match vm {
+        VmCommand::Run { spec, command: words } => {
+            build()?;
+            guest(&spec, Task::Command(words))
+        }
+        VmCommand::Test(args) if args.is_everything() => test_everything().map(|()| 0),
+        VmCommand::Test(args) => {
+            build()?;
+            test::run(&args).map(|()| 0)
+        }
+        VmCommand::Shell { spec } => {
+            build()?;
+            shell(&spec)
+        }
+        VmCommand::Fetch => fetch().map(|()| 0),
+    }
+}
+
+/// Tests the guest itself, then runs every device test in each kind of guest.
+pub(crate) fn test_everything() -> Result<()> {
+    build()?;
+    // One after the other: two cores are what the guests' time limits are made for.
+    let words = ["test", "--package", "xtask", "--", "--ignored", "--test-threads=1"];
+    run(command("cargo", words).current_dir(paths::repository()))?;
+    test::run(&test::TestArgs::default())
+}
+
+/// Fetches whatever a guest can be made of.
+pub(crate) fn fetch() -> Result<()> {
+    use clap::ValueEnum;
+    for kernel in kernel::KernelChoice::value_variants() {
+        kernel.get()?;
+    }
+    for userland in Userland::value_variants() {
+        userland.root().get()?;
+    }
+    Ok(())
+}
+
+/// Runs a guest to its end and gives the exit code to end with.
+pub(crate) fn guest(spec: &GuestSpec, task: Task) -> Result<u8> {
+    require_programs(&qemu::PROGRAMS)?;
+    let kernel = spec.kernel.get()?;
+    let root = spec.userland().root().get()?;
+    if let Some(reason) = lacking(spec, &kernel) {
+        bail!("{reason}\nfix: use --two-guests, or --kernel newest");
+    }
+    let folder = fresh_folder()?;
+    let start = |place: Place, task: &Task, name: &str| {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder)?;
+        Machine::start(spec, &kernel, &root.path, place, task, folder)
+    };
+    let mut machines = if spec.two_guests {
+        vec![start(Place::FirstOfTwo, &task, "a")?, start(Place::SecondOfTwo, &Task::Agent, "b")?]
+    } else {
+        vec![start(Place::Alone(spec.topology), &task, "a")?]
+    };
+    match run_to_end(&mut machines, spec, &kernel, &root) {
+        Ok(Ending::Exited(code)) => {
+            if code == 0 {
+                std::fs::remove_dir_all(&folder)?;
+            }
+            Ok(code)
+        }
+        Ok(Ending::TimedOut) => {
+            eprintln!("guest: ended at its limit of {} s\n{}", spec.limit, kernel_log_of(&machines[0]));
+            Ok(TIMED_OUT)
+        }
+        Err(error) => bail!("{error:#}\n{}", kernel_log_of(&machines[0])),
+    }
+}
+
+/// Why this kernel cannot be such a guest, if it cannot.
+fn lacking(spec: &GuestSpec, kernel: &Kernel) -> Option<String> {
+    (spec.topology == Topology::Two && !kernel.has_devices_in_namespaces()).then(|| {
+        format!(
+            "Linux {} cannot give each namespace a Soft-RoCE of its own (7.0 and newer can)",
+            kernel.version
+        )
+    })
+}
+
+/// Waits for all machines to be up and for the first one's command to end.
+fn run_to_end(
+    machines: &mut [Machine],
+    spec: &GuestSpec,
+    kernel: &Kernel,
+    root: &cache::Entry,
+) -> Result<Ending> {
+    let mut took = Duration::ZERO;
+    // The first one last: it is up when it has reached the other.
+    for machine in machines.iter_mut().rev() {
+        took = machine.wait_until_ready()?;
+    }
+    if !spec.quiet {
+        eprintln!("guest: Linux {}, {}, up in {:.1} s", kernel.version, root.origin, took.as_secs_f32());
+    }
+    machines[0].wait_for_exit(Duration::from_secs(spec.limit))
+}
+
+fn shell(spec: &GuestSpec) -> Result<u8> {
+    // The terminal's keys go to the guest one by one, Ctrl-C included; `stty` knows how to put it back.
+    let ask = |word: &str| {
+        output(command("stty", [word]).stdin(Stdio::inherit())).context("a shell needs a terminal")
+    };
+    let saved = ask("-g")?;
+    let terminal = match ask("size")?.split_whitespace().collect::<Vec<_>>()[..] {
+        [rows, columns] => format!("rows {rows} cols {columns}"),
+        _ => "sane".to_owned(),
+    };
+    eprintln!("guest: booting; leave it with `exit`");
+    run(&mut command("stty", ["raw", "-echo"]))?;
+    let code = guest(spec, Task::Shell { terminal });
+    run(&mut command("stty", [saved.trim()]))?;
+    code
+}
+
+/// The debug build of the command, which is on the guest's PATH.
+fn build() -> Result<()> {
+    run(command("cargo", ["build", "--quiet", "--bins"]).current_dir(paths::repository()))
+}
+
+/// A folder of this run's own: several guests may run at once. It stays when the run fails.
+fn fresh_folder() -> Result<PathBuf> {
+    let folder = paths::target().join("vm").join(std::process::id().to_string());
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    Ok(folder)
+}
+
+/// What to look at when a guest failed: the end of its kernel log, and where the rest is.
+fn kernel_log_of(machine: &Machine) -> String {
+    let path = machine.kernel_log();
+    let log = std::fs::read(&path).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let lines: Vec<_> = log.lines().collect();
+    let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+    format!("the guest's kernel log is {}, and ends:\n{tail}", path.display())
+}

@@ -1,0 +1,119 @@
+//! QEMU's command line for a guest.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::kernel::Kernel;
+use super::spec::{GuestSpec, Place};
+
+/// The programs that run a guest, with the packages that have them.
+pub(crate) const PROGRAMS: [(&str, &str); 2] = [("setpriv", "util-linux"), (QEMU, "qemu-system-x86")];
+
+const QEMU: &str = "qemu-system-x86_64";
+
+/// The guest's side of the conversation: what each numbered port carries. The scripts in the guest know the numbers.
+pub(crate) const PORTS: [&str; 3] = ["stdout", "stderr", "status"];
+
+/// All that QEMU needs to know.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) spec: &'a GuestSpec,
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) place: Place,
+    pub(crate) root: &'a Path,
+    /// Sockets, the initramfs, the kernel log and the `control` folder.
+    pub(crate) folder: &'a Path,
+    pub(crate) shares: &'a [PathBuf],
+    pub(crate) is_interactive: bool,
+}
+
+impl Setup<'_> {
+    pub(crate) fn command(&self) -> Command {
+        // Whatever becomes of us, the guest does not outlive us.
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL", QEMU]);
+        let folder = self.folder.display();
+        qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+        self.machine(&mut qemu);
+        qemu.arg("-kernel").arg(&self.kernel.image);
+        qemu.arg("-initrd").arg(self.folder.join("initramfs"));
+        qemu.arg("-append").arg(self.kernel_parameters());
+        qemu.args(["-serial", &format!("file:{folder}/kernel.log")]);
+
+        qemu.args(["-device", "virtio-serial-pci"]);
+        for (index, port) in PORTS.iter().enumerate() {
+            qemu.args(["-chardev", &format!("socket,id={port},path={folder}/{port}")]);
+            qemu.args(["-device", &format!("virtserialport,chardev={port},nr={}", index + 1)]);
+        }
+        if self.is_interactive {
+            qemu.args([
+                "-chardev",
+                "stdio,id=terminal,signal=off",
+                "-device",
+                "virtconsole,chardev=terminal,nr=4",
+            ]);
+        }
+
+        file_system(&mut qemu, "root", self.root, ",readonly=on");
+        file_system(&mut qemu, "control", &self.folder.join("control"), ",readonly=on");
+        for (index, share) in self.shares.iter().enumerate() {
+            file_system(&mut qemu, &format!("share{index}"), share, "");
+        }
+        self.network(&mut qemu);
+        qemu
+    }
+
+    /// Software emulation always: Debian's kernels hang under this project's machines' /dev/kvm, and
+    /// one way that works everywhere is worth more than a fast one that works somewhere.
+    fn machine(&self, qemu: &mut Command) {
+        let memory = self.spec.memory + 2 * self.spec.hugepages;
+        qemu.args(["-cpu", "max", "-m", &memory.to_string()]);
+        if self.spec.icount {
+            qemu.args(["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=on", "-smp", "1"]);
+        } else {
+            qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+        }
+        if self.spec.numa == 2 {
+            for node in 0..2 {
+                qemu.args(["-object", &format!("memory-backend-ram,id=m{node},size={}M", memory / 2)]);
+                qemu.args(["-numa", &format!("node,nodeid={node},cpus={node},memdev=m{node}")]);
+            }
+        }
+    }
+
+    fn kernel_parameters(&self) -> String {
+        let mut parameters = String::from("console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off");
+        if self.spec.hugepages > 0 {
+            parameters.push_str(&format!(" hugepagesz=2M hugepages={}", self.spec.hugepages));
+        }
+        parameters
+    }
+
+    /// Two machines are joined by a pair of Unix sockets: nothing of it is on any network of the host.
+    fn network(&self, qemu: &mut Command) {
+        let (own, other) = match self.place {
+            Place::Alone(_) => return,
+            Place::FirstOfTwo => ("a", "b"),
+            Place::SecondOfTwo => ("b", "a"),
+        };
+        let link = self.folder.parent().unwrap_or(self.folder).display();
+        qemu.args([
+            "-netdev",
+            &format!(
+                "dgram,id=link,local.type=unix,local.path={link}/link-{own},\
+                 remote.type=unix,remote.path={link}/link-{other}"
+            ),
+            "-device",
+            &format!("virtio-net-pci,netdev=link,mac=02:00:00:00:00:0{own}"),
+        ]);
+    }
+}
+
+fn file_system(qemu: &mut Command, tag: &str, path: &Path, options: &str) {
+    let path = path.display();
+    qemu.args([
+        "-fsdev",
+        &format!("local,id={tag},path={path},security_model=none,multidevs=remap{options}"),
+    ]);
+    qemu.args(["-device", &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+}

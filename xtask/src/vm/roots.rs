@@ -1,0 +1,79 @@
+//! The Debian roots that guests run on.
+
+use crate::debian::Root;
+
+/// What the guest's user space is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, clap::ValueEnum)]
+pub(crate) enum Userland {
+    /// The newest rdma-core and libfabric that Debian has.
+    Newest,
+    /// Debian 12: rdma-core 44, libfabric 1.17.
+    Debian12,
+}
+
+impl Userland {
+    pub(crate) fn root(self) -> &'static Root {
+        match self {
+            Self::Newest => &NEWEST,
+            Self::Debian12 => &DEBIAN12,
+        }
+    }
+}
+
+/// What device tests and people need inside: the two engines with their tools, perftest, and what makes and sees faults.
+const PACKAGES: &[&str] = &[
+    "bash",
+    "bsdutils",
+    "busybox-static",
+    "coreutils",
+    "dash",
+    "ethtool",
+    "gawk",
+    "grep",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "iputils-ping",
+    "kmod",
+    "libfabric-bin",
+    "libfabric1",
+    "mount",
+    "nftables",
+    "perftest",
+    "procps",
+    "rdma-core",
+    "rdmacm-utils",
+    "sed",
+    "strace",
+    "tcpdump",
+    "util-linux",
+    "valgrind",
+];
+
+/// One of Debian's alternatives, which come with installing.
+const AWK: (&str, &str) = ("usr/bin/awk", "gawk");
+
+const NEWEST: Root = Root {
+    name: "guest-newest",
+    suites: &["unstable", "testing"],
+    packages: PACKAGES,
+    // FLUSH is not in 44; the newest layouts that we bind came with 60 and later.
+    minimum: ("rdma-core", "60"),
+    with_dependencies: true,
+    foreign: &[],
+    links: &[AWK],
+};
+
+const DEBIAN12: Root = Root {
+    name: "guest-debian12",
+    suites: &["bookworm"],
+    packages: PACKAGES,
+    minimum: ("rdma-core", "44"),
+    with_dependencies: true,
+    foreign: &[],
+    // The second is one of Debian's alternatives, too; libfabric 1.17 does not load without it.
+    links: &[
+        AWK,
+        ("usr/lib/x86_64-linux-gnu/libpsm_infinipath.so.1", "/usr/lib/libpsm1/libpsm_infinipath.so.1.16"),
+    ],
+};
