@@ -71,8 +71,11 @@ fn a_guest_does_not_outlive_its_task() {
 #[test]
 #[ignore = "boots a guest: cargo xtask vm test runs it"]
 fn perftest_runs_between_two_hosts() {
-    let script =
-        "host b ib_send_bw -d rxeb -n 200 & sleep 2; host a ib_send_bw -d rxea -n 200 192.0.2.2; wait $!";
+    // The client starts when the server listens on its port 18515, which /proc writes as 4853. Each side has a file of its own,
+    // because they write at the same time.
+    let script = "host b ib_send_bw -d rxeb -n 200 > /tmp/b &
+        host b sh -c 'until cat /proc/net/tcp /proc/net/tcp6 | grep -q \":4853 .* 0A \"; do sleep 0.1; done'
+        host a ib_send_bw -d rxea -n 200 192.0.2.2 > /tmp/a; wait $!; cat /tmp/a; echo; cat /tmp/b";
     let words = ["--limit", "120", "--", "sh", "-c", script];
     let mut output = vm_run(&[&["--topology", "two"], words.as_slice()].concat());
     // An older kernel, where the archive does not give the newest: the other way to have two hosts.
