@@ -14,6 +14,9 @@ const GUESTS: [&[&str]; 4] = [
     &["--kernel", "debian12", "--two-guests"],
 ];
 
+/// What every one of them has beside: memory of all kinds.
+const EVERY_GUEST: [&str; 4] = ["--numa", "2", "--hugepages", "64"];
+
 /// One test program may take so long before it counts as hung.
 const PROGRAM_LIMIT_S: u32 = 300;
 
@@ -42,13 +45,14 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let mut failed = Vec::new();
     let mut guests = 0;
     for words in GUESTS {
+        let words = [words, &EVERY_GUEST].concat();
         let name = words.join(" ");
         if args.guest.as_ref().is_some_and(|wanted| !name.contains(wanted.as_str())) {
             continue;
         }
         guests += 1;
         println!("── device tests in a guest: {name}");
-        let spec = GuestSpec::from_words(words);
+        let spec = GuestSpec::from_words(&words);
         // The newest kernel may be an older one where the archive does not give the newest suite.
         if let Some(reason) = super::lacking(&spec, &spec.kernel.get()?) {
             println!("skipped: {reason}");

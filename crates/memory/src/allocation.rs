@@ -1,0 +1,154 @@
+//! Pages from the system, and back to it. The one place that maps memory.
+
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::ptr::{self, NonNull};
+
+use crate::options::{AllocateError, AllocateReason, HugePages};
+
+/// Two MiB: the huge page that every x86-64 and most aarch64 kernels have.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Pages that are ours until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    start: NonNull<u8>,
+    len: usize,
+    origin: Origin,
+    notes: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Origin {
+    /// Mapped here; so many bytes, a multiple of the page.
+    Mapped { mapped_len: usize },
+    /// The user's, alive as long as this is.
+    Foreign { _owner: Box<dyn Any + Send + Sync> },
+}
+
+// SAFETY: an allocation is only an address and a length; who may touch the bytes is decided by the slices over it, which are
+// `Send` by themselves.
+unsafe impl Send for Allocation {}
+// SAFETY: as above; no method of a shared allocation touches the bytes.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// Maps zeroed pages, binds them, and touches each.
+    pub(crate) fn map(
+        len: usize,
+        huge_pages: HugePages,
+        numa_node: Option<u32>,
+    ) -> Result<Self, AllocateError> {
+        let error = |reason| AllocateError { len, numa_node, reason };
+        if len == 0 {
+            return Err(error(AllocateReason::Empty));
+        }
+        let mut notes = Vec::new();
+        let (start, mapped_len) = match map_pages(len, huge_pages != HugePages::No) {
+            Err(AllocateReason::NoHugePages(reason)) if huge_pages == HugePages::Try => {
+                notes.push(format!("ordinary pages, because no huge pages are free ({reason})"));
+                map_pages(len, false).map_err(error)?
+            }
+            mapped => mapped.map_err(error)?,
+        };
+        let allocation = Self { start, len, origin: Origin::Mapped { mapped_len }, notes };
+        if let Some(node) = numa_node {
+            // Before the pages are touched: that is when they come into being.
+            bind(start, mapped_len, node).map_err(|reason| error(AllocateReason::Bind(reason)))?;
+        }
+        let page = page_size();
+        for offset in (0..mapped_len).step_by(page) {
+            // SAFETY: the mapping is ours alone, writable, and this long. Volatile, because the store must happen
+            // though it writes the zero that is there.
+            unsafe { start.as_ptr().add(offset).write_volatile(0) };
+        }
+        Ok(allocation)
+    }
+
+    /// Takes memory of the user's.
+    ///
+    /// # Safety
+    ///
+    /// `start` is valid for reads and writes of `len` bytes until `owner` is dropped, and until then nobody touches them but
+    /// through this allocation.
+    pub(crate) unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
+        Self { start, len, origin: Origin::Foreign { _owner: owner }, notes: Vec::new() }
+    }
+
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Origin::Mapped { mapped_len } = self.origin {
+            // It cannot fail for a mapping that exists; and if it did, the pages would stay, which harms nobody.
+            // SAFETY: the mapping is ours, and no slice over it is left: each holds the allocation.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), mapped_len) };
+        }
+    }
+}
+
+/// Anonymous pages for at least `len` bytes, and how many bytes they are.
+fn map_pages(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
+    let page = if huge { HUGE_PAGE } else { page_size() };
+    let mapped_len = len.checked_next_multiple_of(page).ok_or(AllocateReason::TooLarge)?;
+    let huge_flags = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };
+    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            mapped_len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge_flags,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        let error = io::Error::last_os_error();
+        return Err(if huge { AllocateReason::NoHugePages(error) } else { AllocateReason::Map(error) });
+    }
+    let start = NonNull::new(start.cast()).expect("the kernel gives no mapping at null unless asked to");
+    Ok((start, mapped_len))
+}
+
+/// `mbind(2)` to one node, strictly.
+fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
+    const WORD_BITS: usize = usize::BITS as usize;
+    // As many nodes as Linux can be built for.
+    let mut nodes = [0_usize; 1024 / WORD_BITS];
+    let node = node as usize;
+    let word = nodes.get_mut(node / WORD_BITS).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    *word |= 1 << (node % WORD_BITS);
+    let no_flags: c_int = 0;
+    // SAFETY: the range is a mapping of ours, and the mask has as many bits as is said; the kernel counts one less.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            start.as_ptr().cast::<c_void>(),
+            len,
+            libc::MPOL_BIND,
+            nodes.as_ptr(),
+            nodes.len() * WORD_BITS + 1,
+            no_flags,
+        )
+    };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn page_size() -> usize {
+    // SAFETY: a question without conditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).expect("Linux has a page size")
+}

@@ -1,0 +1,136 @@
+//! What kind of memory to allocate, and why it could not be.
+
+use std::fmt;
+use std::io;
+
+use crate::Slice;
+use crate::allocation::Allocation;
+use crate::memory::Memory;
+
+/// What kind of memory to allocate.
+///
+/// ```
+/// use farreach_memory::{HugePages, MemoryOptions};
+///
+/// let slice = MemoryOptions::new().huge_pages(HugePages::Try).allocate(4 << 20)?;
+/// for note in slice.memory().notes() {
+///     println!("{note}");
+/// }
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct MemoryOptions {
+    huge_pages: HugePages,
+    numa_node: Option<u32>,
+}
+
+impl MemoryOptions {
+    /// Ordinary pages, wherever the system puts them.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether to use huge pages: fewer translations for the card to keep.
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Binds the pages to a NUMA node: that of the card, as a rule.
+    pub fn numa_node(mut self, node: u32) -> Self {
+        self.numa_node = Some(node);
+        self
+    }
+
+    /// Allocates `len` bytes, page-aligned, zeroed and present: the first transfer waits for no page fault.
+    pub fn allocate(&self, len: usize) -> Result<Slice, AllocateError> {
+        let allocation = Allocation::map(len, self.huge_pages, self.numa_node)?;
+        Ok(Slice::whole(Memory::new(allocation)))
+    }
+}
+
+/// Whether memory lies in huge pages.
+///
+/// ```
+/// use farreach_memory::HugePages;
+///
+/// assert_eq!(HugePages::default(), HugePages::No);
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HugePages {
+    /// Ordinary pages.
+    #[default]
+    No,
+    /// Huge pages if some are free, otherwise ordinary ones and a note.
+    Try,
+    /// Huge pages or an error.
+    Require,
+}
+
+/// Memory could not be allocated.
+///
+/// ```
+/// use farreach_memory::Memory;
+///
+/// let error = Memory::allocate(0).unwrap_err();
+/// assert_eq!(error.to_string(), "cannot allocate 0 bytes: an allocation has at least one byte");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("cannot allocate {len} bytes{}: {reason}", on_node(*.numa_node))]
+#[non_exhaustive]
+pub struct AllocateError {
+    /// How many bytes were asked for.
+    pub len: usize,
+    /// The node that they were to lie on.
+    pub numa_node: Option<u32>,
+    /// What stood in the way.
+    pub reason: AllocateReason,
+}
+
+impl AllocateError {
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match &self.reason {
+            AllocateReason::Empty | AllocateReason::TooLarge => "ask for another size".to_owned(),
+            AllocateReason::Map(_) => "free memory, or raise `ulimit -v` and vm.max_map_count".to_owned(),
+            AllocateReason::NoHugePages(_) => {
+                "set huge pages aside: sysctl vm.nr_hugepages=N, each of 2 MiB".to_owned()
+            }
+            AllocateReason::Bind(_) => {
+                "name a node that /sys/devices/system/node lists, and that this process may use".to_owned()
+            }
+        }
+    }
+}
+
+/// What stood in the way of an allocation.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AllocateReason {
+    /// Nothing was asked for.
+    Empty,
+    /// More than an address space holds.
+    TooLarge,
+    /// The system has no room.
+    Map(io::Error),
+    /// There are no free huge pages.
+    NoHugePages(io::Error),
+    /// The pages could not be bound to the node.
+    Bind(io::Error),
+}
+
+impl fmt::Display for AllocateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("an allocation has at least one byte"),
+            Self::TooLarge => f.write_str("no address space holds that many"),
+            Self::Map(error) => write!(f, "mmap: {error}"),
+            Self::NoHugePages(error) => write!(f, "no huge pages are free: {error}"),
+            Self::Bind(error) => write!(f, "mbind: {error}"),
+        }
+    }
+}
+
+fn on_node(node: Option<u32>) -> String {
+    node.map(|node| format!(" on NUMA node {node}")).unwrap_or_default()
+}

@@ -1,0 +1,169 @@
+//! What libraries keep with an allocation: that a card knows its pages, and by which key.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Domains that may know one allocation: a card or provider has one each, and a large machine has 16 cards.
+const DOMAINS_MAX: usize = 32;
+
+/// Names a protection domain of one library, or a domain of another, in this process.
+///
+/// ```
+/// use farreach_memory::DomainId;
+///
+/// assert_ne!(DomainId::unique(), DomainId::unique());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DomainId(u64);
+
+impl DomainId {
+    /// A new one.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// What ends a registration. A library implements it for what it gets from its own `reg_mr`.
+pub trait Release: Send + Sync {
+    /// Ends it. `false` where that cannot be proven: the pages then stay mapped for good, because the card may
+    /// still reach them.
+    fn release(self: Box<Self>) -> bool;
+}
+
+/// One domain's registration of an allocation: it ends with the allocation.
+pub struct Registration {
+    domain: DomainId,
+    local_key: u64,
+    guard: Box<dyn Release>,
+}
+
+impl Registration {
+    /// `local_key` is what requests name it by, `guard` what ends it.
+    pub fn new(domain: DomainId, local_key: u64, guard: Box<dyn Release>) -> Self {
+        Self { domain, local_key, guard }
+    }
+
+    /// The domain that it belongs to.
+    pub fn domain(&self) -> DomainId {
+        self.domain
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration").field("domain", &self.domain).finish_non_exhaustive()
+    }
+}
+
+/// A registration could not be kept, and is handed back.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+#[non_exhaustive]
+pub struct AttachError {
+    /// Why.
+    pub reason: AttachReason,
+    /// What was to be kept.
+    pub registration: Registration,
+}
+
+/// Why a registration could not be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachReason {
+    /// This domain has the memory registered already.
+    #[error("this memory is registered in this domain already")]
+    AlreadyRegistered,
+    /// No more domains can be kept.
+    #[error("this memory is registered in {DOMAINS_MAX} domains already, which is the most")]
+    TooManyDomains,
+}
+
+/// All registrations of an allocation. They are only ever added, so that looking one up on every post takes no lock.
+#[derive(Debug)]
+pub(crate) struct Registrations {
+    kept: [OnceLock<Registration>; DOMAINS_MAX],
+    adding: Mutex<()>,
+}
+
+impl Registrations {
+    pub(crate) fn new() -> Self {
+        Self { kept: [const { OnceLock::new() }; DOMAINS_MAX], adding: Mutex::new(()) }
+    }
+
+    #[inline]
+    pub(crate) fn local_key(&self, domain: DomainId) -> Option<u64> {
+        for place in &self.kept {
+            let registration = place.get()?;
+            if registration.domain == domain {
+                return Some(registration.local_key);
+            }
+        }
+        None
+    }
+
+    pub(crate) fn attach(&self, registration: Registration) -> Result<(), AttachError> {
+        // The lock holds no data, so a panic under it has left nothing half done.
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.local_key(registration.domain).is_some() {
+            return Err(AttachError { reason: AttachReason::AlreadyRegistered, registration });
+        }
+        let Some(place) = self.kept.iter().find(|place| place.get().is_none()) else {
+            return Err(AttachError { reason: AttachReason::TooManyDomains, registration });
+        };
+        place.set(registration).expect("nobody else adds, and the place was empty");
+        Ok(())
+    }
+
+    /// Ends all of them; whether every card is proven to have forgotten the pages.
+    pub(crate) fn release_all(&mut self) -> bool {
+        let registrations = self.kept.iter_mut().filter_map(OnceLock::take);
+        // Each is ended, also after one that could not be.
+        registrations.map(|registration| registration.guard.release()).fold(true, |all, one| all & one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Guard(bool);
+
+    impl Release for Guard {
+        fn release(self: Box<Self>) -> bool {
+            self.0
+        }
+    }
+
+    fn registration(domain: DomainId, local_key: u64) -> Registration {
+        Registration::new(domain, local_key, Box::new(Guard(true)))
+    }
+
+    #[test]
+    fn each_domain_finds_its_own_key() {
+        let registrations = Registrations::new();
+        let domains: Vec<_> = (0..DOMAINS_MAX).map(|_| DomainId::unique()).collect();
+        for (key, domain) in domains.iter().enumerate() {
+            assert_eq!(registrations.local_key(*domain), None);
+            registrations.attach(registration(*domain, key as u64)).unwrap();
+        }
+        for (key, domain) in domains.iter().enumerate() {
+            assert_eq!(registrations.local_key(*domain), Some(key as u64));
+        }
+        let refused = |domain| registrations.attach(registration(domain, 9)).unwrap_err().reason;
+        assert_eq!(refused(domains[3]), AttachReason::AlreadyRegistered);
+        assert_eq!(refused(DomainId::unique()), AttachReason::TooManyDomains);
+    }
+
+    #[test]
+    fn one_that_cannot_be_ended_is_told_and_the_others_are_ended() {
+        let mut registrations = Registrations::new();
+        for is_ended in [true, false, true] {
+            let guard = Box::new(Guard(is_ended));
+            registrations.attach(Registration::new(DomainId::unique(), 0, guard)).unwrap();
+        }
+        assert!(!registrations.release_all());
+        assert!(registrations.release_all(), "none is left");
+    }
+}

@@ -1,0 +1,124 @@
+//! The right to read a range of memory, in many hands.
+
+use std::fmt;
+use std::ops::{Deref, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{DomainId, Memory, Slice};
+
+/// A slice that was frozen: clonable and read-only, so that one source can go to many peers at once.
+///
+/// Nobody can write the bytes while one of these exists: the [`Slice`] that could is inside.
+///
+/// ```
+/// use farreach_memory::Memory;
+///
+/// let shared = Memory::allocate(8)?.share();
+/// let half = shared.get(..4).unwrap();
+/// let shared = shared.try_unshare().expect_err("another one exists");
+/// drop(half);
+/// let slice = shared.try_unshare().expect("the last one");
+/// assert_eq!(slice.len(), 8);
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[derive(Clone)]
+pub struct Shared {
+    slice: Arc<Slice>,
+    // Within the slice.
+    offset: usize,
+    len: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(slice: Slice) -> Self {
+        let len = slice.len();
+        Self { slice: Arc::new(slice), offset: 0, len }
+    }
+
+    /// A part of it, or nothing if it has no such part.
+    pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
+        let range = (range.start_bound().cloned(), range.end_bound().cloned());
+        let part = (**self).get(range)?;
+        let offset = self.offset + (part.as_ptr().addr() - self.address().as_ptr().addr());
+        Some(Self { slice: Arc::clone(&self.slice), offset, len: part.len() })
+    }
+
+    /// The slice that it was made from, if nobody else shares it; otherwise itself.
+    pub fn try_unshare(self) -> Result<Slice, Self> {
+        let Self { slice, offset, len } = self;
+        Arc::try_unwrap(slice).map_err(|slice| Self { slice, offset, len })
+    }
+
+    /// The allocation that it is part of.
+    pub fn memory(&self) -> &Memory {
+        self.slice.memory()
+    }
+
+    /// The address of the first byte, as a request names it.
+    #[inline]
+    pub fn address(&self) -> NonNull<u8> {
+        // SAFETY: the offset is within the slice, or one past its end where nothing is left.
+        unsafe { self.slice.address().add(self.offset) }
+    }
+
+    /// The local key under which a domain has it registered, if it has.
+    #[inline]
+    pub fn local_key(&self, domain: DomainId) -> Option<u64> {
+        self.slice.local_key(domain)
+    }
+}
+
+impl Deref for Shared {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.slice[self.offset..self.offset + self.len]
+    }
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<Slice> for Shared {
+    fn from(slice: Slice) -> Self {
+        slice.share()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({}..{} of {:?})", self.offset, self.offset + self.len, self.slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_parts_keep_their_place() {
+        let mut slice = Memory::allocate(10).unwrap();
+        for (value, byte) in slice.iter_mut().enumerate() {
+            *byte = value as u8;
+        }
+        let tail = slice.split_off(2).share();
+        let part = tail.get(1..7).unwrap().get(2..).unwrap();
+        assert_eq!(*part, [5, 6, 7, 8]);
+        assert_eq!(part.address().as_ptr().addr() - part.memory().start().as_ptr().addr(), 5);
+        assert!(part.get(..5).is_none());
+        assert_eq!(part.get(4..).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn a_part_gives_the_whole_slice_back() {
+        let shared = Memory::allocate(10).unwrap().share();
+        let part = shared.get(3..5).unwrap();
+        drop(shared);
+        assert_eq!(part.try_unshare().unwrap().len(), 10);
+    }
+}

@@ -1,0 +1,84 @@
+//! Huge pages and NUMA nodes, as the kernel itself tells of them: every guest has two nodes and 64 huge pages.
+
+use std::fs;
+
+use farreach_memory::{AllocateReason, HugePages, Memory, MemoryOptions, Slice};
+
+/// What the kernel says of the mapping that a slice begins.
+fn numa_map(slice: &Slice) -> String {
+    let address = format!("{:x} ", slice.address().as_ptr().addr());
+    let maps = fs::read_to_string("/proc/self/numa_maps").expect("the kernel knows NUMA");
+    let line = maps.lines().find(|line| line.starts_with(&address));
+    line.unwrap_or_else(|| panic!("no mapping begins at {address}in\n{maps}")).to_owned()
+}
+
+fn free_huge_pages() -> usize {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("HugePages_Free:")).expect("huge pages");
+    line.trim().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs two NUMA nodes: cargo xtask vm test runs it"]
+fn memory_lies_on_the_node_that_was_asked_for() {
+    for node in [0, 1] {
+        let slice = MemoryOptions::new().numa_node(node).allocate(1 << 20).unwrap();
+        let map = numa_map(&slice);
+        assert!(map.contains(&format!("bind:{node}")), "{map}");
+        // 256 pages of 4 KiB, all there, all on this node.
+        assert!(map.contains(&format!("N{node}=256")), "{map}");
+        assert!(!map.contains(&format!("N{}=", 1 - node)), "{map}");
+    }
+}
+
+#[test]
+#[ignore = "needs a kernel that knows NUMA: cargo xtask vm test runs it"]
+fn a_node_that_does_not_exist_is_refused_with_a_fix() {
+    for node in [7, 5000] {
+        let error = MemoryOptions::new().numa_node(node).allocate(4096).unwrap_err();
+        assert!(matches!(error.reason, AllocateReason::Bind(_)), "{error}");
+        assert!(error.to_string().contains(&format!("on NUMA node {node}")), "{error}");
+        assert!(error.fix().contains("/sys/devices/system/node"), "{}", error.fix());
+    }
+}
+
+#[test]
+#[ignore = "needs huge pages: cargo xtask vm test runs it"]
+fn huge_pages_are_used_and_given_back() {
+    let before = free_huge_pages();
+    assert!(before >= 4, "{before} huge pages");
+    let mut slice = MemoryOptions::new().huge_pages(HugePages::Require).allocate((3 << 20) + 1).unwrap();
+    assert!(numa_map(&slice).contains("huge"), "{}", numa_map(&slice));
+    assert_eq!(free_huge_pages(), before - 2);
+    assert!(slice.memory().notes().is_empty());
+    slice.fill(1);
+    let rest = slice.split_off(5);
+    drop(slice);
+    assert_eq!(free_huge_pages(), before - 2, "a part of it is left");
+    drop(rest);
+    assert_eq!(free_huge_pages(), before);
+}
+
+#[test]
+#[ignore = "needs huge pages: cargo xtask vm test runs it"]
+fn without_free_huge_pages_there_is_a_note_or_an_error() {
+    let too_much = (free_huge_pages() + 1) * (2 << 20);
+    let error = MemoryOptions::new().huge_pages(HugePages::Require).allocate(too_much).unwrap_err();
+    assert!(matches!(error.reason, AllocateReason::NoHugePages(_)), "{error}");
+    assert!(error.fix().contains("vm.nr_hugepages"), "{}", error.fix());
+
+    let slice = MemoryOptions::new().huge_pages(HugePages::Try).allocate(too_much).unwrap();
+    assert_eq!(slice.memory().notes().len(), 1);
+    assert!(slice.memory().notes()[0].contains("no huge pages are free"), "{:?}", slice.memory().notes());
+}
+
+#[test]
+#[ignore = "needs a kernel that knows NUMA: cargo xtask vm test runs it"]
+fn every_page_is_there_before_the_first_use() {
+    let slice = Memory::allocate(4 << 20).unwrap();
+    let map = numa_map(&slice);
+    // Neighbouring mappings may be told as one, so there may be more.
+    let anonymous = map.split_whitespace().find_map(|word| word.strip_prefix("anon="));
+    let pages: usize = anonymous.expect("anonymous pages").parse().unwrap();
+    assert!(pages >= 1024, "{map}");
+}
