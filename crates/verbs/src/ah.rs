@@ -1,10 +1,16 @@
-//! Addresses: how one port names another.
+//! Addresses: how one port names another, and address handles, by which datagrams find their way.
 
 use std::fmt;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
+
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::leak;
+use crate::pd::ProtectionDomain;
 
 /// A global identifier: the 16 bytes that name a port in InfiniBand and in RoCE, written like an IPv6 address.
 ///
@@ -214,6 +220,163 @@ impl GidEntry {
             GidType::RoceV1 | GidType::RoceV2 => Some(self.gid.ip()),
             GidType::Ib | GidType::Unknown(_) => None,
         }
+    }
+}
+
+/// The way to a peer's port.
+///
+/// ```
+/// use farreach_verbs::ah::AddressAttributes;
+///
+/// let way = AddressAttributes { gid_index: 1, ..AddressAttributes::to_gid(1, "::ffff:192.0.2.2".parse()?) };
+/// assert_eq!(way.hop_limit, 64);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[doc(alias = "ibv_ah_attr")]
+#[doc(alias = "ibv_global_route")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressAttributes {
+    /// The own port.
+    pub port: u8,
+    /// The peer's GID, where packets carry a global route header: always on RoCE.
+    pub gid: Option<Gid>,
+    /// The place of the own GID in the port's table.
+    pub gid_index: u8,
+    /// The peer's address within an InfiniBand subnet.
+    pub lid: Lid,
+    /// The lane through an InfiniBand subnet.
+    pub service_level: u8,
+    /// How the network shall treat the packets: DSCP in the upper six bits, ECN in the lower two.
+    pub traffic_class: u8,
+    /// What routers may spread packets by: 20 bits.
+    pub flow_label: u32,
+    /// How many routers the packets pass at most.
+    pub hop_limit: u8,
+}
+
+impl AddressAttributes {
+    /// To a GID, by this port, from the first place of its GID table: rarely the right one.
+    pub fn to_gid(port: u8, gid: Gid) -> Self {
+        Self {
+            port,
+            gid: Some(gid),
+            gid_index: 0,
+            lid: Lid(0),
+            service_level: 0,
+            traffic_class: 0,
+            flow_label: 0,
+            hop_limit: 64,
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> sys::ibv_ah_attr {
+        sys::ibv_ah_attr {
+            grh: sys::ibv_global_route {
+                dgid: sys::ibv_gid { raw: self.gid.unwrap_or(Gid([0; 16])).0 },
+                flow_label: self.flow_label,
+                sgid_index: self.gid_index,
+                hop_limit: self.hop_limit,
+                traffic_class: self.traffic_class,
+            },
+            dlid: self.lid.0,
+            sl: self.service_level,
+            is_global: self.gid.is_some().into(),
+            port_num: self.port,
+            ..Default::default()
+        }
+    }
+}
+
+/// An address handle: where a datagram goes. It must live until the datagram's completion, so a request holds a clone.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use farreach_verbs::ah::AddressAttributes;
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// # let pd = context.alloc_pd()?;
+/// let peer = "::ffff:192.0.2.2".parse().unwrap();
+/// let gid_index = context.choose_gid(1, Some(peer))?.entry.index as u8;
+/// let ah = pd.create_ah(&AddressAttributes { gid_index, ..AddressAttributes::to_gid(1, peer) })?;
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_ah")]
+#[derive(Clone)]
+pub struct AddressHandle(Arc<AddressInner>);
+
+struct AddressInner {
+    ah: Handle<sys::ibv_ah>,
+    pd: ProtectionDomain,
+}
+
+impl ProtectionDomain {
+    /// Makes an address handle: `ibv_create_ah(3)`.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn create_ah(&self, attributes: &AddressAttributes) -> Result<AddressHandle, Error> {
+        let mut attr = attributes.to_raw();
+        // SAFETY: the domain lives and the attributes are valid.
+        let ah = unsafe { self.context().lib().ibv_create_ah(self.as_raw(), &raw mut attr) }?;
+        self.own_ah(ah, "ibv_create_ah")
+    }
+
+    /// Makes an address handle that leads back to where a datagram came from: `ibv_create_ah_from_wc(3)`. `header` is what lies in front of
+    /// the datagram in its buffer.
+    #[doc(alias = "ibv_create_ah_from_wc")]
+    #[doc(alias = "ibv_init_ah_from_wc")]
+    pub fn create_ah_from_wc(
+        &self,
+        port: u8,
+        completion: &sys::ibv_wc,
+        header: &[u8; GRH_BYTES],
+    ) -> Result<AddressHandle, Error> {
+        let mut wc = *completion;
+        // SAFETY: the header has as many bytes as the structure, for which any bytes are valid.
+        let mut grh = unsafe { header.as_ptr().cast::<sys::ibv_grh>().read_unaligned() };
+        let lib = self.context().lib();
+        // SAFETY: the domain lives, and both structures are valid.
+        let ah = unsafe { lib.ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port) }?;
+        self.own_ah(ah, "ibv_create_ah_from_wc")
+    }
+
+    fn own_ah(&self, ah: *mut sys::ibv_ah, operation: &'static str) -> Result<AddressHandle, Error> {
+        // SAFETY: an address handle is taken from any thread, and lives until its one owner destroys it.
+        let ah = unsafe { Handle::new(ah) }.ok_or_else(|| self.context().failed(operation))?;
+        Ok(AddressHandle(Arc::new(AddressInner { ah, pd: self.clone() })))
+    }
+}
+
+/// The room in front of a datagram in its buffer, for the header that says where it came from.
+pub const GRH_BYTES: usize = 40;
+const _: () = assert!(size_of::<sys::ibv_grh>() == GRH_BYTES);
+
+impl AddressHandle {
+    /// The protection domain that it is in.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.0.pd
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::ibv_ah {
+        self.0.ah.as_ptr()
+    }
+}
+
+impl Drop for AddressInner {
+    #[doc(alias = "ibv_destroy_ah")]
+    fn drop(&mut self) {
+        // SAFETY: nobody holds the handle any more, and no request does.
+        let answer = unsafe { self.pd.context().lib().ibv_destroy_ah(self.ah.as_ptr()) };
+        if leak::judge(leak::Kind::AddressHandle, answer).is_err() {
+            leak::keep(&self.pd);
+        }
+    }
+}
+
+impl fmt::Debug for AddressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressHandle")
+            .field("device", &self.pd().context().device().name())
+            .finish_non_exhaustive()
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ah::{GidEntry, GidType, NetDevice};
 use crate::attributes::DeviceAttributes;
 use crate::device::Device;
 use crate::error::Error;
+use crate::leak;
 use crate::port::PortAttributes;
 use crate::sysfs;
 
@@ -60,7 +61,7 @@ impl Context {
     /// How many completion vectors there are to spread events over.
     pub fn completion_vector_count(&self) -> u32 {
         // SAFETY: the context is open, and the number does not change.
-        let count = unsafe { (*self.as_ptr()).num_comp_vectors };
+        let count = unsafe { (*self.as_raw()).num_comp_vectors };
         u32::try_from(count).unwrap_or(0)
     }
 
@@ -70,7 +71,7 @@ impl Context {
     pub fn query_device(&self) -> Result<DeviceAttributes, Error> {
         let mut attr = sys::ibv_device_attr_ex::default();
         // SAFETY: the context is open; a null input asks for everything; the attributes are valid for writing.
-        let status = unsafe { sys::ibv_query_device_ex(self.0.lib, self.as_ptr(), null(), &mut attr) }?;
+        let status = unsafe { sys::ibv_query_device_ex(self.0.lib, self.as_raw(), null(), &mut attr) }?;
         match status {
             0 => Ok(DeviceAttributes::from(&attr)),
             errno => Err(Error::call("ibv_query_device_ex", self.device().name(), errno)),
@@ -82,7 +83,7 @@ impl Context {
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         let mut attr = sys::ibv_port_attr::default();
         // SAFETY: the context is open and the attributes are valid for writing.
-        let status = unsafe { sys::ibv_query_port(self.0.lib, self.as_ptr(), port, &mut attr) }?;
+        let status = unsafe { sys::ibv_query_port(self.0.lib, self.as_raw(), port, &mut attr) }?;
         match status {
             0 => Ok(PortAttributes::from(&attr)),
             errno => Err(Error::call("ibv_query_port", self.port_name(port), errno)),
@@ -105,7 +106,7 @@ impl Context {
         let mut entries = vec![sys::ibv_gid_entry::default(); room];
         // SAFETY: the context is open and the entries are valid for writing.
         let filled =
-            unsafe { sys::ibv_query_gid_table(self.0.lib, self.as_ptr(), entries.as_mut_ptr(), room, 0) }?;
+            unsafe { sys::ibv_query_gid_table(self.0.lib, self.as_raw(), entries.as_mut_ptr(), room, 0) }?;
         let filled = usize::try_from(filled).map_err(|_| {
             // Minus an errno, which fits the type that errnos have.
             Error::call("ibv_query_gid_table", self.port_name(port), -filled as i32)
@@ -131,11 +132,42 @@ impl Context {
         }
     }
 
-    fn port_name(&self, port: u8) -> String {
+    /// A place of a port's P_Key table: `ibv_query_pkey(3)`. The highest bit says full membership of the partition.
+    #[doc(alias = "ibv_query_pkey")]
+    pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
+        let mut pkey = 0;
+        // SAFETY: the context is open and the key is valid for writing.
+        let status = unsafe { self.0.lib.ibv_query_pkey(self.as_raw(), port, index.into(), &mut pkey) }?;
+        match status {
+            0 => Ok(u16::from_be(pkey)),
+            _ => Err(Error::last("ibv_query_pkey", self.port_name(port))),
+        }
+    }
+
+    /// An error of what was just called on this context, with the thread's `errno`.
+    pub(crate) fn failed(&self, operation: &'static str) -> Error {
+        Error::last(operation, self.device().name())
+    }
+
+    /// Checks that an object of `other` may be used with one of this context. The kernel numbers objects per context, so that
+    /// a stranger's number would name something else.
+    pub(crate) fn check_same(&self, other: &Self, object: &'static str) -> Result<(), Error> {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return Ok(());
+        }
+        Err(Error::OtherContext { object, subject: self.device().name().to_owned() })
+    }
+
+    pub(crate) fn lib(&self) -> &'static Ibverbs {
+        self.0.lib
+    }
+
+    pub(crate) fn port_name(&self, port: u8) -> String {
         format!("port {port} of {}", self.device().name())
     }
 
-    fn as_ptr(&self) -> *mut sys::ibv_context {
+    /// The C object. It is open as long as this lives.
+    pub fn as_raw(&self) -> *mut sys::ibv_context {
         self.0.context.as_ptr()
     }
 }
@@ -149,9 +181,11 @@ impl fmt::Debug for Context {
 impl Drop for Inner {
     #[doc(alias = "ibv_close_device")]
     fn drop(&mut self) {
-        // A failure leaves the device open, and there is nobody to tell.
         // SAFETY: the context is open and, as every object on it holds it, unused.
-        let _ = unsafe { self.lib.ibv_close_device(self.context.as_ptr()) };
+        let answer = unsafe { self.lib.ibv_close_device(self.context.as_ptr()) };
+        if leak::judge(leak::Kind::Context, answer).is_err() {
+            leak::keep(&self.device);
+        }
     }
 }
 

@@ -40,7 +40,11 @@ impl DeviceList {
     #[doc(alias = "ibv_get_device_list")]
     #[doc(alias = "ibv_free_device_list")]
     pub fn get() -> Result<Self, Error> {
-        let lib = Ibverbs::get()?;
+        Self::of(Ibverbs::get()?)
+    }
+
+    /// The devices that this library finds.
+    pub(crate) fn of(lib: &'static Ibverbs) -> Result<Self, Error> {
         let mut count: c_int = 0;
         // SAFETY: the argument is valid for writing.
         let list = unsafe { lib.ibv_get_device_list(&mut count) }?;

@@ -5,6 +5,11 @@ use std::io;
 
 use farreach_verbs_sys::{LibraryMissing, SymbolMissing};
 
+use crate::gid::NoGid;
+use crate::limits::CreationRefused;
+use crate::locked_memory::LockedMemory;
+use crate::qp::state::StateChangeRefused;
+
 /// A verb failed, or could not be called at all.
 ///
 /// It displays as what happened; [`cause`](Self::cause) says what that means here, [`fix`](Self::fix) what to do.
@@ -35,6 +40,56 @@ pub enum Error {
         /// Why.
         errno: Errno,
     },
+    /// The device does not have what was asked for.
+    #[error("{operation} on {subject}: not supported, {why}")]
+    Unsupported {
+        /// The C function, or the part of it that is missing.
+        operation: &'static str,
+        /// What it was asked of.
+        subject: String,
+        /// How that is known.
+        why: &'static str,
+    },
+    /// Two objects were to work together that are not of the same open device.
+    #[error("the {object} belongs to another context than that of {subject}")]
+    OtherContext {
+        /// The one that was passed in.
+        object: &'static str,
+        /// The device of the other one.
+        subject: String,
+    },
+    /// A range is not inside of what it is a range of.
+    #[error("{len} bytes at {offset} are outside of the {what}, which has {size}")]
+    OutOfBounds {
+        /// What it should be a range of.
+        what: &'static str,
+        /// Where it begins.
+        offset: u64,
+        /// How many bytes.
+        len: usize,
+        /// How many there are.
+        size: usize,
+    },
+    /// Memory cannot be pinned.
+    #[error("{0}")]
+    LockedMemory(Box<LockedMemory>),
+    /// A queue or queue pair was refused, perhaps because it is larger than the device allows.
+    #[error("{0}")]
+    Creation(Box<CreationRefused>),
+    /// A queue pair did not change its state.
+    #[error("{0}")]
+    StateChange(Box<StateChangeRefused>),
+    /// No GID of a port serves to reach a peer.
+    #[error("{0}")]
+    NoGid(Box<NoGid>),
+    /// Memory could not be had, or not be registered once more.
+    #[error("{what}")]
+    Memory {
+        /// What failed, in words.
+        what: String,
+        /// What to do about it.
+        fix: String,
+    },
 }
 
 impl Error {
@@ -52,15 +107,24 @@ impl Error {
         match self {
             Self::Library(_) => None,
             Self::Symbol(missing) => Some(missing.symbol),
-            Self::Call { operation, .. } => Some(operation),
+            Self::Call { operation, .. } | Self::Unsupported { operation, .. } => Some(operation),
+            Self::LockedMemory(_) => Some("ibv_reg_mr"),
+            Self::Creation(refused) => Some(refused.operation),
+            Self::StateChange(_) => Some("ibv_modify_qp"),
+            Self::OtherContext { .. } | Self::OutOfBounds { .. } | Self::NoGid(_) | Self::Memory { .. } => {
+                None
+            }
         }
     }
 
     /// Why the function failed, if it was called.
     pub fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Library(_) | Self::Symbol(_) => None,
             Self::Call { errno, .. } => Some(*errno),
+            Self::LockedMemory(_) => Some(Errno(libc::ENOMEM)),
+            Self::Creation(refused) => Some(refused.errno),
+            Self::StateChange(refused) => Some(refused.errno),
+            _ => None,
         }
     }
 
@@ -75,6 +139,18 @@ impl Error {
                 format!("the installed {} is older than {}", missing.release, missing.since)
             }
             Self::Call { operation, errno, .. } => meaning(operation, *errno).0.to_owned(),
+            Self::Unsupported { why, .. } => (*why).to_owned(),
+            Self::OtherContext { .. } => {
+                "objects work together where they come from the same open device: opening a \
+                                          device twice makes two"
+                    .to_owned()
+            }
+            Self::OutOfBounds { .. } => "the range was computed wrongly, or for another object".to_owned(),
+            Self::LockedMemory(refused) => refused.cause(),
+            Self::Creation(refused) => refused.cause(),
+            Self::StateChange(refused) => refused.cause(),
+            Self::NoGid(none) => none.cause(),
+            Self::Memory { .. } => "the system has no such memory, or a limit is reached".to_owned(),
         }
     }
 
@@ -84,12 +160,22 @@ impl Error {
             Self::Library(missing) => missing.fix(),
             Self::Symbol(missing) => missing.fix(),
             Self::Call { operation, errno, .. } => meaning(operation, *errno).1.to_owned(),
+            Self::Unsupported { .. } => {
+                "use a device that has it, or a newer kernel and rdma-core: farreach devices -v".to_owned()
+            }
+            Self::OtherContext { .. } => "open the device once, and clone its context".to_owned(),
+            Self::OutOfBounds { .. } => "compare offset and length with the object's own".to_owned(),
+            Self::LockedMemory(refused) => refused.fix(),
+            Self::Creation(refused) => refused.fix(),
+            Self::StateChange(refused) => refused.fix(),
+            Self::NoGid(none) => none.fix(),
+            Self::Memory { fix, .. } => fix.clone(),
         }
     }
 }
 
 /// Cause and fix of a failed call: the cases that a person meets, then what holds for any call.
-fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static str) {
+pub(crate) fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static str) {
     match (operation, errno.0) {
         ("ibv_get_device_list", libc::ENOSYS | libc::ENOENT) => (
             "the running kernel has no RDMA support, or none that is loaded",

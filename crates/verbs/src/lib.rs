@@ -26,28 +26,78 @@
 //!
 //! - [`device`]: the devices of this host, before and without opening them.
 //! - [`context`]: an open device, and what it answers about itself ([`attributes`]), its ports ([`port`]) and their GIDs.
-//! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid).
+//! - [`pd`], [`mr`], [`mw`], [`dm`]: which memory the device may reach, and the keys that name it.
+//! - [`cq`], [`srq`], [`qp`]: the queues, and how a queue pair gets [from RESET to RTS](qp::state) by hand.
+//! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid), and address handles; [`gid`]: which GID to use, and why.
+//! - [`xrc`]: extended reliable connections.
+//! - [`cm`]: the connection manager, which brings two queue pairs together by IP address and port.
+//! - [`event`]: what a device tells without being asked.
 //! - [`system`]: what stands between this program and a device.
-//! - [`error`]: one error type that says what happened, what it means and what to do.
+//! - [`error`]: one error type that says what happened, what it means and what to do; [`limits`]: what is too large.
+//! - [`leak`]: what could not be released.
 //!
-//! Children hold their parents: a [`Context`](context::Context) keeps its device, a device its list. They may be dropped in any
-//! order and sent to any thread.
+//! # Who holds whom
+//!
+//! Children hold their parents. Drop them in any order, on any thread: each is released when its last holder is gone, a
+//! queue pair before its queues, a region before its protection domain.
+//!
+//! ```text
+//! DeviceList ◄─ Device ◄─ Context ◄─┬─ ProtectionDomain ◄─┬─ MemoryRegion ──► what was registered
+//!                                   │                     ├─ MemoryWindow
+//!                                   │                     ├─ AddressHandle
+//!                                   │                     ├─ SharedReceiveQueue ◄─┐
+//!                                   │                     └─ QueuePair ───────────┤
+//!                                   ├─ CompletionChannel ◄─ CompletionQueue ◄─────┘
+//!                                   ├─ DeviceMemory ◄─ its MemoryRegions
+//!                                   ├─ XrcDomain ◄─ its SharedReceiveQueues and QueuePairs
+//!                                   └─ AsyncEvents
+//! ```
+//!
+//! What the kernel refuses to release stays until the process ends, with all that it stands on, and is [counted](leak::leaked): the
+//! device may still be using it.
+//!
+//! # The raw door
+//!
+//! Methods that end in `_raw` are `unsafe` and take the structures of [`sys`]: they are for those who keep the account of buffers in flight
+//! themselves. Every object gives its C object by `as_raw`.
 //!
 //! # What it does not do
 //!
 //! It links to nothing: libibverbs is opened at first use, and a program runs without it until then. It prints nothing and
-//! starts no thread. Memory, queues and connections are not here yet.
+//! starts no thread but the one that [`cm::EventChannel::spawn`] is asked for.
 
 #[macro_use]
 mod c_enum;
 
 pub mod ah;
 pub mod attributes;
+pub mod cm;
 pub mod context;
+pub mod cq;
 pub mod device;
+pub mod dm;
 pub mod error;
+pub mod event;
+mod fd;
+pub mod gid;
+mod handle;
+pub mod imm;
+pub mod leak;
+pub mod limits;
+pub mod locked_memory;
+pub mod mr;
+pub mod mw;
+pub mod pd;
 pub mod port;
+pub mod qp;
+pub mod region;
+pub mod srq;
 mod sysfs;
 pub mod system;
+#[cfg(test)]
+mod table;
+pub mod wr;
+pub mod xrc;
 
 pub use error::Error;
+pub use farreach_verbs_sys as sys;

@@ -1,0 +1,46 @@
+//! The open devices that ids share.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use farreach_verbs_sys as sys;
+
+use super::error::Error;
+use crate::context::Context;
+use crate::device::DeviceList;
+
+/// The devices that were opened for the ids of one channel, or for the requests of one listener: each once, so that one
+/// protection domain serves all connections over a device.
+///
+/// librdmacm has contexts of its own, which it closes when it sees fit: none of them is handed out.
+#[derive(Default)]
+pub(super) struct Contexts(Mutex<Vec<Context>>);
+
+impl Contexts {
+    /// The device, open. `subject` is who wants it.
+    ///
+    /// Both libraries know a device by the same pointer: libibverbs lists each device of a process once.
+    pub(super) fn open(
+        &self,
+        device: *mut sys::ibv_device,
+        subject: impl fmt::Display,
+    ) -> Result<Context, Error> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(context) = open.iter().find(|context| context.device().as_ptr() == device) {
+            return Ok(context.clone());
+        }
+        let devices = DeviceList::get()?;
+        let Some(device) = devices.iter().find(|listed| listed.as_ptr() == device) else {
+            return Err(Error::DeviceRemoved { subject: subject.to_string() });
+        };
+        let context = device.open()?;
+        open.push(context.clone());
+        Ok(context)
+    }
+
+    /// Lets go of a device that was removed.
+    pub(super) fn forget(&self, device: *mut sys::ibv_device) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|context| context.device().as_ptr() != device);
+    }
+}

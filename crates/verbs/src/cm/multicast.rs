@@ -1,0 +1,89 @@
+//! Multicast: one datagram, many receivers.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ptr::null_mut;
+
+use farreach_verbs_sys as sys;
+
+use super::address::RawAddress;
+use super::error::Error;
+use super::id::CmId;
+
+/// What a member of a multicast group does.
+///
+/// ```
+/// use farreach_verbs::cm::Membership;
+///
+/// assert_ne!(Membership::Full, Membership::SendOnly);
+/// ```
+#[doc(alias = "rdma_cm_mc_join_flags")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Membership {
+    /// Sends and receives.
+    Full,
+    /// Sends.
+    SendOnly,
+}
+
+/// Multicast, for ids of [`PortSpace::Udp`](super::PortSpace::Udp) that have a device.
+///
+/// ```no_run
+/// use std::time::{Duration, Instant};
+/// use farreach_verbs::cm::{EventChannel, EventKind, Membership, PortSpace};
+///
+/// let channel = EventChannel::new()?;
+/// let id = channel.create_id(PortSpace::Udp)?;
+/// id.bind("192.0.2.1:0".parse().unwrap())?;
+/// id.join_multicast("239.1.2.3".parse().unwrap(), Membership::Full)?;
+/// let joined = channel.wait_event(Instant::now() + Duration::from_secs(2))?;
+/// assert_eq!(joined.kind(), EventKind::MulticastJoin);
+/// println!("send to {:?}", joined.destination().unwrap().address.gid);
+/// # Ok::<(), farreach_verbs::cm::Error>(())
+/// ```
+impl CmId {
+    /// Joins a group: `rdma_join_multicast(3)`.
+    ///
+    /// A multicast-join event answers, whose [`destination`](super::CmEvent::destination) is where to send to, and what to attach the queue
+    /// pair to for receiving; or a multicast error.
+    #[doc(alias = "rdma_join_multicast")]
+    #[doc(alias = "rdma_join_multicast_ex")]
+    pub fn join_multicast(&self, group: IpAddr, membership: Membership) -> Result<(), Error> {
+        let group = SocketAddr::new(group, 0);
+        let mut address = RawAddress::new(group);
+        let mut groups = self.groups();
+        match membership {
+            Membership::Full => self.call_on_device("rdma_join_multicast", |lib, id| {
+                // SAFETY: the id lives, its channel's gate is entered; the address is one of IP.
+                unsafe { lib.rdma_join_multicast(id, address.as_mut_ptr(), null_mut()) }
+            }),
+            Membership::SendOnly => {
+                let mut attributes = sys::rdma_cm_join_mc_attr_ex {
+                    comp_mask: sys::RDMA_CM_JOIN_MC_ATTR_ADDRESS | sys::RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+                    join_flags: sys::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+                    addr: address.as_mut_ptr(),
+                };
+                self.call_on_device("rdma_join_multicast_ex", |lib, id| {
+                    // SAFETY: as above; the attributes name the address, which outlives the call.
+                    unsafe { lib.rdma_join_multicast_ex(id, &raw mut attributes, null_mut()) }
+                })
+            }
+        }?;
+        groups.push(group);
+        Ok(())
+    }
+
+    /// Leaves a group that it joined: `rdma_leave_multicast(3)`. Dropping the id leaves all.
+    #[doc(alias = "rdma_leave_multicast")]
+    pub fn leave_multicast(&self, group: IpAddr) -> Result<(), Error> {
+        let group = SocketAddr::new(group, 0);
+        let mut address = RawAddress::new(group);
+        let mut groups = self.groups();
+        if let Some(place) = groups.iter().position(|joined| *joined == group) {
+            groups.swap_remove(place);
+        }
+        self.call("rdma_leave_multicast", |lib, id| {
+            // SAFETY: the id lives, its channel's gate is entered, and every event is acknowledged: it does not wait.
+            unsafe { lib.rdma_leave_multicast(id, address.as_mut_ptr()) }
+        })
+    }
+}

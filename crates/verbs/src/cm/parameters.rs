@@ -1,0 +1,211 @@
+//! What the two sides tell each other when they connect.
+
+use std::ffi::c_void;
+use std::ptr::null;
+
+use farreach_verbs_sys as sys;
+
+use super::error::Error;
+use super::port_space::PortSpace;
+
+/// What a side says when it connects or accepts, and what it hears of the other.
+///
+/// Private data goes along with the handshake, up to the [limits of the port space](PortSpace): enough to agree on a
+/// protocol, a message size, a key. **The other side may see more bytes than were sent**: InfiniBand and RoCE carry the whole
+/// field, filled up with zeroes. Put a length into it, or make every length the same.
+///
+/// ```
+/// use farreach_verbs::cm::CmParameters;
+///
+/// let size: u32 = 65536;
+/// let parameters = CmParameters::new().with_private_data(size.to_be_bytes());
+/// assert_eq!(parameters.private_data, [0, 1, 0, 0]);
+/// ```
+#[doc(alias = "rdma_conn_param")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CmParameters {
+    /// Bytes for the program on the other side.
+    pub private_data: Vec<u8>,
+    /// How many reads and atomics of the other side this one serves at once. [`DEVICE_MAX`](Self::DEVICE_MAX): as many as device
+    /// and peer allow.
+    pub responder_resources: u8,
+    /// How many reads and atomics this side may have under way at once. [`DEVICE_MAX`](Self::DEVICE_MAX): as many as device and
+    /// peer allow.
+    pub initiator_depth: u8,
+    /// Whether hardware flow control is available.
+    pub flow_control: bool,
+    /// How often a request without an answer is sent again, 0 to 7. The connecting side's word counts.
+    pub retry_count: u8,
+    /// How often a message is sent again that found no receive posted, 0 to 6; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// Whether the queue pair takes its receives from a shared queue. What connects with a queue pair fills it in.
+    pub has_srq: bool,
+    /// The queue pair's number. What connects with a queue pair fills it in.
+    pub qp_num: u32,
+}
+
+impl CmParameters {
+    /// As many reads and atomics as the device and the peer allow.
+    pub const DEVICE_MAX: u8 = sys::RDMA_MAX_RESP_RES as u8;
+
+    /// No private data, all that the device has, patient retries that end.
+    pub fn new() -> Self {
+        Self {
+            private_data: Vec::new(),
+            responder_resources: Self::DEVICE_MAX,
+            initiator_depth: Self::DEVICE_MAX,
+            flow_control: true,
+            retry_count: 7,
+            // Not 7, which never ends.
+            rnr_retry_count: 6,
+            has_srq: false,
+            qp_num: 0,
+        }
+    }
+
+    /// The same with these bytes for the other side.
+    pub fn with_private_data(self, private_data: impl Into<Vec<u8>>) -> Self {
+        Self { private_data: private_data.into(), ..self }
+    }
+
+    /// For a call of C. The private data is borrowed: the result must not outlive it.
+    pub(super) fn to_raw(&self, operation: &'static str, max: usize) -> Result<sys::rdma_conn_param, Error> {
+        let private_data_len = private_data_len(operation, &self.private_data, max)?;
+        Ok(sys::rdma_conn_param {
+            private_data: pointer(&self.private_data),
+            private_data_len,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            flow_control: self.flow_control.into(),
+            retry_count: self.retry_count.min(7),
+            rnr_retry_count: self.rnr_retry_count.min(7),
+            srq: self.has_srq.into(),
+            qp_num: self.qp_num,
+        })
+    }
+
+    /// What an event carries.
+    ///
+    /// # Safety
+    ///
+    /// The private data is null, or readable for its length.
+    pub(super) unsafe fn from_raw(raw: &sys::rdma_conn_param) -> Self {
+        Self {
+            // SAFETY: passed on to the caller.
+            private_data: unsafe { copy(raw.private_data, raw.private_data_len) },
+            responder_resources: raw.responder_resources,
+            initiator_depth: raw.initiator_depth,
+            flow_control: raw.flow_control != 0,
+            retry_count: raw.retry_count,
+            rnr_retry_count: raw.rnr_retry_count,
+            has_srq: raw.srq != 0,
+            qp_num: raw.qp_num,
+        }
+    }
+}
+
+impl Default for CmParameters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The first byte, or null where there is none, as C wants it.
+pub(super) fn pointer(bytes: &[u8]) -> *const c_void {
+    if bytes.is_empty() { null() } else { bytes.as_ptr().cast() }
+}
+
+/// The length as the calls take it, if it fits the message.
+pub(super) fn private_data_len(operation: &'static str, bytes: &[u8], max: usize) -> Result<u8, Error> {
+    match u8::try_from(bytes.len()) {
+        Ok(len) if bytes.len() <= max => Ok(len),
+        _ => Err(Error::PrivateDataTooLong { operation, len: bytes.len(), max }),
+    }
+}
+
+/// The private data of an event, which its acknowledgement frees.
+///
+/// # Safety
+///
+/// `start` is null, or readable for `len` bytes.
+pub(super) unsafe fn copy(start: *const c_void, len: u8) -> Vec<u8> {
+    if start.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len.into()) }.to_vec()
+}
+
+impl PortSpace {
+    /// How much private data [`connect`](super::CmId::connect) carries.
+    pub const fn connect_data_max(self) -> usize {
+        match self {
+            // Of 92, the kernel takes 36 to tell the addresses.
+            Self::Tcp | Self::Ib => 56,
+            // Of 216, likewise.
+            Self::Udp => 180,
+        }
+    }
+
+    /// How much private data [`accept`](super::CmId::accept) carries.
+    pub const fn accept_data_max(self) -> usize {
+        match self {
+            Self::Tcp | Self::Ib => 196,
+            Self::Udp => 136,
+        }
+    }
+
+    /// How much private data [`reject`](super::CmId::reject) carries.
+    pub const fn reject_data_max(self) -> usize {
+        match self {
+            Self::Tcp | Self::Ib => 148,
+            Self::Udp => 136,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_data_fits_or_is_refused_with_the_limit() {
+        let parameters = |len| CmParameters::new().with_private_data(vec![7; len]);
+        assert_eq!(parameters(56).to_raw("rdma_connect", 56).unwrap().private_data_len, 56);
+        let error = parameters(57).to_raw("rdma_connect", PortSpace::Tcp.connect_data_max()).unwrap_err();
+        assert_eq!(error.to_string(), "rdma_connect: 57 bytes of private data, 56 fit");
+        // A length that would be 44 in eight bits.
+        let error = parameters(300).to_raw("rdma_accept", PortSpace::Tcp.accept_data_max()).unwrap_err();
+        assert_eq!(error, Error::PrivateDataTooLong { operation: "rdma_accept", len: 300, max: 196 });
+    }
+
+    #[test]
+    fn no_private_data_is_a_null_pointer() {
+        let raw = CmParameters::new().to_raw("rdma_connect", 56).unwrap();
+        assert!(raw.private_data.is_null());
+        assert_eq!(raw.private_data_len, 0);
+        assert_eq!(raw.rnr_retry_count, 6, "7 would never end");
+    }
+
+    #[test]
+    fn what_an_event_carries_is_copied() {
+        let bytes = [1, 2, 3];
+        let mut raw = sys::rdma_conn_param {
+            private_data: bytes.as_ptr().cast(),
+            private_data_len: 3,
+            responder_resources: 4,
+            initiator_depth: 5,
+            flow_control: 1,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            srq: 1,
+            qp_num: 0x11,
+        };
+        // SAFETY: the pointer is to as many bytes.
+        let read = unsafe { CmParameters::from_raw(&raw) };
+        assert_eq!((read.private_data.as_slice(), read.qp_num, read.has_srq), (&bytes[..], 0x11, true));
+        raw.private_data = null();
+        // SAFETY: null.
+        assert!(unsafe { CmParameters::from_raw(&raw) }.private_data.is_empty());
+    }
+}

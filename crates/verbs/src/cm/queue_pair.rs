@@ -1,0 +1,80 @@
+//! Moving a queue pair as the handshake goes on.
+
+use farreach_verbs_sys as sys;
+
+use super::error::Error;
+use super::id::CmId;
+use super::parameters::CmParameters;
+use crate::qp::QueuePair;
+
+/// The attributes that user space has. The kernel also names some of its own (1 << 21 to 1 << 24: hardware addresses and VLANs of
+/// RoCE), for which user space has no fields, and which modifying then refuses.
+const KNOWN_ATTRIBUTES: u32 = ((1 << 21) - 1) | sys::IBV_QP_RATE_LIMIT;
+
+/// The queue pair of a connection: it is yours, and these tell it where to connect to.
+///
+/// | state | active side | passive side |
+/// |---|---|---|
+/// | INIT | [`init_qp`](Self::init_qp) when the route is resolved, then post receives | when the request comes |
+/// | RTR, RTS | [`ready_qp`](Self::ready_qp) at the connect response, then [`establish`](Self::establish) | before [`accept`](Self::accept) |
+impl CmId {
+    /// Moves the queue pair to INIT, for the id's device and port: `rdma_init_qp_attr(3)`. Receives may be posted from then on.
+    ///
+    /// One of datagrams goes on to RTS: it has nothing to wait for.
+    #[doc(alias = "rdma_init_qp_attr")]
+    #[doc(alias = "rdma_create_qp")]
+    pub fn init_qp(&self, qp: &QueuePair) -> Result<(), Error> {
+        self.modify(qp, sys::IBV_QPS_INIT, |_| ())?;
+        if self.port_space().is_datagram() {
+            // Of datagrams, the connection manager knows no more.
+            let mut attributes = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_RTR, ..Default::default() };
+            apply(qp, &mut attributes, sys::IBV_QP_STATE)?;
+            attributes.qp_state = sys::IBV_QPS_RTS;
+            apply(qp, &mut attributes, sys::IBV_QP_STATE | sys::IBV_QP_SQ_PSN)?;
+        }
+        Ok(())
+    }
+
+    /// Moves the queue pair to RTR and RTS, for the other side that the handshake has told of.
+    ///
+    /// `parameters` are this side's, of which the numbers of reads and atomics count where they are not
+    /// [`DEVICE_MAX`](CmParameters::DEVICE_MAX).
+    pub fn ready_qp(&self, qp: &QueuePair, parameters: &CmParameters) -> Result<(), Error> {
+        let given = |count: u8| (count != CmParameters::DEVICE_MAX).then_some(count);
+        // Once more: only now the handshake tells the access rights.
+        self.modify(qp, sys::IBV_QPS_INIT, |_| ())?;
+        self.modify(qp, sys::IBV_QPS_RTR, |attributes| {
+            attributes.max_dest_rd_atomic =
+                given(parameters.responder_resources).unwrap_or(attributes.max_dest_rd_atomic);
+        })?;
+        self.modify(qp, sys::IBV_QPS_RTS, |attributes| {
+            attributes.max_rd_atomic = given(parameters.initiator_depth).unwrap_or(attributes.max_rd_atomic);
+        })
+    }
+
+    fn modify(
+        &self,
+        qp: &QueuePair,
+        state: sys::ibv_qp_state,
+        change: impl FnOnce(&mut sys::ibv_qp_attr),
+    ) -> Result<(), Error> {
+        let mut attributes = sys::ibv_qp_attr { qp_state: state, ..Default::default() };
+        let mut mask = 0;
+        self.call("rdma_init_qp_attr", |lib, id| {
+            // SAFETY: the id lives, its channel's gate is entered; both results are valid for writing.
+            unsafe { lib.rdma_init_qp_attr(id, &raw mut attributes, &raw mut mask) }
+        })?;
+        change(&mut attributes);
+        apply(qp, &mut attributes, mask as u32 & KNOWN_ATTRIBUTES)
+    }
+}
+
+fn apply(qp: &QueuePair, attributes: &mut sys::ibv_qp_attr, mask: u32) -> Result<(), Error> {
+    // iWARP: the driver moves the queue pair itself.
+    if mask == 0 {
+        return Ok(());
+    }
+    // SAFETY: it does not go to RESET, so that nothing posted is forgotten; the rights that the handshake grants let a peer reach
+    // what regions allow it to.
+    Ok(unsafe { qp.modify_raw(attributes, mask) }?)
+}

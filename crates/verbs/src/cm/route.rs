@@ -1,0 +1,112 @@
+//! The way to the other side.
+
+use farreach_verbs_sys as sys;
+
+use super::id::CmId;
+use crate::ah::{Gid, Lid};
+use crate::port::Mtu;
+
+/// The way to the other side, once it is resolved: [`CmId::route`].
+///
+/// ```no_run
+/// # fn show(id: &farreach_verbs::cm::CmId) {
+/// let route = id.route();
+/// println!("from {} to {}", route.source_gid, route.destination_gid);
+/// for path in &route.paths {
+///     println!("MTU {}, traffic class {}", path.mtu, path.traffic_class);
+/// }
+/// # }
+/// ```
+#[doc(alias = "rdma_route")]
+#[doc(alias = "rdma_ib_addr")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Route {
+    /// The GID that packets leave by; zeroes before the address is resolved.
+    pub source_gid: Gid,
+    /// The GID that they go to.
+    pub destination_gid: Gid,
+    /// The partition.
+    pub pkey: u16,
+    /// The paths; none before the route is resolved.
+    pub paths: Vec<Path>,
+}
+
+/// A path of a [`Route`].
+///
+/// ```no_run
+/// # fn show(id: &farreach_verbs::cm::CmId) {
+/// let path = &id.route().paths[0];
+/// println!("{} hops at most, service level {}", path.hop_limit, path.service_level);
+/// # }
+/// ```
+#[doc(alias = "ibv_sa_path_rec")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Path {
+    /// From where.
+    pub source_gid: Gid,
+    /// To where.
+    pub destination_gid: Gid,
+    /// From where, within an InfiniBand subnet.
+    pub source_lid: Lid,
+    /// To where, within an InfiniBand subnet.
+    pub destination_lid: Lid,
+    /// The largest payload of a packet.
+    pub mtu: Mtu,
+    /// The traffic class: on RoCE v2 the type of service.
+    pub traffic_class: u8,
+    /// The service level.
+    pub service_level: u8,
+    /// How many routers may be on the way.
+    pub hop_limit: u8,
+    /// The flow label.
+    pub flow_label: u32,
+    /// The partition.
+    pub pkey: u16,
+    /// How long a packet may live: 4.096 µs × 2^this.
+    pub packet_life_time: u8,
+}
+
+impl From<&sys::ibv_sa_path_rec> for Path {
+    fn from(raw: &sys::ibv_sa_path_rec) -> Self {
+        Self {
+            source_gid: raw.sgid.into(),
+            destination_gid: raw.dgid.into(),
+            source_lid: Lid(u16::from_be(raw.slid)),
+            destination_lid: Lid(u16::from_be(raw.dlid)),
+            mtu: Mtu::from_raw(raw.mtu.into()),
+            traffic_class: raw.traffic_class,
+            service_level: raw.sl,
+            hop_limit: raw.hop_limit,
+            flow_label: u32::from_be(raw.flow_label),
+            pkey: u16::from_be(raw.pkey),
+            packet_life_time: raw.packet_life_time,
+        }
+    }
+}
+
+impl CmId {
+    /// The way to the other side, as far as it is resolved.
+    pub fn route(&self) -> Route {
+        self.locked(|id| {
+            // SAFETY: the id lives and the gate of its channel is entered, so that nobody changes the route meanwhile; the view
+            // of the addresses is the only one that there is; as many paths are there as it says.
+            unsafe {
+                let route = &raw const (*id).route;
+                let address = (*route).addr.addr.ibaddr;
+                let count = usize::try_from((*route).num_paths).unwrap_or(0);
+                let paths: &[sys::ibv_sa_path_rec] = match (*route).path_rec {
+                    start if start.is_null() => &[],
+                    start => std::slice::from_raw_parts(start, count),
+                };
+                Route {
+                    source_gid: address.sgid.into(),
+                    destination_gid: address.dgid.into(),
+                    pkey: u16::from_be(address.pkey),
+                    paths: paths.iter().map(Path::from).collect(),
+                }
+            }
+        })
+    }
+}

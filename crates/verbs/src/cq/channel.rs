@@ -1,0 +1,223 @@
+//! Completion channels, and the account of their events.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
+
+use super::CompletionQueue;
+use crate::context::Context;
+use crate::error::Error;
+use crate::fd;
+use crate::handle::Handle;
+use crate::leak;
+
+/// How many events of a queue are acknowledged at once: acknowledging takes a lock of the queue's.
+const ACKNOWLEDGED_AT_ONCE: u32 = 64;
+
+/// A descriptor that becomes readable when an [armed](CompletionQueue::req_notify) queue has a completion.
+///
+/// Cheap to clone; it is destroyed when the last clone, and every queue on it, is gone. Its descriptor is non-blocking from the
+/// beginning: hand it to `poll(2)`, epoll or a runtime, or call [`wait_event`](Self::wait_event).
+///
+/// Every event is acknowledged by this library: in batches, and before its queue is destroyed.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use std::time::Duration;
+/// use farreach_verbs::cq::CompletionQueueBuilder;
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// let channel = context.create_comp_channel()?;
+/// let cq = CompletionQueueBuilder::new(64).channel(&channel).build(&context)?;
+/// cq.req_notify(false)?;
+/// // Poll once more here: what completed before arming raises no event.
+/// match channel.wait_event(Some(Duration::from_secs(1)))? {
+///     Some(queue) => assert_eq!(queue, cq),
+///     None => println!("nothing within a second"),
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_comp_channel")]
+#[derive(Clone)]
+pub struct CompletionChannel(Arc<ChannelInner>);
+
+struct ChannelInner {
+    channel: Handle<sys::ibv_comp_channel>,
+    context: Context,
+}
+
+impl Context {
+    /// Makes a completion channel: `ibv_create_comp_channel(3)`.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
+        // SAFETY: the context is open.
+        let channel = unsafe { self.lib().ibv_create_comp_channel(self.as_raw()) }?;
+        // SAFETY: a channel is taken from any thread, and lives until the last holder destroys it.
+        let channel =
+            unsafe { Handle::new(channel) }.ok_or_else(|| self.failed("ibv_create_comp_channel"))?;
+        let channel = CompletionChannel(Arc::new(ChannelInner { channel, context: self.clone() }));
+        fd::set_nonblocking(channel.as_fd()).map_err(|error| channel.failed("fcntl", &error))?;
+        Ok(channel)
+    }
+}
+
+impl CompletionChannel {
+    /// The open device that it is on.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::ibv_comp_channel {
+        self.0.channel.as_ptr()
+    }
+
+    /// Takes the next event, without waiting: `ibv_get_cq_event(3)`. The queue that raised it, which is not armed any more;
+    /// none where there is no event.
+    #[doc(alias = "ibv_get_cq_event")]
+    #[doc(alias = "ibv_ack_cq_events")]
+    pub fn get_event(&self) -> Result<Option<CompletionQueue>, Error> {
+        // An event of a queue that is being destroyed is of no use to anybody; the next one may be. Each turn takes an
+        // event away, and such a queue raises no more.
+        loop {
+            let (mut cq, mut ledger) = (null_mut(), null_mut());
+            // SAFETY: the channel lives, and both places are valid for writing.
+            let status = unsafe { self.lib().ibv_get_cq_event(self.as_raw(), &raw mut cq, &raw mut ledger) }?;
+            if status != 0 {
+                let error = io::Error::last_os_error();
+                return match error.kind() {
+                    io::ErrorKind::WouldBlock => Ok(None),
+                    _ => Err(self.failed("ibv_get_cq_event", &error)),
+                };
+            }
+            // SAFETY: the event was just taken from a channel that only queues with a ledger are on.
+            if let Some(queue) = unsafe { Ledger::note(self.lib(), cq, ledger) } {
+                return Ok(Some(queue));
+            }
+        }
+    }
+
+    /// As [`get_event`](Self::get_event), and waits for an event: for `timeout` at most, or for as long as it takes.
+    pub fn wait_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
+        // A time that the clock cannot count to is one that never comes.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            if let Some(queue) = self.get_event()? {
+                return Ok(Some(queue));
+            }
+            // Another thread may take the event that this one wakes for.
+            if !fd::wait_readable(self.as_fd(), deadline).map_err(|error| self.failed("poll", &error))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn lib(&self) -> &'static Ibverbs {
+        self.context().lib()
+    }
+
+    fn failed(&self, operation: &'static str, error: &io::Error) -> Error {
+        Error::call(operation, self.context().device().name(), error.raw_os_error().unwrap_or(0))
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives, and its descriptor is open as long as it does.
+        unsafe { BorrowedFd::borrow_raw((*self.as_raw()).fd) }
+    }
+}
+
+impl fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionChannel")
+            .field("device", &self.context().device().name())
+            .field("fd", &self.as_fd())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for ChannelInner {
+    #[doc(alias = "ibv_destroy_comp_channel")]
+    fn drop(&mut self) {
+        // SAFETY: every queue on the channel holds it, so none is left.
+        let answer = unsafe { self.context.lib().ibv_destroy_comp_channel(self.channel.as_ptr()) };
+        if leak::judge(leak::Kind::CompletionChannel, answer).is_err() {
+            leak::keep(&self.context);
+        }
+    }
+}
+
+/// A queue's events: how many were taken and not acknowledged. The C object points to it by its `cq_context`.
+///
+/// Destroying a queue waits for every event that was taken from the channel, by whichever thread. So a queue that is being
+/// destroyed closes its ledger first, and who then still takes an event of it acknowledges at once.
+#[derive(Default)]
+pub(super) struct Ledger {
+    account: Mutex<Account>,
+    queue: OnceLock<Weak<super::Inner>>,
+}
+
+#[derive(Default)]
+struct Account {
+    unacknowledged: u32,
+    is_closed: bool,
+}
+
+impl Ledger {
+    pub(super) fn belongs_to(&self, queue: &Arc<super::Inner>) {
+        // Set once, before the queue is handed out and can be armed.
+        let _ = self.queue.set(Arc::downgrade(queue));
+    }
+
+    /// Notes an event that was taken from the channel; gives its queue, or none where that is being destroyed.
+    ///
+    /// # Safety
+    ///
+    /// The event was just taken, and its queue's `cq_context` is an `Arc`'s pointer to its ledger.
+    unsafe fn note(lib: &Ibverbs, cq: *mut sys::ibv_cq, ledger: *mut c_void) -> Option<CompletionQueue> {
+        let ledger = ledger.cast_const().cast::<Self>();
+        // SAFETY: the queue holds its ledger, and cannot be gone: destroying it waits until this event is acknowledged.
+        let ledger = unsafe {
+            Arc::increment_strong_count(ledger);
+            Arc::from_raw(ledger)
+        };
+        let mut account = ledger.lock();
+        account.unacknowledged += 1;
+        if account.is_closed || account.unacknowledged >= ACKNOWLEDGED_AT_ONCE {
+            account.acknowledge(lib, cq);
+        }
+        let is_closed = account.is_closed;
+        drop(account);
+        if is_closed { None } else { ledger.queue.get()?.upgrade().map(CompletionQueue::from_inner) }
+    }
+
+    /// Acknowledges what was taken; whoever takes more acknowledges it himself.
+    pub(super) fn close(&self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
+        let mut account = self.lock();
+        account.is_closed = true;
+        account.acknowledge(lib, cq);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Account {
+    fn acknowledge(&mut self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
+        if self.unacknowledged > 0 {
+            // A library that has ibv_create_cq has this too.
+            // SAFETY: that many events of the queue were taken and not acknowledged, so it lives.
+            let _ = unsafe { lib.ibv_ack_cq_events(cq, self.unacknowledged) };
+            self.unacknowledged = 0;
+        }
+    }
+}

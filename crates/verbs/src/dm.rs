@@ -1,0 +1,165 @@
+//! On-chip memory: memory of the device itself, which peers reach without crossing the host's bus.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farreach_verbs_sys as sys;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::leak;
+use crate::mr::{AccessFlags, MemoryRegion};
+use crate::pd::ProtectionDomain;
+
+/// Memory on the device. This process reaches it by copies alone, peers through a region.
+///
+/// Cheap to clone; it is freed when the last clone, and every region of it, is gone.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use farreach_verbs::mr::AccessFlags;
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// # let pd = context.alloc_pd()?;
+/// let dm = context.alloc_dm(4096, 6)?;
+/// dm.copy_to(0, b"on the chip!")?;
+/// let region = pd.reg_dm_mr(&dm, 0, 4096, AccessFlags::REMOTE_READ)?;
+/// println!("a peer reads it by {}", region.rkey());
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_dm")]
+#[derive(Clone)]
+pub struct DeviceMemory(Arc<Inner>);
+
+struct Inner {
+    dm: Handle<sys::ibv_dm>,
+    len: usize,
+    context: Context,
+}
+
+impl Context {
+    /// Allocates memory on the device: `ibv_alloc_dm(3)`. Its address there is a multiple of 2^`log_align`.
+    ///
+    /// [`Error::Unsupported`] where the device has no such memory.
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
+        let mut attr = sys::ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
+        // SAFETY: the context is open and the attributes are valid.
+        let dm = unsafe { sys::ibv_alloc_dm(self.as_raw(), &raw mut attr) };
+        // SAFETY: on-chip memory is taken from any thread, and lives until the last holder frees it.
+        match unsafe { Handle::new(dm) } {
+            Some(dm) => Ok(DeviceMemory(Arc::new(Inner { dm, len, context: self.clone() }))),
+            None => Err(self.dm_error()),
+        }
+    }
+
+    fn dm_error(&self) -> Error {
+        match self.failed("ibv_alloc_dm") {
+            Error::Call { operation, subject, errno }
+                if matches!(errno.0, libc::EOPNOTSUPP | libc::ENOSYS) =>
+            {
+                Error::Unsupported { operation, subject, why: "the device has no on-chip memory to give" }
+            }
+            other => other,
+        }
+    }
+}
+
+impl ProtectionDomain {
+    /// Registers a part of a device's memory: `ibv_reg_dm_mr(3)`. Work requests and peers count its addresses from 0.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn reg_dm_mr(
+        &self,
+        dm: &DeviceMemory,
+        offset: u64,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<MemoryRegion, Error> {
+        dm.check(offset, len)?;
+        self.context().check_same(dm.context(), "on-chip memory")?;
+        let access = access | AccessFlags::ZERO_BASED;
+        // SAFETY: domain and memory live, of one context, and the range is inside.
+        let mr = unsafe { sys::ibv_reg_dm_mr(self.as_raw(), dm.as_raw(), offset, len, access.bits()) };
+        let keep: Arc<Inner> = Arc::clone(&dm.0);
+        // SAFETY: the region was made in this domain a moment ago.
+        unsafe { MemoryRegion::new(mr, self, access, Some(keep)) }
+            .ok_or_else(|| self.context().failed("ibv_reg_dm_mr"))
+    }
+}
+
+impl DeviceMemory {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The open device that it is on.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::ibv_dm {
+        self.0.dm.as_ptr()
+    }
+
+    /// Copies from the host to the device: `ibv_memcpy_to_dm(3)`. Some devices take multiples of four bytes only.
+    #[doc(alias = "ibv_memcpy_to_dm")]
+    pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        self.check(offset, from.len())?;
+        // SAFETY: the memory lives, the range is inside, and the bytes are valid for reading.
+        let errno = unsafe { sys::ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
+        self.copied("ibv_memcpy_to_dm", errno)
+    }
+
+    /// Copies from the device to the host: `ibv_memcpy_from_dm(3)`. Some devices take multiples of four bytes only.
+    #[doc(alias = "ibv_memcpy_from_dm")]
+    pub fn copy_from(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, to.len())?;
+        // SAFETY: the memory lives, the range is inside, and the bytes are valid for writing.
+        let errno =
+            unsafe { sys::ibv_memcpy_from_dm(to.as_mut_ptr().cast(), self.as_raw(), offset, to.len()) };
+        self.copied("ibv_memcpy_from_dm", errno)
+    }
+
+    fn copied(&self, operation: &'static str, errno: i32) -> Result<(), Error> {
+        match errno {
+            0 => Ok(()),
+            errno => Err(Error::call(operation, self.context().device().name(), errno)),
+        }
+    }
+
+    fn check(&self, offset: u64, len: usize) -> Result<(), Error> {
+        let end = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(len));
+        if end.is_some_and(|end| end <= self.len()) {
+            return Ok(());
+        }
+        Err(Error::OutOfBounds { what: "on-chip memory", offset, len, size: self.len() })
+    }
+}
+
+impl fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceMemory")
+            .field("device", &self.context().device().name())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    #[doc(alias = "ibv_free_dm")]
+    fn drop(&mut self) {
+        // SAFETY: every region of the memory holds it, so none is left.
+        let answer = unsafe { sys::ibv_free_dm(self.dm.as_ptr()) };
+        if leak::judge(leak::Kind::DeviceMemory, Ok(answer)).is_err() {
+            leak::keep(&self.context);
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! Which GID of a port to use: the choice that others get wrong, with its reason in words.
+//!
+//! A port has several: a link-local one, one for each address of its net device, each of them for RoCE v1 and v2. A queue
+//! pair with the wrong one connects and hears nothing.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr::null_mut;
+
+use crate::ah::{Gid, GidEntry, GidType};
+use crate::context::Context;
+use crate::error::Error;
+
+/// The chosen place of a GID table, why it, and why not the others.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use std::net::Ipv4Addr;
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// let choice = context.choose_gid(1, Some(Ipv4Addr::new(192, 0, 2, 2).into()))?;
+/// println!("{choice}"); // GID 1: RoCE v2, IPv4 like the peer, on v0
+/// for loser in &choice.losers {
+///     println!("{loser}"); // GID 0 fe80::5054:ff:fe12:3456: IPv6, and the peer is IPv4
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GidChoice {
+    /// The chosen one.
+    pub entry: GidEntry,
+    /// Why it: `RoCE v2, IPv4 like the peer, on v0`.
+    pub reason: String,
+    /// The others.
+    pub losers: Vec<GidLoser>,
+}
+
+impl fmt::Display for GidChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GID {}: {}", self.entry.index, self.reason)
+    }
+}
+
+/// A place of a GID table that was not chosen, and why.
+///
+/// ```
+/// use farreach_verbs::gid::GidLoser;
+///
+/// let loser = GidLoser { index: 0, gid: "fe80::1".parse()?, reason: "RoCE v1".to_owned() };
+/// assert_eq!(loser.to_string(), "GID 0 fe80::1: RoCE v1");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GidLoser {
+    /// Its place.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// Why it was not chosen.
+    pub reason: String,
+}
+
+impl fmt::Display for GidLoser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GID {} {}: {}", self.index, self.gid, self.reason)
+    }
+}
+
+/// No GID of a port serves: see [`Error::NoGid`].
+///
+/// ```
+/// use farreach_verbs::gid::{self, Interfaces};
+///
+/// let none = gid::choose(&[], None, &Interfaces::default()).unwrap_err();
+/// assert_eq!(none.to_string(), "this port: no GID to send from");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoGid {
+    /// The port, as a person names it.
+    pub port: String,
+    /// Whom to reach.
+    pub peer: Option<Gid>,
+    /// What there is, and why it does not serve.
+    pub losers: Vec<GidLoser>,
+}
+
+impl NoGid {
+    pub(crate) fn cause(&self) -> String {
+        match self.losers.is_empty() {
+            true => "the port's GID table is empty: its net device has no address, or is down".to_owned(),
+            false => self.losers.iter().map(GidLoser::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+
+    pub(crate) fn fix(&self) -> String {
+        match self.peer.map(Gid::ip) {
+            Some(IpAddr::V4(_)) => "give the port's net device an IPv4 address, and set it up",
+            Some(IpAddr::V6(_)) => "give the port's net device an IPv6 address, and set it up",
+            None => "give the port's net device an address, and set it up",
+        }
+        .to_owned()
+    }
+}
+
+impl fmt::Display for NoGid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some(peer) => write!(f, "{}: no GID to reach {peer} from", self.port),
+            None => write!(f, "{}: no GID to send from", self.port),
+        }
+    }
+}
+
+impl Context {
+    /// Chooses the GID of a port to reach a peer from, whose GID or IP address is known or not.
+    pub fn choose_gid(&self, port: u8, peer: Option<Gid>) -> Result<GidChoice, Error> {
+        let interfaces = Interfaces::of_this_namespace();
+        choose(&self.gid_table(port)?, peer, &interfaces)
+            .map_err(|none| Error::NoGid(Box::new(NoGid { port: self.port_name(port), ..none })))
+    }
+}
+
+/// The choice itself, of nothing but its arguments.
+///
+/// Of those on a net device that is up in this network namespace and of the peer's address family, the best is: RoCE v2 rather
+/// than v1; not link-local, unless the peer is; of the address that shares most with the peer's; IPv4 where no peer is
+/// known; first in the table.
+///
+/// ```
+/// use farreach_verbs::gid::{self, Interfaces};
+///
+/// assert!(gid::choose(&[], None, &Interfaces::of_this_namespace()).is_err());
+/// ```
+pub fn choose(entries: &[GidEntry], peer: Option<Gid>, here: &Interfaces) -> Result<GidChoice, NoGid> {
+    let judged: Vec<_> =
+        entries.iter().filter(|e| !e.gid.is_zero()).map(|entry| (entry, judge(entry, peer, here))).collect();
+    let best = judged
+        .iter()
+        .filter_map(|(entry, verdict)| Some((*entry, verdict.as_ref().ok()?)))
+        // The first of equals, where max_by_key would take the last.
+        .min_by_key(|(_, rank)| std::cmp::Reverse(**rank));
+    let losers = |best: Option<(&GidEntry, &Rank)>| {
+        let others = judged.iter().filter(|(entry, _)| best.is_none_or(|(winner, _)| winner != *entry));
+        let reason = |verdict: &Result<Rank, String>| match (verdict, best) {
+            (Err(reason), _) => reason.clone(),
+            (Ok(rank), Some((winner, better))) => rank.worse_than(better, winner),
+            (Ok(_), None) => unreachable!("what serves is chosen"),
+        };
+        others
+            .map(|(entry, verdict)| GidLoser { index: entry.index, gid: entry.gid, reason: reason(verdict) })
+            .collect()
+    };
+    match best {
+        Some((entry, _)) => {
+            Ok(GidChoice { reason: praise(entry, peer), losers: losers(best), entry: entry.clone() })
+        }
+        None => Err(NoGid { port: "this port".to_owned(), peer, losers: losers(None) }),
+    }
+}
+
+/// How good a GID is: the first difference counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_v2: bool,
+    /// As far-reaching as the peer's; where none is known, not link-local.
+    reaches: bool,
+    /// Leading bits that it shares with the peer's.
+    shared_bits: u32,
+    is_ipv4: bool,
+}
+
+impl Rank {
+    fn worse_than(&self, better: &Self, winner: &GidEntry) -> String {
+        if self.is_v2 != better.is_v2 {
+            "RoCE v1, and there is a v2".to_owned()
+        } else if self.reaches != better.reaches {
+            "its scope is another than the peer's".to_owned()
+        } else if self.shared_bits != better.shared_bits {
+            format!("shares less of its address with the peer than GID {}", winner.index)
+        } else if self.is_ipv4 != better.is_ipv4 {
+            format!("GID {} is IPv4", winner.index)
+        } else {
+            format!("no better than GID {}, which comes first", winner.index)
+        }
+    }
+}
+
+/// How good a GID is, or why it does not serve.
+fn judge(entry: &GidEntry, peer: Option<Gid>, here: &Interfaces) -> Result<Rank, String> {
+    let shared_bits = peer.map_or(0, |peer| {
+        (u128::from_be_bytes(peer.to_bytes()) ^ u128::from_be_bytes(entry.gid.to_bytes())).leading_zeros()
+    });
+    let Some(address) = entry.address() else {
+        // InfiniBand: GIDs differ by their subnet alone.
+        return Ok(Rank { is_v2: true, reaches: true, shared_bits: shared_bits.min(64), is_ipv4: false });
+    };
+    here.check(entry, address)?;
+    let peer = peer.map(|peer| (peer, family(peer.ip())));
+    if let Some((_, theirs)) = peer.filter(|(_, theirs)| *theirs != family(address)) {
+        return Err(format!("{}, and the peer is {theirs}", family(address)));
+    }
+    let is_local = is_link_local(address);
+    Ok(Rank {
+        is_v2: entry.gid_type == GidType::RoceV2,
+        reaches: is_local == peer.is_some_and(|(peer, _)| is_link_local(peer.ip())),
+        shared_bits,
+        is_ipv4: address.is_ipv4(),
+    })
+}
+
+fn praise(entry: &GidEntry, peer: Option<Gid>) -> String {
+    let kind = entry.gid_type;
+    let Some(address) = entry.address() else {
+        let same = peer.is_some_and(|peer| peer.subnet_prefix() == entry.gid.subnet_prefix());
+        return format!("{kind}{}", if same { ", of the peer's subnet" } else { "" });
+    };
+    let like = if peer.is_some() { " like the peer" } else { "" };
+    let net = entry.net_device.as_ref().map(|net| format!(", on {net}")).unwrap_or_default();
+    let local = if is_link_local(address) { ", link-local" } else { "" };
+    format!("{kind}, {}{like}{local}{net}", family(address))
+}
+
+fn family(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "IPv4",
+        IpAddr::V6(_) => "IPv6",
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The net devices of a network namespace, with their addresses.
+///
+/// ```
+/// use farreach_verbs::gid::Interfaces;
+///
+/// assert!(Interfaces::of_this_namespace().iter().any(|interface| interface.name == "lo"));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interfaces(Vec<Interface>);
+
+/// A net device: see [`Interfaces`].
+///
+/// ```
+/// use farreach_verbs::gid::{Interface, Interfaces};
+///
+/// let eth0 = Interface { name: "eth0".into(), is_up: true, addresses: vec!["192.0.2.1".parse()?] };
+/// assert_eq!(Interfaces::from_iter([eth0]).iter().count(), 1);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl FromIterator<Interface> for Interfaces {
+    fn from_iter<I: IntoIterator<Item = Interface>>(interfaces: I) -> Self {
+        Self(interfaces.into_iter().collect())
+    }
+}
+
+impl Interfaces {
+    /// Those of this process's network namespace, by `getifaddrs(3)`; none where it cannot tell.
+    #[doc(alias = "getifaddrs")]
+    pub fn of_this_namespace() -> Self {
+        let mut first = null_mut();
+        // SAFETY: the pointer is valid for writing.
+        if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
+            return Self::default();
+        }
+        let mut all = Self::default();
+        let mut next = first;
+        while !next.is_null() {
+            // SAFETY: the list is whole until it is freed.
+            let entry = unsafe { &*next };
+            // SAFETY: a name is a NUL-terminated string.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
+            // SAFETY: an address is null or one of its family.
+            let address = unsafe { address(entry.ifa_addr) };
+            all.add(&name, entry.ifa_flags & libc::IFF_UP as u32 != 0, address);
+            next = entry.ifa_next;
+        }
+        // SAFETY: the list came from getifaddrs, and nothing of it is used any more.
+        unsafe { libc::freeifaddrs(first) };
+        all
+    }
+
+    /// The net devices.
+    pub fn iter(&self) -> std::slice::Iter<'_, Interface> {
+        self.0.iter()
+    }
+
+    fn add(&mut self, name: &str, is_up: bool, address: Option<IpAddr>) {
+        match self.0.iter_mut().find(|interface| interface.name == name) {
+            Some(interface) => interface.addresses.extend(address),
+            None => {
+                let addresses = address.into_iter().collect();
+                self.0.push(Interface { name: name.to_owned(), is_up, addresses });
+            }
+        }
+    }
+
+    /// Whether packets can leave by the entry's net device, from its address.
+    fn check(&self, entry: &GidEntry, address: IpAddr) -> Result<(), String> {
+        let Some(net) = &entry.net_device else {
+            return Err("it has no net device".to_owned());
+        };
+        let Some(interface) = self.iter().find(|interface| net.name.as_ref() == Some(&interface.name)) else {
+            return Err(format!("its net device {net} is not in this network namespace"));
+        };
+        if !interface.is_up {
+            return Err(format!("its net device {net} is down"));
+        }
+        // The link-local GID that every port has is made of its hardware address; no net device need have it.
+        let has = |interface: &Interface| interface.addresses.contains(&address);
+        if !is_link_local(address) && !self.iter().any(has) {
+            return Err(format!("no net device of this network namespace has the address {address}"));
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// The address is null or valid, and as long as its family's are.
+unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match i32::from((*address).sa_family) {
+            libc::AF_INET => {
+                let address = address.cast::<libc::sockaddr_in>();
+                Some(Ipv4Addr::from(u32::from_be((*address).sin_addr.s_addr)).into())
+            }
+            libc::AF_INET6 => {
+                let address = address.cast::<libc::sockaddr_in6>();
+                Some(Ipv6Addr::from((*address).sin6_addr.s6_addr).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ah::NetDevice;
+
+    fn entry(index: u32, gid: &str, gid_type: GidType, net: &str) -> GidEntry {
+        let net_device = (!net.is_empty()).then(|| NetDevice { index: 2, name: Some(net.to_owned()) });
+        GidEntry { index, gid: gid.parse().unwrap(), gid_type, net_device }
+    }
+
+    /// A table like that of a card with two addresses.
+    fn table() -> Vec<GidEntry> {
+        use GidType::{RoceV1, RoceV2};
+        vec![
+            entry(0, "fe80::1", RoceV1, "v0"),
+            entry(1, "fe80::1", RoceV2, "v0"),
+            entry(2, "::ffff:192.0.2.1", RoceV1, "v0"),
+            entry(3, "::ffff:192.0.2.1", RoceV2, "v0"),
+            entry(4, "2001:db8::1", RoceV1, "v0"),
+            entry(5, "2001:db8::1", RoceV2, "v0"),
+        ]
+    }
+
+    fn here() -> Interfaces {
+        let addresses = ["192.0.2.1", "2001:db8::1", "10.0.0.1"].map(|text| text.parse().unwrap()).to_vec();
+        Interfaces(vec![Interface { name: "v0".into(), is_up: true, addresses }])
+    }
+
+    fn chosen(peer: &str) -> (u32, String) {
+        let peer = (!peer.is_empty()).then(|| peer.parse().unwrap());
+        let choice = choose(&table(), peer, &here()).unwrap();
+        (choice.entry.index, choice.to_string())
+    }
+
+    #[test]
+    fn the_peer_decides() {
+        assert_eq!(chosen("::ffff:192.0.2.9"), (3, "GID 3: RoCE v2, IPv4 like the peer, on v0".to_owned()));
+        assert_eq!(chosen("2001:db8::9"), (5, "GID 5: RoCE v2, IPv6 like the peer, on v0".to_owned()));
+        assert_eq!(
+            chosen("fe80::9"),
+            (1, "GID 1: RoCE v2, IPv6 like the peer, link-local, on v0".to_owned())
+        );
+        assert_eq!(chosen(""), (3, "GID 3: RoCE v2, IPv4, on v0".to_owned()));
+    }
+
+    #[test]
+    fn the_losers_hear_why() {
+        let peer = "2001:db8::9".parse().unwrap();
+        let losers = choose(&table(), Some(peer), &here()).unwrap().losers;
+        let reasons: Vec<_> = losers.iter().map(|loser| (loser.index, loser.reason.as_str())).collect();
+        assert_eq!(
+            reasons,
+            [
+                (0, "RoCE v1, and there is a v2"),
+                (1, "its scope is another than the peer's"),
+                (2, "IPv4, and the peer is IPv6"),
+                (3, "IPv4, and the peer is IPv6"),
+                (4, "RoCE v1, and there is a v2"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_nearest_address_wins_and_of_equals_the_first() {
+        let mut table = table();
+        table.push(entry(6, "::ffff:10.0.0.1", GidType::RoceV2, "v0"));
+        table.push(entry(7, "::ffff:10.0.0.1", GidType::RoceV2, "v0"));
+        let choice = choose(&table, Some("::ffff:10.0.0.9".parse().unwrap()), &here()).unwrap();
+        assert_eq!(choice.entry.index, 6);
+        assert_eq!(choice.losers[3].reason, "shares less of its address with the peer than GID 6");
+        assert_eq!(choice.losers[6].reason, "no better than GID 6, which comes first");
+    }
+
+    #[test]
+    fn a_net_device_that_cannot_be_used_is_not() {
+        let none = |interfaces: &Interfaces| choose(&table()[2..4], None, interfaces).unwrap_err();
+        let elsewhere = none(&Interfaces::default());
+        assert!(
+            elsewhere.cause().contains("its net device v0 is not in this network namespace"),
+            "{elsewhere:?}"
+        );
+        let mut down = here();
+        down.0[0].is_up = false;
+        assert_eq!(none(&down).losers[0].reason, "its net device v0 is down");
+        let mut namesake = here();
+        namesake.0[0].addresses.clear();
+        assert!(none(&namesake).cause().contains("has the address 192.0.2.1"));
+    }
+
+    #[test]
+    fn nothing_of_the_peers_family_is_no_choice() {
+        let none = choose(&table()[2..4], Some("2001:db8::9".parse().unwrap()), &here()).unwrap_err();
+        assert_eq!(none.to_string(), "this port: no GID to reach 2001:db8::9 from");
+        assert!(none.cause().contains("IPv4, and the peer is IPv6"), "{}", none.cause());
+        assert!(none.fix().contains("IPv6"), "{}", none.fix());
+    }
+
+    #[test]
+    fn infiniband_goes_by_subnet() {
+        let table = [entry(0, "fe80::1:2:3:4", GidType::Ib, ""), entry(1, "fec0::1:2:3:4", GidType::Ib, "")];
+        let of = |peer: Option<Gid>| choose(&table, peer, &Interfaces::default()).unwrap();
+        assert_eq!(of(None).to_string(), "GID 0: IB");
+        assert_eq!(of(Some("fec0::9".parse().unwrap())).to_string(), "GID 1: IB, of the peer's subnet");
+    }
+}

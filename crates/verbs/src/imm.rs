@@ -1,0 +1,51 @@
+//! Immediate data.
+
+use std::fmt;
+
+/// Four bytes that travel with a message or a write and arrive in the receiver's completion.
+///
+/// In host order here; the wire and C's structures have it big-endian, and this is the one place that swaps.
+///
+/// ```
+/// use farreach_verbs::imm::ImmediateData;
+///
+/// let immediate = ImmediateData(0x0102_0304);
+/// assert_eq!(immediate.to_string(), "0x01020304");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ImmediateData(pub u32);
+
+impl ImmediateData {
+    /// As C's structures have it.
+    pub(crate) fn to_wire(self) -> u32 {
+        self.0.to_be()
+    }
+
+    /// From one of C's structures.
+    pub(crate) fn from_wire(wire: u32) -> Self {
+        Self(u32::from_be(wire))
+    }
+}
+
+impl From<u32> for ImmediateData {
+    fn from(value: u32) -> Self {
+        Self(value)
+    }
+}
+
+impl fmt::Display for ImmediateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_is_big_endian() {
+        assert_eq!(ImmediateData(0x0102_0304).to_wire().to_ne_bytes(), [1, 2, 3, 4]);
+        assert_eq!(ImmediateData::from_wire(u32::from_ne_bytes([1, 2, 3, 4])), ImmediateData(0x0102_0304));
+    }
+}

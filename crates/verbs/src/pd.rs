@@ -1,0 +1,91 @@
+//! Protection domains: which memory which queue pair may use.
+
+use std::fmt;
+use std::sync::Arc;
+
+use farreach_memory::DomainId;
+use farreach_verbs_sys as sys;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::handle::Handle;
+use crate::leak;
+
+/// A protection domain: regions, windows and queue pairs work together where they are of the same one.
+///
+/// Cheap to clone; it is deallocated when the last clone, and every object made in it, is gone.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// let pd = context.alloc_pd()?;
+/// assert_eq!(pd, pd.clone());
+/// assert_ne!(pd, context.alloc_pd()?);
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_pd")]
+#[derive(Clone)]
+pub struct ProtectionDomain(Arc<Inner>);
+
+struct Inner {
+    pd: Handle<sys::ibv_pd>,
+    id: DomainId,
+    context: Context,
+}
+
+impl Context {
+    /// Makes a protection domain: `ibv_alloc_pd(3)`.
+    #[doc(alias = "ibv_alloc_pd")]
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
+        // SAFETY: the context is open.
+        let pd = unsafe { self.lib().ibv_alloc_pd(self.as_raw()) }?;
+        // SAFETY: a protection domain is taken from any thread, and lives until the last holder deallocates it.
+        let pd = unsafe { Handle::new(pd) }.ok_or_else(|| self.failed("ibv_alloc_pd"))?;
+        Ok(ProtectionDomain(Arc::new(Inner { pd, id: DomainId::unique(), context: self.clone() })))
+    }
+}
+
+impl ProtectionDomain {
+    /// The open device that it is on.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    /// A name that no other protection domain of this process has, or ever had: what memory knows it by.
+    pub fn id(&self) -> DomainId {
+        self.0.id
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::ibv_pd {
+        self.0.pd.as_ptr()
+    }
+}
+
+impl PartialEq for ProtectionDomain {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for ProtectionDomain {}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtectionDomain")
+            .field("device", &self.context().device().name())
+            .field("id", &self.id())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    #[doc(alias = "ibv_dealloc_pd")]
+    fn drop(&mut self) {
+        // SAFETY: everything made in the domain holds it, so nothing is left.
+        let answer = unsafe { self.context.lib().ibv_dealloc_pd(self.pd.as_ptr()) };
+        if leak::judge(leak::Kind::ProtectionDomain, answer).is_err() {
+            leak::keep(&self.context);
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Creating queue pairs.
+
+use std::ptr::null_mut;
+use std::sync::Mutex;
+
+use farreach_verbs_sys as sys;
+
+use super::queue::Flight;
+use super::{Capacity, Parents, QueuePair, QueuePairType, SendOperations};
+use crate::attributes::DeviceCapabilities;
+use crate::context::Context;
+use crate::cq::CompletionQueue;
+use crate::error::{Errno, Error};
+use crate::handle::Handle;
+use crate::leak;
+use crate::limits::{CreationRefused, Excess};
+use crate::pd::ProtectionDomain;
+use crate::srq::SharedReceiveQueue;
+use crate::xrc::XrcDomain;
+
+/// What a queue pair shall be like.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, SendOperations};
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// # let pd = context.alloc_pd()?;
+/// let cq = context.create_cq(1024)?;
+/// let srq = pd.create_srq(512, 1)?;
+/// let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq)
+///     .srq(&srq)
+///     .max_send_wr(256)
+///     .max_send_sge(4)
+///     .max_inline_data(64)
+///     .send_operations(SendOperations::RDMA_WRITE | SendOperations::RDMA_WRITE_WITH_IMM)
+///     .build(&pd)?;
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct QueuePairBuilder {
+    kind: QueuePairType,
+    send_cq: CompletionQueue,
+    recv_cq: CompletionQueue,
+    srq: Option<SharedReceiveQueue>,
+    capacity: Capacity,
+    sq_sig_all: bool,
+    operations: SendOperations,
+}
+
+/// Sets a size of the [`Capacity`].
+macro_rules! sizes {
+    ($($(#[$meta:meta])* $name:ident;)*) => {$(
+        $(#[$meta])*
+        #[must_use]
+        pub fn $name(mut self, $name: u32) -> Self {
+            self.capacity.$name = $name;
+            self
+        }
+    )*};
+}
+
+impl QueuePairBuilder {
+    /// A queue pair whose sends complete on one queue and whose receives on the other, which may be the same, with
+    /// the [`Capacity`] that is the default.
+    pub fn new(kind: QueuePairType, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> Self {
+        Self {
+            kind,
+            send_cq: send_cq.clone(),
+            recv_cq: recv_cq.clone(),
+            srq: None,
+            capacity: Capacity::default(),
+            sq_sig_all: false,
+            operations: SendOperations::empty(),
+        }
+    }
+
+    sizes! {
+        /// Requests on the send queue.
+        max_send_wr;
+        /// Requests on the receive queue; without meaning where the receives come from a shared one.
+        max_recv_wr;
+        /// Scatter-gather elements of a request on the send queue.
+        max_send_sge;
+        /// Scatter-gather elements of a request on the receive queue.
+        max_recv_sge;
+        /// Bytes that a request can carry in itself.
+        max_inline_data;
+    }
+
+    /// All sizes at once.
+    #[must_use]
+    pub fn capacity(mut self, capacity: Capacity) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// Takes its receives from a shared queue.
+    #[must_use]
+    pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
+        self.srq = Some(srq.clone());
+        self
+    }
+
+    /// Whether every send completes, without asking for it.
+    #[must_use]
+    pub fn sq_sig_all(mut self, sq_sig_all: bool) -> Self {
+        self.sq_sig_all = sq_sig_all;
+        self
+    }
+
+    /// Asks for the `ibv_wr_*` functions of these operations; without any, requests go through `ibv_post_send(3)` alone.
+    #[doc(alias = "send_ops_flags")]
+    #[must_use]
+    pub fn send_operations(mut self, operations: SendOperations) -> Self {
+        self.operations = operations;
+        self
+    }
+
+    /// Creates the queue pair: `ibv_create_qp(3)`, or `ibv_create_qp_ex(3)` where operations are asked for.
+    ///
+    /// [`Error::Unsupported`] where the device or its provider library lacks one of the operations; [`Error::Creation`]
+    /// where the kernel refuses, with the sizes that are too large for the device.
+    #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "ibv_create_qp_ex")]
+    pub fn build(&self, pd: &ProtectionDomain) -> Result<QueuePair, Error> {
+        let context = pd.context();
+        context.check_same(self.send_cq.context(), "send completion queue")?;
+        context.check_same(self.recv_cq.context(), "receive completion queue")?;
+        if let Some(srq) = &self.srq {
+            context.check_same(srq.context(), "shared receive queue")?;
+        }
+        self.check_device(context)?;
+        let mut attr = self.attributes(pd);
+        let qp = create(context, &mut attr)?;
+        // SAFETY: a queue pair is taken from any thread, and lives until its one owner destroys it.
+        let Some(qp) = (unsafe { Handle::new(qp) }) else { return Err(self.refused(pd)) };
+        let has_receive_queue = self.kind != QueuePairType::XrcSend;
+        let parents = Parents {
+            context: context.clone(),
+            pd: Some(pd.clone()),
+            send_cq: Some(self.send_cq.clone()),
+            recv_cq: has_receive_queue.then(|| self.recv_cq.clone()),
+            srq: self.srq.clone(),
+            xrcd: None,
+        };
+        let flight = Flight::new(&parents, self.capacity);
+        let mut qp = QueuePair::new(qp, self.kind, &attr.cap, parents, flight);
+        if !self.operations.is_empty() {
+            qp.extend(self.operations)?;
+        }
+        Ok(qp)
+    }
+
+    /// rdma-core creates queue pairs for ATOMIC WRITE and FLUSH without asking whether the kernel has them.
+    fn check_device(&self, context: &Context) -> Result<(), Error> {
+        let newer = SendOperations::FLUSH | SendOperations::ATOMIC_WRITE;
+        if !self.operations.intersects(newer) {
+            return Ok(());
+        }
+        let has = context.query_device()?.capabilities;
+        let flush = DeviceCapabilities::FLUSH_GLOBAL | DeviceCapabilities::FLUSH_PERSISTENT;
+        let subject = || context.device().name().to_owned();
+        if self.operations.contains(SendOperations::FLUSH) && !has.intersects(flush) {
+            let why = "the device or its driver does not report FLUSH";
+            return Err(Error::Unsupported { operation: "FLUSH", subject: subject(), why });
+        }
+        if self.operations.contains(SendOperations::ATOMIC_WRITE)
+            && !has.contains(DeviceCapabilities::ATOMIC_WRITE)
+        {
+            let why = "the device or its driver does not report ATOMIC WRITE";
+            return Err(Error::Unsupported { operation: "ATOMIC WRITE", subject: subject(), why });
+        }
+        Ok(())
+    }
+
+    fn attributes(&self, pd: &ProtectionDomain) -> sys::ibv_qp_init_attr_ex {
+        let is_xrc = self.kind == QueuePairType::XrcSend;
+        let mut cap = self.capacity.to_raw();
+        if is_xrc || self.srq.is_some() {
+            (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
+        }
+        let mut attr = sys::ibv_qp_init_attr_ex {
+            send_cq: self.send_cq.as_raw(),
+            recv_cq: if is_xrc { null_mut() } else { self.recv_cq.as_raw() },
+            srq: self.srq.as_ref().map_or(null_mut(), SharedReceiveQueue::as_raw),
+            cap,
+            qp_type: self.kind.raw(),
+            sq_sig_all: self.sq_sig_all.into(),
+            comp_mask: sys::IBV_QP_INIT_ATTR_PD,
+            pd: pd.as_raw(),
+            ..Default::default()
+        };
+        if !self.operations.is_empty() {
+            attr.comp_mask |= sys::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+            attr.send_ops_flags = self.operations.bits().into();
+        }
+        attr
+    }
+
+    /// Why the kernel refused: what is too large, and how much can be inline.
+    fn refused(&self, pd: &ProtectionDomain) -> Error {
+        let context = pd.context();
+        let operation = match self.operations.is_empty() {
+            true => "ibv_create_qp",
+            false => "ibv_create_qp_ex",
+        };
+        let error = context.failed(operation);
+        let Ok(limits) = context.query_device() else { return error };
+        let cap = self.attributes(pd).cap;
+        Error::Creation(Box::new(CreationRefused {
+            operation,
+            device: context.device().name().to_owned(),
+            errno: error.errno().unwrap_or(Errno(0)),
+            excesses: Excess::among([
+                ("max_send_wr", cap.max_send_wr, limits.max_qp_wr),
+                ("max_recv_wr", cap.max_recv_wr, limits.max_qp_wr),
+                ("max_send_sge", cap.max_send_sge, limits.max_sge),
+                ("max_recv_sge", cap.max_recv_sge, limits.max_sge),
+            ]),
+            inline: self.inline_that_works(pd).map(|works| (cap.max_inline_data, works)),
+        }))
+    }
+
+    /// Devices report no limit for inline data, so it is found by halving: the largest that makes a queue pair which is
+    /// otherwise as small as they come. None where the one that was asked for is not to blame.
+    fn inline_that_works(&self, pd: &ProtectionDomain) -> Option<u32> {
+        let smallest =
+            Capacity { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+        let accepts = |inline: u32| {
+            let mut builder = self.clone();
+            builder.capacity = Capacity { max_inline_data: inline, ..smallest };
+            let mut attr = builder.attributes(pd);
+            create(pd.context(), &mut attr).is_ok_and(|qp| destroy_at_once(pd, qp))
+        };
+        if accepts(self.capacity.max_inline_data) || !accepts(0) {
+            return None;
+        }
+        Some(largest(0, self.capacity.max_inline_data, accepts))
+    }
+}
+
+/// The largest that is accepted, where `works` is and `refused` is not.
+fn largest(mut works: u32, mut refused: u32, accepts: impl Fn(u32) -> bool) -> u32 {
+    while refused - works > 1 {
+        let middle = works + (refused - works) / 2;
+        match accepts(middle) {
+            true => works = middle,
+            false => refused = middle,
+        }
+    }
+    works
+}
+
+/// Whether there was something to destroy.
+fn destroy_at_once(pd: &ProtectionDomain, qp: *mut sys::ibv_qp) -> bool {
+    if qp.is_null() {
+        return false;
+    }
+    // SAFETY: the queue pair was made a moment ago, and nobody else knows it.
+    let answer = unsafe { pd.context().lib().ibv_destroy_qp(qp) };
+    if leak::judge(leak::Kind::QueuePair, answer).is_err() {
+        leak::keep(pd);
+    }
+    true
+}
+
+fn create(context: &Context, attr: &mut sys::ibv_qp_init_attr_ex) -> Result<*mut sys::ibv_qp, Error> {
+    // SAFETY: the context is open, and the attributes name live objects of it.
+    Ok(unsafe { sys::ibv_create_qp_ex(context.lib(), context.as_raw(), attr) }?)
+}
+
+impl QueuePair {
+    fn new(
+        qp: Handle<sys::ibv_qp>,
+        kind: QueuePairType,
+        cap: &sys::ibv_qp_cap,
+        parents: Parents,
+        flight: Flight,
+    ) -> Self {
+        Self {
+            qp,
+            extended: None,
+            kind,
+            capacity: Capacity::from_raw(cap),
+            operations: SendOperations::empty(),
+            parents,
+            flight,
+            groups: Mutex::new(Vec::new()),
+            is_released: false,
+        }
+    }
+
+    pub(crate) fn xrc_target(xrcd: &XrcDomain) -> Result<Self, Error> {
+        let context = xrcd.context();
+        let mut attr = sys::ibv_qp_init_attr_ex {
+            qp_type: sys::IBV_QPT_XRC_RECV,
+            comp_mask: sys::IBV_QP_INIT_ATTR_XRCD,
+            xrcd: xrcd.as_raw(),
+            ..Default::default()
+        };
+        let qp = create(context, &mut attr)?;
+        // SAFETY: a queue pair is taken from any thread, and lives until its one owner destroys it.
+        let qp = unsafe { Handle::new(qp) }.ok_or_else(|| context.failed("ibv_create_qp_ex"))?;
+        let parents = Parents {
+            context: context.clone(),
+            pd: None,
+            send_cq: None,
+            recv_cq: None,
+            srq: None,
+            xrcd: Some(xrcd.clone()),
+        };
+        Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, parents, Flight::default()))
+    }
+
+    /// Takes the table of `ibv_wr_*` functions, in which every one that was asked for must be there.
+    fn extend(&mut self, operations: SendOperations) -> Result<(), Error> {
+        // SAFETY: the queue pair lives.
+        let table = unsafe { self.context().lib().ibv_qp_to_qp_ex(self.as_raw()) }?;
+        let missing = |operation: &'static str| Error::Unsupported {
+            operation,
+            subject: self.context().device().name().to_owned(),
+            why: "the provider library created the queue pair without it",
+        };
+        // SAFETY: the table is part of the queue pair.
+        let table = unsafe { Handle::new(table) }.ok_or_else(|| missing("ibv_wr_start"))?;
+        // SAFETY: the queue pair was created with these operations, so its table reaches to their entries.
+        if let Some(operation) = unsafe { first_missing(table.as_ptr(), operations, self.kind) } {
+            return Err(missing(operation));
+        }
+        (self.extended, self.operations) = (Some(table), operations);
+        Ok(())
+    }
+}
+
+/// The first function that is not there, of those that the operations and every request need.
+///
+/// # Safety
+///
+/// The table is of a queue pair that was created with these operations: an older library's ends before newer ones.
+unsafe fn first_missing(
+    table: *mut sys::ibv_qp_ex,
+    operations: SendOperations,
+    kind: QueuePairType,
+) -> Option<&'static str> {
+    /// Whether an entry is needed and empty.
+    macro_rules! lacks {
+        ($entry:ident, $needed:expr) => {
+            // SAFETY: an entry is read only where it is needed, and then it is in the table.
+            ($needed && unsafe { (*table).$entry.is_none() }).then_some(concat!("ibv_", stringify!($entry)))
+        };
+    }
+    let has = |operation| operations.contains(operation);
+    [
+        lacks!(wr_start, true),
+        lacks!(wr_complete, true),
+        lacks!(wr_abort, true),
+        lacks!(wr_set_sge, true),
+        lacks!(wr_set_sge_list, true),
+        lacks!(wr_set_inline_data, true),
+        lacks!(wr_set_inline_data_list, true),
+        lacks!(wr_set_ud_addr, kind == QueuePairType::Ud),
+        lacks!(wr_set_xrc_srqn, kind == QueuePairType::XrcSend),
+        lacks!(wr_rdma_write, has(SendOperations::RDMA_WRITE)),
+        lacks!(wr_rdma_write_imm, has(SendOperations::RDMA_WRITE_WITH_IMM)),
+        lacks!(wr_send, has(SendOperations::SEND)),
+        lacks!(wr_send_imm, has(SendOperations::SEND_WITH_IMM)),
+        lacks!(wr_rdma_read, has(SendOperations::RDMA_READ)),
+        lacks!(wr_atomic_cmp_swp, has(SendOperations::ATOMIC_CMP_AND_SWP)),
+        lacks!(wr_atomic_fetch_add, has(SendOperations::ATOMIC_FETCH_AND_ADD)),
+        lacks!(wr_local_inv, has(SendOperations::LOCAL_INV)),
+        lacks!(wr_bind_mw, has(SendOperations::BIND_MW)),
+        lacks!(wr_send_inv, has(SendOperations::SEND_WITH_INV)),
+        lacks!(wr_flush, has(SendOperations::FLUSH)),
+        lacks!(wr_atomic_write, has(SendOperations::ATOMIC_WRITE)),
+    ]
+    .into_iter()
+    .flatten()
+    .next()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    #[test]
+    fn halving_finds_the_largest_that_works() {
+        for limit in [0, 1, 100, 219] {
+            assert_eq!(largest(0, 220, |inline| inline <= limit), limit);
+        }
+        assert_eq!(largest(0, 1, |_| unreachable!()), 0);
+    }
+
+    unsafe extern "C" fn nothing(_: *mut sys::ibv_qp_ex) {}
+
+    #[test]
+    fn an_empty_entry_is_found() {
+        // SAFETY: zeroes are valid for a structure of numbers, pointers and optional functions.
+        let mut table: sys::ibv_qp_ex = unsafe { MaybeUninit::zeroed().assume_init() };
+        let missing = |table: &mut sys::ibv_qp_ex, operations, kind| {
+            // SAFETY: the table is whole.
+            unsafe { first_missing(table, operations, kind) }
+        };
+        let (none, rc) = (SendOperations::empty(), QueuePairType::Rc);
+        assert_eq!(missing(&mut table, none, rc), Some("ibv_wr_start"));
+        fill(&mut table);
+        assert_eq!(missing(&mut table, none, rc), None);
+        assert_eq!(missing(&mut table, none, QueuePairType::Ud), Some("ibv_wr_set_ud_addr"));
+        assert_eq!(missing(&mut table, SendOperations::SEND, rc), Some("ibv_wr_send"));
+        table.wr_send = Some(nothing);
+        assert_eq!(missing(&mut table, SendOperations::SEND, rc), None);
+        assert_eq!(missing(&mut table, SendOperations::FLUSH, rc), Some("ibv_wr_flush"));
+    }
+
+    /// What every queue pair has.
+    fn fill(table: &mut sys::ibv_qp_ex) {
+        unsafe extern "C" fn complete(_: *mut sys::ibv_qp_ex) -> i32 {
+            0
+        }
+        unsafe extern "C" fn sge(_: *mut sys::ibv_qp_ex, _: u32, _: u64, _: u32) {}
+        unsafe extern "C" fn list(_: *mut sys::ibv_qp_ex, _: usize, _: *const sys::ibv_sge) {}
+        unsafe extern "C" fn inline(_: *mut sys::ibv_qp_ex, _: *mut std::ffi::c_void, _: usize) {}
+        unsafe extern "C" fn inlines(_: *mut sys::ibv_qp_ex, _: usize, _: *const sys::ibv_data_buf) {}
+        table.wr_start = Some(nothing);
+        table.wr_abort = Some(nothing);
+        table.wr_complete = Some(complete);
+        table.wr_set_sge = Some(sge);
+        table.wr_set_sge_list = Some(list);
+        table.wr_set_inline_data = Some(inline);
+        table.wr_set_inline_data_list = Some(inlines);
+    }
+}

@@ -1,0 +1,235 @@
+//! Shared receive queues: one stock of receive buffers for many queue pairs.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use farreach_verbs_sys as sys;
+
+use crate::context::Context;
+use crate::cq::{CompletionQueue, Source};
+use crate::error::{Errno, Error};
+use crate::handle::Handle;
+use crate::leak;
+use crate::limits::{CreationRefused, Excess};
+use crate::pd::ProtectionDomain;
+use crate::qp::queue::SharedQueue;
+use crate::xrc::XrcDomain;
+
+/// A shared receive queue.
+///
+/// Cheap to clone; it is destroyed when the last clone, and every queue pair on it, is gone.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
+/// let srq = pd.create_srq(1024, 1)?;
+/// // An event tells when fewer than 128 buffers wait: see `Context::async_events`.
+/// srq.set_limit(128)?;
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_srq")]
+#[derive(Clone)]
+pub struct SharedReceiveQueue(Arc<Inner>);
+
+struct Inner {
+    srq: Handle<sys::ibv_srq>,
+    pd: ProtectionDomain,
+    /// Of an XRC one: its domain, and where its receives complete.
+    xrc: Option<(XrcDomain, CompletionQueue)>,
+    /// The requests that the device has.
+    queue: Arc<SharedQueue>,
+}
+
+/// A shared receive queue's sizes: see [`SharedReceiveQueue::query`].
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
+/// assert!(pd.create_srq(100, 2)?.query()?.max_wr >= 100);
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[doc(alias = "ibv_srq_attr")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedReceiveQueueAttributes {
+    /// Requests that it holds.
+    pub max_wr: u32,
+    /// Scatter-gather elements of a request.
+    pub max_sge: u32,
+    /// Fewer requests than this raise an event, once; 0 where none is asked for.
+    pub limit: u32,
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue: `ibv_create_srq(3)`.
+    #[doc(alias = "ibv_create_srq")]
+    pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
+        let attr = sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
+        let mut init = sys::ibv_srq_init_attr { srq_context: null_mut(), attr };
+        // SAFETY: the domain lives and the attributes are valid.
+        let srq = unsafe { self.context().lib().ibv_create_srq(self.as_raw(), &raw mut init) }?;
+        // SAFETY: the queue was made in this domain a moment ago.
+        unsafe { SharedReceiveQueue::new(srq, self, None, max_wr) }
+            .ok_or_else(|| refused("ibv_create_srq", self.context(), max_wr, max_sge))
+    }
+}
+
+impl SharedReceiveQueue {
+    /// # Safety
+    ///
+    /// The queue is null or was made a moment ago, in `pd` and with `xrc`, for at least `depth` requests.
+    pub(crate) unsafe fn new(
+        srq: *mut sys::ibv_srq,
+        pd: &ProtectionDomain,
+        xrc: Option<(XrcDomain, CompletionQueue)>,
+        depth: u32,
+    ) -> Option<Self> {
+        // SAFETY: a shared receive queue is taken from any thread, and lives until the last holder destroys it.
+        let srq = unsafe { Handle::new(srq) }?;
+        let queue = Arc::new(SharedQueue::new(depth));
+        // Those of queue pairs are known to the completion queue of each.
+        if let Some((_, cq)) = &xrc {
+            cq.registry().add(Source::Shared(Arc::clone(&queue)));
+        }
+        Some(Self(Arc::new(Inner { srq, pd: pd.clone(), xrc, queue })))
+    }
+
+    /// The protection domain that it is in.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.0.pd
+    }
+
+    /// The kernel's number for it within its context: what [`AsyncEvent`](crate::event::AsyncEvent)s name it by.
+    pub fn handle(&self) -> u32 {
+        // SAFETY: the queue lives, and the number does not change.
+        unsafe { (*self.as_raw()).handle }
+    }
+
+    /// The number by which XRC senders name it: `ibv_get_srq_num(3)`.
+    #[doc(alias = "ibv_get_srq_num")]
+    pub fn number(&self) -> Result<u32, Error> {
+        let mut number = 0;
+        // SAFETY: the queue lives and the number is valid for writing.
+        self.answered("ibv_get_srq_num", unsafe { sys::ibv_get_srq_num(self.as_raw(), &raw mut number) })?;
+        Ok(number)
+    }
+
+    /// The C object. It lives as long as this does.
+    #[inline]
+    pub fn as_raw(&self) -> *mut sys::ibv_srq {
+        self.0.srq.as_ptr()
+    }
+
+    /// Asks for its sizes: `ibv_query_srq(3)`.
+    #[doc(alias = "ibv_query_srq")]
+    pub fn query(&self) -> Result<SharedReceiveQueueAttributes, Error> {
+        let mut attr = sys::ibv_srq_attr::default();
+        // SAFETY: the queue lives and the attributes are valid for writing.
+        let errno = unsafe { self.context().lib().ibv_query_srq(self.as_raw(), &raw mut attr) }?;
+        self.answered("ibv_query_srq", errno)?;
+        Ok(SharedReceiveQueueAttributes { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
+    }
+
+    /// Asks for an event when fewer than `limit` requests wait, once; 0 for none: `ibv_modify_srq(3)`.
+    #[doc(alias = "ibv_modify_srq")]
+    #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
+    pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
+        self.modify(sys::ibv_srq_attr { srq_limit: limit, ..Default::default() }, sys::IBV_SRQ_LIMIT)
+    }
+
+    /// Changes how many requests it holds, where the device can: `ibv_modify_srq(3)`.
+    pub fn resize(&self, max_wr: u32) -> Result<(), Error> {
+        self.modify(sys::ibv_srq_attr { max_wr, ..Default::default() }, sys::IBV_SRQ_MAX_WR)
+    }
+
+    /// Posts a list of receive requests: `ibv_post_srq_recv(3)`. On failure, those before `bad` were posted.
+    ///
+    /// # Safety
+    ///
+    /// The list is valid. The memory that it names stays registered, and is nobody's but the device's, until each request's
+    /// completion, or until the queue and every queue pair on it is destroyed.
+    #[doc(alias = "ibv_post_srq_recv")]
+    #[inline]
+    pub unsafe fn post_recv_raw(
+        &self,
+        wr: *mut sys::ibv_recv_wr,
+        bad: &mut *mut sys::ibv_recv_wr,
+    ) -> Result<(), Error> {
+        // SAFETY: the queue lives; the rest is passed on to the caller.
+        match unsafe { sys::ibv_post_srq_recv(self.as_raw(), wr, bad) } {
+            0 => Ok(()),
+            errno => self.answered("ibv_post_srq_recv", errno),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<SharedQueue> {
+        &self.0.queue
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        self.0.pd.context()
+    }
+
+    fn modify(&self, mut attr: sys::ibv_srq_attr, mask: u32) -> Result<(), Error> {
+        let lib = self.context().lib();
+        // SAFETY: the queue lives and the attributes are valid.
+        let errno = unsafe { lib.ibv_modify_srq(self.as_raw(), &raw mut attr, mask as c_int) }?;
+        self.answered("ibv_modify_srq", errno)
+    }
+
+    #[cold]
+    pub(crate) fn failed(&self, operation: &'static str, errno: c_int) -> Error {
+        Error::call(operation, self.context().device().name(), errno)
+    }
+
+    fn answered(&self, operation: &'static str, errno: c_int) -> Result<(), Error> {
+        match errno {
+            0 => Ok(()),
+            errno => Err(self.failed(operation, errno)),
+        }
+    }
+}
+
+/// Why the queue that was just asked for was not made.
+pub(crate) fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
+    let error = context.failed(operation);
+    let Ok(limits) = context.query_device() else { return error };
+    Error::Creation(Box::new(CreationRefused {
+        operation,
+        device: context.device().name().to_owned(),
+        errno: error.errno().unwrap_or(Errno(0)),
+        excesses: Excess::among([
+            ("max_wr", max_wr, limits.max_srq_wr),
+            ("max_sge", max_sge, limits.max_srq_sge),
+        ]),
+        inline: None,
+    }))
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("device", &self.context().device().name())
+            .field("handle", &self.handle())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    #[doc(alias = "ibv_destroy_srq")]
+    fn drop(&mut self) {
+        if let Some((_, cq)) = &self.xrc {
+            cq.registry().remove(self.queue.number);
+        }
+        // SAFETY: every queue pair on the queue holds it, so none is left.
+        let answer = unsafe { self.pd.context().lib().ibv_destroy_srq(self.srq.as_ptr()) };
+        if leak::judge(leak::Kind::SharedReceiveQueue, answer).is_err() {
+            leak::keep(&self.pd);
+            leak::keep(&self.xrc);
+            // The device may still fill the buffers.
+            leak::keep(&self.queue);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+/* A library of the tests' own in the place of libibverbs. There is no device behind it: it makes objects, counts the
+   children that each has, and notes when a parent goes before a child. Counts are of the thread that calls, so that tests do
+   not see each other's. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Every C object of verbs begins with its context. In front of it lies what is counted. */
+struct object {
+    struct object *parents[4];
+    int children;
+    void *context;
+    char rest[8 * 1024];
+};
+
+static __thread int live, violations, refuses_dereg;
+
+int table_live(void) { return live; }
+int table_violations(void) { return violations; }
+void table_refuse_dereg(int refuse) { refuses_dereg = refuse; }
+
+static struct object *of(void *c) {
+    return c ? (struct object *)((char *)c - __builtin_offsetof(struct object, context)) : 0;
+}
+
+static void *make(void *context, void *a, void *b, void *c, void *d, size_t size) {
+    struct object *made = calloc(1, __builtin_offsetof(struct object, context) + size);
+    struct object *parents[4] = {of(a), of(b), of(c), of(d)};
+    for (int i = 0; i < 4; i++)
+        if (parents[i])
+            parents[i]->children++;
+    memcpy(made->parents, parents, sizeof parents);
+    made->context = context;
+    live++;
+    return &made->context;
+}
+
+static int destroy(void *c) {
+    struct object *gone = of(c);
+    if (gone->children) {
+        violations++;
+        return EBUSY;
+    }
+    for (int i = 0; i < 4; i++)
+        if (gone->parents[i])
+            gone->parents[i]->children--;
+    live--;
+    free(gone);
+    return 0;
+}
+
+/* Devices and contexts. */
+
+struct device {
+    void *ops[2];
+    int node_type, transport;
+    char name[64], dev_name[64], dev_path[256], ibdev_path[256];
+};
+static struct device device = {.name = "table0", .dev_name = "uverbs-table"};
+
+void **ibv_get_device_list(int *count) {
+    void **list = calloc(2, sizeof *list);
+    list[0] = &device;
+    *count = 1;
+    return list;
+}
+void ibv_free_device_list(void **list) { free(list); }
+uint64_t ibv_get_device_guid(void *d) { return 0; }
+
+/* An extended context reaches backwards from the plain one that is returned; Rust fills it. */
+#define FRONT 4096
+void *ibv_open_device(void *d) {
+    char *made = calloc(1, 2 * FRONT);
+    live++;
+    return made + FRONT;
+}
+int ibv_close_device(void *context) {
+    live--;
+    free((char *)context - FRONT);
+    return 0;
+}
+
+/* Objects. A context counts no children: its address is not an object's. */
+
+void *ibv_alloc_pd(void *context) { return make(context, 0, 0, 0, 0, 64); }
+int ibv_dealloc_pd(void *pd) { return destroy(pd); }
+
+struct mr {
+    void *context, *pd, *addr;
+    size_t length;
+    uint32_t handle, lkey, rkey;
+};
+void *ibv_reg_mr(void **pd, void *addr, size_t length, int access) {
+    struct mr *mr = make(*pd, pd, 0, 0, 0, sizeof *mr);
+    mr->addr = addr, mr->length = length, mr->lkey = 7, mr->rkey = 9;
+    return mr;
+}
+int ibv_dereg_mr(void *mr) { return refuses_dereg ? EBUSY : destroy(mr); }
+
+struct channel {
+    void *context;
+    int fd, refcnt;
+};
+void *ibv_create_comp_channel(void *context) {
+    struct channel *channel = make(context, 0, 0, 0, 0, sizeof *channel);
+    channel->fd = open("/dev/null", O_RDONLY);
+    return channel;
+}
+int ibv_destroy_comp_channel(struct channel *channel) {
+    close(channel->fd);
+    return destroy(channel);
+}
+
+void *ibv_create_cq(void *context, int cqe, void *cq_context, void *channel, int vector) {
+    return make(context, channel, 0, 0, 0, 256);
+}
+int ibv_destroy_cq(void *cq) { return destroy(cq); }
+
+void *ibv_create_srq(void **pd, void *attr) { return make(*pd, pd, 0, 0, 0, 256); }
+int ibv_destroy_srq(void *srq) { return destroy(srq); }
+
+struct init_attr {
+    void *qp_context, *send_cq, *recv_cq, *srq;
+};
+void *ibv_create_qp(void **pd, struct init_attr *attr) {
+    return make(*pd, pd, attr->send_cq, attr->recv_cq, attr->srq, 512);
+}
+int ibv_destroy_qp(void *qp) { return destroy(qp); }
+
+void *ibv_create_ah(void **pd, void *attr) { return make(*pd, pd, 0, 0, 0, 64); }
+int ibv_destroy_ah(void *ah) { return destroy(ah); }
+
+/* For the context's tables. */
+
+void *table_alloc_mw(void **pd, int type) { return make(*pd, pd, 0, 0, 0, 64); }
+int table_dealloc_mw(void *mw) { return destroy(mw); }
+
+struct dm {
+    void *context;
+    int (*to)(struct dm *, uint64_t, const void *, size_t);
+    int (*from)(void *, struct dm *, uint64_t, size_t);
+    uint32_t comp_mask, handle;
+    size_t length;
+    char bytes[];
+};
+struct dm_attr {
+    size_t length;
+    uint32_t log_align, comp_mask;
+};
+static int to(struct dm *dm, uint64_t offset, const void *host, size_t length) {
+    if (offset + length > dm->length)
+        return EFAULT;
+    memcpy(dm->bytes + offset, host, length);
+    return 0;
+}
+static int from(void *host, struct dm *dm, uint64_t offset, size_t length) {
+    if (offset + length > dm->length)
+        return EFAULT;
+    memcpy(host, dm->bytes + offset, length);
+    return 0;
+}
+void *table_alloc_dm(void *context, struct dm_attr *attr) {
+    struct dm *dm = make(context, 0, 0, 0, 0, sizeof *dm + attr->length);
+    dm->to = to, dm->from = from, dm->length = attr->length;
+    return dm;
+}
+int table_free_dm(void *dm) { return destroy(dm); }
+void *table_reg_dm_mr(void **pd, void *dm, uint64_t offset, size_t length, unsigned access) {
+    struct mr *mr = make(*pd, pd, dm, 0, 0, sizeof *mr);
+    /* Nobody else hands these back: the test asks what arrived. */
+    mr->addr = 0, mr->length = length, mr->lkey = (uint32_t)offset, mr->rkey = access;
+    return mr;
+}

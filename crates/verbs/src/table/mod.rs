@@ -1,0 +1,277 @@
+//! Objects over a table of operations of our own, at the boundary to C: what no software device has (on-chip memory), what
+//! a device does too seldom (refuse to release), and what it does too slowly (every order of dropping, of nine handles).
+
+use std::ffi::{CString, c_int, c_void};
+use std::mem::transmute;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use farreach_testkit::{Buffer, shared_object};
+use farreach_verbs_sys as sys;
+use farreach_verbs_sys::{Ibverbs, verbs_context};
+
+use crate::Error;
+use crate::ah::AddressAttributes;
+use crate::context::Context;
+use crate::cq::CompletionQueueBuilder;
+use crate::device::DeviceList;
+use crate::leak::leaked;
+use crate::mr::AccessFlags;
+use crate::mw::WindowType;
+use crate::qp::{QueuePairBuilder, QueuePairType};
+
+/// The library of `library.c`, built once.
+fn library() -> &'static (Ibverbs, PathBuf) {
+    static LIBRARY: OnceLock<(Ibverbs, PathBuf)> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("farreach-verbs-table-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let folder_text = folder.to_str().expect("a folder with a name");
+        let path = shared_object(folder_text, "table", include_str!("library.c"), "");
+        // SAFETY: the functions in the file have the types of libibverbs's.
+        let lib = unsafe { Ibverbs::open(path.to_str().unwrap()) }.unwrap();
+        // It stays open; its file is not needed any more. What is left behind in a temporary folder harms nobody.
+        let _ = std::fs::remove_dir_all(folder);
+        (lib, path)
+    })
+}
+
+/// A function of the library that is not libibverbs's.
+fn function(name: &str) -> *mut c_void {
+    let (path, name) = (&library().1, CString::new(name).unwrap());
+    let path = CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: both are NUL-terminated; the library is open already, and is found by its name.
+    let found = unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+        assert!(!handle.is_null(), "the library is open");
+        libc::dlsym(handle, name.as_ptr())
+    };
+    assert!(!found.is_null(), "{name:?}");
+    found
+}
+
+/// Calls a function without arguments: counts of this thread.
+fn count(name: &str) -> c_int {
+    // SAFETY: the function has this type.
+    unsafe { transmute::<*mut c_void, extern "C" fn() -> c_int>(function(name))() }
+}
+
+fn refuse_dereg(refuse: bool) {
+    // SAFETY: the function has this type.
+    let set = unsafe { transmute::<*mut c_void, extern "C" fn(c_int)>(function("table_refuse_dereg")) };
+    set(refuse.into());
+}
+
+/// The functions for the context's tables, looked up once.
+#[derive(Clone, Copy)]
+struct Functions([usize; 5]);
+
+impl Functions {
+    fn find() -> Self {
+        let names =
+            ["table_alloc_mw", "table_dealloc_mw", "table_alloc_dm", "table_free_dm", "table_reg_dm_mr"];
+        Self(names.map(|name| function(name).expose_provenance()))
+    }
+}
+
+/// An open context whose tables have windows, and on-chip memory if that is asked for.
+fn open(functions: Functions, has_dm: bool) -> Context {
+    let lib = &library().0;
+    let context = DeviceList::of(lib).unwrap().find("table0").unwrap().open().unwrap();
+    let raw = context.as_raw();
+    let [alloc_mw, dealloc_mw, alloc_dm, free_dm, reg_dm_mr] =
+        functions.0.map(std::ptr::with_exposed_provenance::<c_void>);
+    // SAFETY: the library left room in front of the context, and nobody else uses it yet. The functions have the
+    // types of the entries.
+    unsafe {
+        let extended = raw.byte_sub(std::mem::offset_of!(verbs_context, context)).cast::<verbs_context>();
+        (*raw).abi_compat = std::ptr::without_provenance_mut(usize::MAX);
+        (*extended).sz = size_of::<verbs_context>();
+        (*raw).ops.alloc_mw = entry(alloc_mw);
+        (*raw).ops.dealloc_mw = entry(dealloc_mw);
+        if has_dm {
+            (*extended).alloc_dm = entry(alloc_dm);
+            (*extended).free_dm = entry(free_dm);
+            (*extended).reg_dm_mr = entry(reg_dm_mr);
+        }
+    }
+    context
+}
+
+/// A function's address as an entry of a table.
+///
+/// # Safety
+///
+/// The function is of this type.
+unsafe fn entry<F>(address: *const c_void) -> Option<F> {
+    const { assert!(size_of::<Option<F>>() == size_of::<*const c_void>()) };
+    // SAFETY: a function pointer is as wide as a data pointer; the rest is passed on to the caller.
+    unsafe { std::mem::transmute_copy(&address) }
+}
+
+#[test]
+fn on_chip_memory_is_copied_to_and_from_within_its_bounds() {
+    let context = open(Functions::find(), true);
+    let dm = context.alloc_dm(64, 3).unwrap();
+    dm.copy_to(60, b"abcd").unwrap();
+    let mut back = [0; 8];
+    dm.copy_from(56, &mut back).unwrap();
+    assert_eq!(&back, b"\0\0\0\0abcd");
+
+    for (offset, len) in [(61, 4), (64, 1), (u64::MAX, 1), (0, 65)] {
+        let outside = Err(Error::OutOfBounds { what: "on-chip memory", offset, len, size: 64 });
+        assert_eq!(dm.copy_to(offset, &vec![0; len]), outside);
+        assert_eq!(dm.copy_from(offset, &mut vec![0; len]), outside);
+    }
+    dm.copy_to(64, &[]).expect("nothing, at the end");
+}
+
+#[test]
+fn a_region_of_on_chip_memory_holds_it() {
+    let before = count("table_live");
+    {
+        let context = open(Functions::find(), true);
+        let pd = context.alloc_pd().unwrap();
+        let dm = context.alloc_dm(64, 0).unwrap();
+        assert!(matches!(pd.reg_dm_mr(&dm, 60, 5, AccessFlags::empty()), Err(Error::OutOfBounds { .. })));
+        let region = pd.reg_dm_mr(&dm, 16, 32, AccessFlags::REMOTE_READ).unwrap();
+        // The library hands back what it was given.
+        assert_eq!((region.lkey().0, region.len()), (16, 32));
+        let access = AccessFlags::REMOTE_READ | AccessFlags::ZERO_BASED;
+        assert_eq!((region.rkey().0, region.access()), (access.bits(), access));
+        drop((dm, pd, context));
+        assert_eq!(count("table_violations"), 0);
+    }
+    assert_eq!((count("table_live"), count("table_violations")), (before, 0));
+}
+
+#[test]
+fn a_device_without_on_chip_memory_says_so() {
+    let context = open(Functions::find(), false);
+    let error = context.alloc_dm(64, 0).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ibv_alloc_dm on table0: not supported, the device has no on-chip memory to give"
+    );
+}
+
+#[test]
+fn on_chip_memory_of_another_context_is_refused() {
+    let (one, other) = (open(Functions::find(), true), open(Functions::find(), true));
+    let dm = other.alloc_dm(64, 0).unwrap();
+    let refused = one.alloc_pd().unwrap().reg_dm_mr(&dm, 0, 64, AccessFlags::empty());
+    assert!(matches!(refused, Err(Error::OtherContext { object: "on-chip memory", .. })));
+}
+
+#[test]
+fn what_is_not_released_keeps_all_it_stands_on() {
+    let context = open(Functions::find(), false);
+    let pd = context.alloc_pd().unwrap();
+    let memory = Arc::new(OwnThread(Buffer::new(64)));
+    let (start, len) = (memory.0.as_ptr(), memory.0.len());
+    // SAFETY: holding the memory keeps it, and it hands out no reference.
+    let region = unsafe { pd.reg_mr_keeping(memory.clone(), start, len, AccessFlags::empty()) }.unwrap();
+
+    let (counted, live) = (leaked().memory_regions, count("table_live"));
+    refuse_dereg(true);
+    let error = region.dereg().unwrap_err();
+    refuse_dereg(false);
+    assert_eq!(error.to_string(), "ibv_dereg_mr on table0: Device or resource busy (errno 16)");
+    assert_eq!(leaked().memory_regions, counted + 1);
+    drop((pd, context));
+    assert_eq!(count("table_live"), live, "region, protection domain and context stay");
+    assert_eq!(Arc::strong_count(&memory), 2, "and the memory");
+    assert_eq!(count("table_violations"), 0, "nobody even tried");
+}
+
+/// Memory that only the test's own thread reaches.
+struct OwnThread(Buffer);
+
+// SAFETY: the buffer is memory of its own, which this alone frees.
+unsafe impl Send for OwnThread {}
+// SAFETY: it is not written here.
+unsafe impl Sync for OwnThread {}
+
+const HANDLES: usize = 9;
+
+/// A user's nine handles, of which each but the first stands on others.
+fn everything(functions: Functions, buffer: &Buffer) -> [Box<dyn Send>; HANDLES] {
+    let context = open(functions, false);
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = CompletionQueueBuilder::new(4).channel(&channel).build(&context).unwrap();
+    let srq = pd.create_srq(4, 1).unwrap();
+    let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).srq(&srq).build(&pd).unwrap();
+    // SAFETY: the buffer outlives the regions, and no device is there to write to it.
+    let mr = unsafe { pd.reg_mr_raw(buffer.as_ptr(), buffer.len(), AccessFlags::empty()) }.unwrap();
+    let mw = pd.alloc_mw(WindowType::Two).unwrap();
+    let ah = pd.create_ah(&AddressAttributes::to_gid(1, "fe80::1".parse().unwrap())).unwrap();
+    [
+        Box::new(context),
+        Box::new(pd),
+        Box::new(channel),
+        Box::new(cq),
+        Box::new(srq),
+        Box::new(qp),
+        Box::new(mr),
+        Box::new(mw),
+        Box::new(ah),
+    ]
+}
+
+#[test]
+fn in_every_order_of_dropping_children_go_first() {
+    let (functions, buffer) = (Functions::find(), Buffer::new(64));
+    drop_in_every_order(HANDLES, || everything(functions, &buffer).into());
+}
+
+#[test]
+fn a_queue_pair_holds_its_domain_by_itself() {
+    let functions = Functions::find();
+    drop_in_every_order(3, || {
+        let context = open(functions, false);
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+        let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).build(&pd).unwrap();
+        vec![Box::new(pd), Box::new(cq), Box::new(qp)]
+    });
+}
+
+fn drop_in_every_order(handles: usize, make: impl Fn() -> Vec<Box<dyn Send>>) {
+    let before = count("table_live");
+    let orders: usize = (1..=handles).product();
+    for number in 0..orders {
+        let (mut left, mut rest) = (make(), number);
+        while !left.is_empty() {
+            let place = rest % left.len();
+            rest /= left.len();
+            drop(left.remove(place));
+        }
+    }
+    assert_eq!((count("table_live"), count("table_violations")), (before, 0), "{orders} orders");
+}
+
+#[test]
+fn objects_go_to_any_thread() {
+    fn any_thread<T: Send + Sync>() {}
+    any_thread::<Context>();
+    any_thread::<crate::pd::ProtectionDomain>();
+    any_thread::<crate::mr::MemoryRegion>();
+    any_thread::<crate::mw::MemoryWindow>();
+    any_thread::<crate::dm::DeviceMemory>();
+    any_thread::<crate::cq::CompletionQueue>();
+    any_thread::<crate::cq::CompletionChannel>();
+    any_thread::<crate::srq::SharedReceiveQueue>();
+    any_thread::<crate::qp::QueuePair>();
+    any_thread::<QueuePairBuilder>();
+    any_thread::<crate::ah::AddressHandle>();
+    any_thread::<crate::xrc::XrcDomain>();
+    any_thread::<crate::event::AsyncEvents>();
+}
+
+/// The binding that `library.c` is written for, where it goes beyond the objects' first field.
+const _: () = {
+    assert!(std::mem::offset_of!(sys::ibv_qp_init_attr, srq) == 3 * size_of::<usize>());
+    assert!(std::mem::offset_of!(sys::ibv_mr, lkey) == 4 * size_of::<usize>() + 4);
+    assert!(std::mem::offset_of!(sys::ibv_dm, handle) == 3 * size_of::<usize>() + 4);
+    assert!(size_of::<verbs_context>() < 4096);
+};

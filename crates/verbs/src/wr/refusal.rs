@@ -1,0 +1,121 @@
+//! Why a request was not posted.
+
+use std::fmt;
+
+use crate::error::Error;
+
+/// A request that was not posted, with the reason: nothing of it is in flight.
+///
+/// ```
+/// use farreach_memory::Memory;
+/// use farreach_verbs::wr::{PostError, Refusal, SendRequest};
+///
+/// // A full queue is an ordinary answer: the request is ours again, and may wait.
+/// fn later(error: PostError<SendRequest>, waiting: &mut Vec<SendRequest>) {
+///     match error.reason {
+///         Refusal::QueueFull { .. } => waiting.push(error.request),
+///         reason => println!("{reason}"),
+///     }
+/// }
+/// let request = SendRequest::send(Memory::allocate(8)?);
+/// let mut waiting = Vec::new();
+/// later(PostError { reason: Refusal::QueueFull { depth: 128 }, request }, &mut waiting);
+/// assert_eq!(waiting.len(), 1);
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[derive(Debug)]
+pub struct PostError<R> {
+    /// Why.
+    pub reason: Refusal,
+    /// The request, with its buffers.
+    pub request: R,
+}
+
+/// Why a request was not posted.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// As many requests are in flight as the queue holds: poll its completion queue, then try again.
+    QueueFull {
+        /// How many that is.
+        depth: u32,
+    },
+    /// A buffer's memory is not registered in the queue pair's protection domain.
+    NotRegistered,
+    /// More buffers than the queue pair takes in one request.
+    TooManyBuffers {
+        /// How many there are.
+        count: usize,
+        /// How many it takes.
+        max: u32,
+    },
+    /// More bytes than one buffer or message can have.
+    TooLong {
+        /// How many there are.
+        len: usize,
+        /// How many are possible.
+        max: usize,
+    },
+    /// The bytes reach beyond the end of the peer's range.
+    OutOfBounds {
+        /// How many bytes.
+        len: usize,
+        /// How many the range has.
+        remote_len: u64,
+    },
+    /// An atomic operation on anything but eight bytes, aligned to eight.
+    NotAWord,
+    /// A buffer that the card writes to is shared with readers.
+    SharedDestination,
+    /// The queue pair was not made for this operation, or its type does not have it.
+    Unsupported(&'static str),
+    /// The card or its library refused it.
+    Engine(Error),
+}
+
+impl Refusal {
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::QueueFull { .. } => "poll the completion queue and post again".to_owned(),
+            Self::NotRegistered => "register it: ProtectionDomain::register(slice.memory())".to_owned(),
+            Self::TooManyBuffers { .. } => "use fewer buffers, or make the queue pair for more".to_owned(),
+            Self::TooLong { .. } => "split it into several requests".to_owned(),
+            Self::OutOfBounds { .. } => "check the peer's range, and what is left of it".to_owned(),
+            Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
+            Self::SharedDestination => "use a slice that is not shared".to_owned(),
+            Self::Unsupported(_) => "ask for the operation when the queue pair is built".to_owned(),
+            Self::Engine(error) => error.fix(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull { depth } => write!(f, "the queue holds {depth} requests, and all are in flight"),
+            Self::NotRegistered => {
+                f.write_str("a buffer is not registered in the protection domain of the queue pair")
+            }
+            Self::TooManyBuffers { count, max } => {
+                write!(f, "{count} buffers, and a request has {max} at most")
+            }
+            Self::TooLong { len, max } => write!(f, "{len} bytes, where {max} are the most"),
+            Self::OutOfBounds { len, remote_len } => {
+                write!(f, "{len} bytes do not fit into the peer's range of {remote_len}")
+            }
+            Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
+            Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
+            Self::Unsupported(operation) => write!(f, "this queue pair does not do {operation}"),
+            Self::Engine(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl<R: fmt::Debug> fmt::Display for PostError<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not posted: {}", self.reason)
+    }
+}
+
+impl<R: fmt::Debug> std::error::Error for PostError<R> {}

@@ -1,0 +1,56 @@
+//! A peer's memory.
+
+use crate::mr::RemoteKey;
+
+/// A range of a peer's memory that it has given access to: where, how long, and by which key.
+///
+/// Nothing reaches beyond it: every request is checked against the length before it is posted. The peer's card checks once
+/// more, but a request that fails there ends the connection.
+///
+/// ```
+/// use farreach_verbs::mr::RemoteKey;
+/// use farreach_verbs::wr::RemoteRange;
+///
+/// // What the peer told us.
+/// let region = RemoteRange::new(0x7f00_0000_0000, 1 << 20, RemoteKey(0x1234));
+/// let page = region.get(4096, 4096).unwrap();
+/// assert_eq!((page.address(), page.len()), (0x7f00_0000_1000, 4096));
+/// assert!(region.get(1 << 20, 1).is_none());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteRange {
+    address: u64,
+    len: u64,
+    key: RemoteKey,
+}
+
+impl RemoteRange {
+    /// A range as the peer describes it.
+    pub fn new(address: u64, len: u64, key: RemoteKey) -> Self {
+        Self { address, len, key }
+    }
+
+    /// The `len` bytes at `offset`, or nothing if it does not have them.
+    pub fn get(self, offset: u64, len: u64) -> Option<Self> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        Some(Self { address: self.address.checked_add(offset)?, len, key: self.key })
+    }
+
+    /// The address of its first byte, in the peer's words.
+    pub fn address(self) -> u64 {
+        self.address
+    }
+
+    /// Its bytes.
+    #[expect(clippy::len_without_is_empty, reason = "an empty range is of no use, and none is made")]
+    pub fn len(self) -> u64 {
+        self.len
+    }
+
+    /// The key.
+    pub fn key(self) -> RemoteKey {
+        self.key
+    }
+}

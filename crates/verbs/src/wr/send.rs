@@ -1,0 +1,272 @@
+//! What a queue pair can be asked to do.
+
+use bitflags::bitflags;
+use farreach_memory::Slice;
+use farreach_verbs_sys as sys;
+
+use super::{Buffers, RemoteRange};
+use crate::ah::AddressHandle;
+use crate::imm::ImmediateData;
+use crate::mr::RemoteKey;
+
+/// A request to a send queue: an operation, the buffers that it takes along, and how it is to be done.
+///
+/// ```
+/// use farreach_memory::Memory;
+/// use farreach_verbs::wr::SendRequest;
+///
+/// let mut slice = Memory::allocate(64)?;
+/// slice[..5].copy_from_slice(b"hello");
+/// let request = SendRequest::send(slice).immediate(7).solicited().tag(1);
+/// assert_eq!(request.buffers().len(), 64);
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[doc(alias = "ibv_send_wr")]
+#[derive(Debug)]
+pub struct SendRequest {
+    pub(crate) operation: Operation,
+    pub(crate) buffers: Buffers,
+    pub(crate) flags: SendFlags,
+    pub(crate) tag: u64,
+    pub(crate) destination: Option<Destination>,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Operation {
+    /// A message, into a buffer of the receiver's choice.
+    #[doc(alias = "IBV_WR_SEND")]
+    Send,
+    /// A message with immediate data.
+    #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
+    SendImmediate(ImmediateData),
+    /// A message whose arrival ends one of the receiver's keys.
+    #[doc(alias = "IBV_WR_SEND_WITH_INV")]
+    SendInvalidate(RemoteKey),
+    /// Bytes into the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_WRITE")]
+    Write(RemoteRange),
+    /// Bytes into the peer's memory, and a completion there.
+    #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
+    WriteImmediate(RemoteRange, ImmediateData),
+    /// Bytes out of the peer's memory.
+    #[doc(alias = "IBV_WR_RDMA_READ")]
+    Read(RemoteRange),
+    /// Replaces eight bytes if they are as expected; the buffer gets what was there.
+    #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
+    CompareSwap {
+        /// The eight bytes.
+        remote: RemoteRange,
+        /// What they must be.
+        expected: u64,
+        /// What they become.
+        desired: u64,
+    },
+    /// Adds to eight bytes; the buffer gets what was there.
+    #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
+    FetchAdd {
+        /// The eight bytes.
+        remote: RemoteRange,
+        /// What is added.
+        add: u64,
+    },
+    /// Writes eight bytes at once.
+    #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
+    AtomicWrite {
+        /// The eight bytes.
+        remote: RemoteRange,
+        /// What they become.
+        value: u64,
+    },
+    /// Makes earlier writes visible or lasting at the peer.
+    #[doc(alias = "IBV_WR_FLUSH")]
+    Flush(RemoteRange, Flush),
+    /// Ends a key of this side's: a type 2 window's, or a region's.
+    #[doc(alias = "IBV_WR_LOCAL_INV")]
+    LocalInvalidate(RemoteKey),
+}
+
+/// How far a flush goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flush {
+    /// To where.
+    pub placement: FlushPlacement,
+    /// Of what.
+    pub level: FlushLevel,
+}
+
+/// Where flushed bytes have arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushPlacement {
+    /// Visible to all.
+    Global,
+    /// In memory that outlives a power cut.
+    Persistent,
+}
+
+/// Which bytes are flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushLevel {
+    /// The range.
+    Range,
+    /// The whole region that the range is in.
+    Region,
+}
+
+bitflags! {
+    /// How a request is done.
+    ///
+    /// ```
+    /// use farreach_verbs::wr::SendFlags;
+    ///
+    /// assert!(SendFlags::default().contains(SendFlags::SIGNALED));
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SendFlags: u32 {
+        /// It has a completion of its own.
+        const SIGNALED = sys::IBV_SEND_SIGNALED;
+        /// It waits for the reads and atomics before it.
+        const FENCE = sys::IBV_SEND_FENCE;
+        /// The receiver is woken where it waits for solicited events only.
+        const SOLICITED = sys::IBV_SEND_SOLICITED;
+        /// The bytes are copied into the request when it is posted.
+        const INLINE = sys::IBV_SEND_INLINE;
+    }
+}
+
+impl Default for SendFlags {
+    fn default() -> Self {
+        Self::SIGNALED
+    }
+}
+
+/// Where a datagram goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Destination {
+    pub(crate) ah: AddressHandle,
+    pub(crate) qp_num: u32,
+    pub(crate) qkey: u32,
+}
+
+impl SendRequest {
+    fn new(operation: Operation, buffers: Buffers) -> Self {
+        Self { operation, buffers, flags: SendFlags::default(), tag: 0, destination: None }
+    }
+
+    /// A message.
+    pub fn send(buffers: impl Into<Buffers>) -> Self {
+        Self::new(Operation::Send, buffers.into())
+    }
+
+    /// A message whose arrival ends one of the receiver's keys.
+    pub fn send_invalidate(buffers: impl Into<Buffers>, key: RemoteKey) -> Self {
+        Self::new(Operation::SendInvalidate(key), buffers.into())
+    }
+
+    /// Bytes to the beginning of `remote`.
+    pub fn write(buffers: impl Into<Buffers>, remote: RemoteRange) -> Self {
+        Self::new(Operation::Write(remote), buffers.into())
+    }
+
+    /// Bytes from the beginning of `remote`, into a slice.
+    pub fn read(into: Slice, remote: RemoteRange) -> Self {
+        Self::new(Operation::Read(remote), into.into())
+    }
+
+    /// Bytes from the beginning of `remote`, into several slices, one after the other.
+    pub fn read_scattered(into: Vec<Slice>, remote: RemoteRange) -> Self {
+        Self::new(Operation::Read(remote), Buffers::of_slices(into))
+    }
+
+    /// Replaces the eight bytes of `remote` by `desired` if they are `expected`. `into`, eight bytes, gets what was there.
+    pub fn compare_swap(into: Slice, remote: RemoteRange, expected: u64, desired: u64) -> Self {
+        Self::new(Operation::CompareSwap { remote, expected, desired }, into.into())
+    }
+
+    /// Adds to the eight bytes of `remote`. `into`, eight bytes, gets what was there.
+    pub fn fetch_add(into: Slice, remote: RemoteRange, add: u64) -> Self {
+        Self::new(Operation::FetchAdd { remote, add }, into.into())
+    }
+
+    /// Writes the eight bytes of `remote` at once. The queue pair must have been made for it.
+    pub fn atomic_write(remote: RemoteRange, value: u64) -> Self {
+        Self::new(Operation::AtomicWrite { remote, value }, Buffers::None)
+    }
+
+    /// Makes earlier writes visible or lasting at the peer. The queue pair must have been made for it.
+    pub fn flush(remote: RemoteRange, flush: Flush) -> Self {
+        Self::new(Operation::Flush(remote, flush), Buffers::None)
+    }
+
+    /// Ends a key of this side's.
+    pub fn local_invalidate(key: RemoteKey) -> Self {
+        Self::new(Operation::LocalInvalidate(key), Buffers::None)
+    }
+
+    /// With immediate data: a message's, or a write's, which then completes at the peer too. Other operations have none, and stay
+    /// as they are.
+    pub fn immediate(mut self, immediate: impl Into<ImmediateData>) -> Self {
+        let immediate = immediate.into();
+        self.operation = match self.operation {
+            Operation::Send | Operation::SendImmediate(_) => Operation::SendImmediate(immediate),
+            Operation::Write(remote) | Operation::WriteImmediate(remote, _) => {
+                Operation::WriteImmediate(remote, immediate)
+            }
+            other => other,
+        };
+        self
+    }
+
+    /// A number of the caller's, which the completion has too.
+    pub fn tag(mut self, tag: u64) -> Self {
+        self.tag = tag;
+        self
+    }
+
+    /// Without a completion of its own: its buffers come back with the next signalled request of the queue. A queue whose
+    /// requests are all unsignalled fills up.
+    pub fn unsignaled(mut self) -> Self {
+        self.flags.remove(SendFlags::SIGNALED);
+        self
+    }
+
+    /// After the reads and atomics before it.
+    pub fn fenced(mut self) -> Self {
+        self.flags.insert(SendFlags::FENCE);
+        self
+    }
+
+    /// Wakes a receiver that waits for solicited events only.
+    pub fn solicited(mut self) -> Self {
+        self.flags.insert(SendFlags::SOLICITED);
+        self
+    }
+
+    /// Copies the bytes into the request when it is posted: for few bytes, and the fastest way there.
+    pub fn inline(mut self) -> Self {
+        self.flags.insert(SendFlags::INLINE);
+        self
+    }
+
+    /// Where a datagram goes: to a queue pair there, which takes it by this key.
+    pub fn to(mut self, ah: &AddressHandle, qp_num: u32, qkey: u32) -> Self {
+        self.destination = Some(Destination { ah: ah.clone(), qp_num, qkey });
+        self
+    }
+
+    /// What is to be done.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    /// The buffers that it takes along.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
+    /// The buffers, back.
+    pub fn into_buffers(self) -> Buffers {
+        self.buffers
+    }
+}

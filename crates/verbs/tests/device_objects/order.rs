@@ -1,0 +1,111 @@
+//! Dropping in every order.
+
+use std::any::Any;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farreach_testkit::on_host_a;
+use farreach_verbs::cq::CompletionQueueBuilder;
+use farreach_verbs::leak::{Leaked, leaked};
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::mw::WindowType;
+use farreach_verbs::qp::state::PeerAddress;
+use farreach_verbs::qp::{QueuePairBuilder, QueuePairType};
+
+use crate::rig::*;
+
+/// The handles that the user drops.
+const HANDLES: usize = 7;
+/// HANDLES!
+const ORDERS: usize = 5040;
+
+/// One of everything. Regions, windows and address handles are children of the protection domain alone, and none of each
+/// other: they go together, and their turn among the others is every one.
+fn everything(host: &Host) -> [Box<dyn Any + Send>; HANDLES] {
+    let context = host.context.device().open().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let channel = context.create_comp_channel().unwrap();
+    let cq = CompletionQueueBuilder::new(4).channel(&channel).build(&context).unwrap();
+    let srq = pd.create_srq(4, 1).unwrap();
+    let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(1).srq(&srq).build(&pd).unwrap();
+    let region = Region::new(&pd, AccessFlags::LOCAL_WRITE | AccessFlags::MW_BIND);
+    let window = pd.alloc_mw(WindowType::Two).unwrap();
+    let parameters = host.parameters();
+    let own = PeerAddress {
+        qp_num: 1,
+        psn: 0,
+        gid: parameters.gid.entry.gid,
+        lid: parameters.lid,
+        mtu: parameters.mtu,
+        rd_atomic: 1,
+        qkey: 0,
+    };
+    let ah = pd.create_ah(&parameters.address_of(&own)).unwrap();
+    [
+        Box::new(context),
+        Box::new(pd),
+        Box::new(channel),
+        Box::new(cq),
+        Box::new(srq),
+        Box::new(qp),
+        Box::new((window, region, ah)),
+    ]
+}
+
+/// What the kernel counts: one line for each device, with its objects.
+fn resources() -> String {
+    let output = Command::new("rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The `number`th order of the handles.
+fn order(mut number: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..HANDLES).collect();
+    let mut order = Vec::new();
+    while !left.is_empty() {
+        order.push(left.remove(number % left.len()));
+        number /= left.len() + 1;
+    }
+    order
+}
+
+#[test]
+fn orders_are_all_different() {
+    let all: std::collections::BTreeSet<_> = (0..ORDERS).map(order).collect();
+    assert_eq!(all.len(), ORDERS);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn in_every_order_nothing_hangs_and_nothing_stays() {
+    on_host_a(|| {
+        let host = Host::open();
+        let before = resources();
+        let (tell, told) = mpsc::channel();
+        let worker = thread::spawn(move || {
+            for number in 0..ORDERS {
+                let mut handles = everything(&host).map(Some);
+                let order = order(number);
+                tell.send(order.clone()).unwrap();
+                for handle in order {
+                    drop(handles[handle].take());
+                }
+            }
+            host
+        });
+        let mut last = Vec::new();
+        loop {
+            match told.recv_timeout(Duration::from_secs(30)) {
+                Ok(order) => last = order,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs when dropped in the order {last:?}"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let _host = worker.join().expect("it makes and drops everything");
+        assert_eq!(leaked(), Leaked::default());
+        assert_eq!(resources(), before, "what the kernel has is what it had");
+    });
+}

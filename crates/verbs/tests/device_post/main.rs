@@ -1,0 +1,5 @@
+//! The safe door on a real device: every operation by its effect on memory, and every refusal with its request handed back.
+
+mod pair;
+mod recv;
+mod send;

@@ -1,0 +1,131 @@
+//! Two connected queue pairs of one process, and what completes on each.
+
+use farreach_memory::Slice;
+use farreach_testkit::{Device, pattern, wait_for};
+use farreach_verbs::context::Context;
+use farreach_verbs::cq::{CompletionQueue, Failure, Success, WorkKind};
+use farreach_verbs::device::DeviceList;
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::pd::ProtectionDomain;
+use farreach_verbs::qp::state::ConnectionParameters;
+use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
+use farreach_verbs::region::ExposedRegion;
+use farreach_verbs::wr::Buffers;
+
+/// Both ends of a connection: `a` asks, `b` serves.
+pub(crate) struct Pair {
+    pub(crate) a: QueuePair,
+    pub(crate) b: QueuePair,
+    pub(crate) cq_a: CompletionQueue,
+    pub(crate) cq_b: CompletionQueue,
+    pub(crate) pd: ProtectionDomain,
+}
+
+/// Small, so that a test can fill it.
+pub(crate) const DEPTH: u32 = 8;
+
+/// All that a peer can be allowed.
+pub(crate) fn everything() -> AccessFlags {
+    AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC
+}
+
+impl Pair {
+    pub(crate) fn rc() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    /// Two RC queue pairs, each made as `shape` says.
+    pub(crate) fn with(shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder) -> Self {
+        let context = open();
+        let pd = context.alloc_pd().expect("a protection domain");
+        Self::in_domain(&pd, everything(), shape)
+    }
+
+    /// In a domain of the caller's; `access` is what each lets the other do.
+    pub(crate) fn in_domain(
+        pd: &ProtectionDomain,
+        access: AccessFlags,
+        shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
+    ) -> Self {
+        let context = pd.context();
+        let cq = || context.create_cq(4 * DEPTH).expect("a completion queue");
+        let (cq_a, cq_b) = (cq(), cq());
+        let build = |cq: &CompletionQueue| {
+            let builder = QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
+                .max_send_wr(DEPTH)
+                .max_recv_wr(DEPTH)
+                .max_send_sge(4)
+                .max_recv_sge(4)
+                .max_inline_data(64);
+            shape(builder).build(pd).expect("a queue pair")
+        };
+        let (a, b) = (build(&cq_a), build(&cq_b));
+        connect(&a, &b, access);
+        Self { a, b, cq_a, cq_b, pd: pd.clone() }
+    }
+
+    /// A registered slice with bytes in it.
+    pub(crate) fn filled(&self, seed: u8, len: usize) -> Slice {
+        let mut slice = self.pd.allocate(len).expect("memory");
+        slice.copy_from_slice(&pattern(seed, len));
+        slice
+    }
+
+    /// Memory that the peer may do everything with.
+    pub(crate) fn exposed(&self, seed: u8, len: usize) -> ExposedRegion {
+        self.exposed_for(seed, len, everything())
+    }
+
+    pub(crate) fn exposed_for(&self, seed: u8, len: usize, access: AccessFlags) -> ExposedRegion {
+        self.pd.expose(self.filled(seed, len), access).map_err(|(error, _)| error).expect("a region")
+    }
+}
+
+/// The device of this guest.
+pub(crate) fn open() -> Context {
+    let name = Device::find().name;
+    let devices = DeviceList::get().expect("libibverbs");
+    devices.find(&name).expect("the device is listed").open().expect("it opens")
+}
+
+fn connect(a: &QueuePair, b: &QueuePair, access: AccessFlags) {
+    let mut parameters = ConnectionParameters::choose(a.context(), 1, None).expect("a port");
+    parameters.access = access;
+    // A peer that is not ready is told of soon.
+    (parameters.rnr_retry, parameters.min_rnr_timer) = (1, 1);
+    let at_a = a.to_init(&parameters).expect("INIT");
+    let at_b = b.to_init(&parameters).expect("INIT");
+    a.connect(&parameters, &at_a, &at_b).expect("RTS");
+    b.connect(&parameters, &at_b, &at_a).expect("RTS");
+}
+
+/// A completion whose poller is gone.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) tag: u64,
+    pub(crate) kind: WorkKind,
+    pub(crate) outcome: Result<Success, Failure>,
+    pub(crate) buffers: Buffers,
+}
+
+/// Waits for the next completion.
+pub(crate) fn next(cq: &CompletionQueue) -> Done {
+    wait_for("a completion", || {
+        let mut poller = cq.poller();
+        let completion = poller.poll().expect("polling").next()?;
+        let (tag, kind, outcome) = (completion.tag(), completion.kind(), *completion.outcome());
+        Some(Done { tag, kind, outcome, buffers: completion.into_buffers() })
+    })
+}
+
+/// Waits for so many of them.
+pub(crate) fn take(cq: &CompletionQueue, count: usize) -> Vec<Done> {
+    (0..count).map(|_| next(cq)).collect()
+}
+
+/// What lies in an exposed region.
+pub(crate) fn bytes(region: &ExposedRegion) -> Vec<u8> {
+    let mut copy = vec![0; region.bytes().len()];
+    region.bytes().read_at(0, &mut copy);
+    copy
+}
