@@ -1,0 +1,206 @@
+//! Each operation once, between two queue pairs of this process, with its effect checked.
+//!
+//! ```console
+//! $ ops
+//! ```
+//!
+//! A line each: `NAME ok`, `NAME unsupported: why` or `NAME FAILED: why`. Every operation has a pair of its own, because a failed
+//! one ends the connection.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use common::{Done, Failure, check, fill, is_filled, open, wait};
+use farreach_memory::Slice;
+use farreach_verbs::Error;
+use farreach_verbs::attributes::AtomicCapability;
+use farreach_verbs::cq::CompletionQueue;
+use farreach_verbs::imm::ImmediateData;
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::pd::ProtectionDomain;
+use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType, SendOperations};
+use farreach_verbs::region::ExposedRegion;
+use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RecvRequest, RemoteRange, SendRequest};
+
+mod common;
+
+const BYTES: usize = 512;
+const OLD: u32 = 1; // in the peer's memory at first
+const NEW: u32 = 2; // what is sent
+const IMMEDIATE: ImmediateData = ImmediateData(0x0102_0304);
+
+type Operation = (&'static str, fn() -> Result<(), Outcome>);
+
+const OPERATIONS: [Operation; 9] = [
+    ("SEND", || send(false)),
+    ("SEND+IMM", || send(true)),
+    ("WRITE", || write(false)),
+    ("WRITE+IMM", || write(true)),
+    ("READ", read),
+    ("CAS", || atomic(|into, word| SendRequest::compare_swap(into, word, 40, 7), 7)),
+    ("FAA", || atomic(|into, word| SendRequest::fetch_add(into, word, 2), 42)),
+    ("ATOMIC WRITE", atomic_write),
+    ("FLUSH", flush),
+];
+
+/// Why an operation did not show its effect.
+enum Outcome {
+    Unsupported(String),
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Outcome {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+fn main() -> ExitCode {
+    common::run("usage: ops", &[], |arguments| {
+        arguments.none()?;
+        let failed = OPERATIONS.iter().filter(|operation| !show(operation)).count();
+        if failed == 0 {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{failed} operations failed"), "the lines above say why", "look into dmesg"))
+    })
+}
+
+/// Does it and says how it went; false where it failed.
+fn show((name, operation): &Operation) -> bool {
+    match operation() {
+        Ok(()) => println!("{name} ok"),
+        Err(Outcome::Unsupported(why)) => println!("{name} unsupported: {why}"),
+        Err(Outcome::Failed(failure)) => {
+            println!("{name} FAILED: {}; {}", failure.error, failure.cause);
+            return false;
+        }
+    }
+    true
+}
+
+/// A message; the receiver chose where it lies.
+fn send(with_immediate: bool) -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::empty())?;
+    pair.b.post_recv(RecvRequest::new(pair.slice(OLD)?))?;
+    let request = SendRequest::send(pair.slice(NEW)?);
+    pair.do_it(if with_immediate { request.immediate(IMMEDIATE) } else { request })?;
+    let Done { success, buffers, .. } = wait(&pair.cq_b)?;
+    let slice = buffers.into_slice().expect("it was one slice");
+    check(is_filled(&slice, NEW) && success.byte_len as usize == BYTES, "the message")?;
+    Ok(check(success.immediate == with_immediate.then_some(IMMEDIATE), "the immediate data")?)
+}
+
+/// Bytes into the peer's memory. It takes no notice, unless immediate data takes one of its receives.
+fn write(with_immediate: bool) -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::empty())?;
+    let region = pair.region()?;
+    let request = SendRequest::write(pair.slice(NEW)?, region.remote());
+    pair.b.post_recv(RecvRequest::empty())?;
+    pair.do_it(if with_immediate { request.immediate(IMMEDIATE) } else { request })?;
+    if with_immediate {
+        check(wait(&pair.cq_b)?.success.immediate == Some(IMMEDIATE), "the immediate data")?;
+    }
+    Ok(check_written(&region)?)
+}
+
+fn read() -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::empty())?;
+    let region = pair.region()?;
+    let done = pair.do_it(SendRequest::read(pair.slice(NEW)?, region.remote()))?;
+    Ok(check(done.buffers.into_slice().is_ok_and(|slice| is_filled(&slice, OLD)), "what was read")?)
+}
+
+/// On a word that is 40: what was there comes back, and something else is there.
+fn atomic(request: fn(Slice, RemoteRange) -> SendRequest, becomes: u64) -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::empty())?;
+    if pair.pd.context().query_device()?.atomic == AtomicCapability::None {
+        return Err(Outcome::Unsupported("the device has no atomic operations".to_owned()));
+    }
+    let region = pair.region()?;
+    region.bytes().word_at(0).store(40, Ordering::Relaxed);
+    let done = pair.do_it(request(pair.pd.allocate(8)?, region.remote().get(0, 8).expect("it is longer")))?;
+    let was = done.buffers.into_slice().expect("it was one slice");
+    check(*was == 40_u64.to_ne_bytes(), "what was there before")?;
+    Ok(check(region.bytes().word_at(0).load(Ordering::Relaxed) == becomes, "the peer's word")?)
+}
+
+/// Eight bytes that nobody sees half of.
+fn atomic_write() -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::ATOMIC_WRITE)?;
+    let region = pair.region()?;
+    pair.do_it(SendRequest::atomic_write(
+        region.remote().get(0, 8).expect("it is longer"),
+        0x1122_3344_5566_7788,
+    ))?;
+    Ok(check(region.bytes().word_at(0).load(Ordering::Relaxed) == 0x1122_3344_5566_7788, "the peer's word")?)
+}
+
+/// Its effect is a promise: bytes written before are visible to all when it completes.
+fn flush() -> Result<(), Outcome> {
+    let pair = Pair::new(SendOperations::FLUSH | SendOperations::RDMA_WRITE)?;
+    let region = pair.region()?;
+    pair.do_it(SendRequest::write(pair.slice(NEW)?, region.remote()))?;
+    let whole = Flush { placement: FlushPlacement::Global, level: FlushLevel::Range };
+    pair.do_it(SendRequest::flush(region.remote(), whole))?;
+    Ok(check_written(&region)?)
+}
+
+fn check_written(region: &ExposedRegion) -> Result<(), Failure> {
+    let mut bytes = [0; BYTES];
+    region.bytes().read_at(0, &mut bytes);
+    check(is_filled(&bytes, NEW), "the peer's memory")
+}
+
+/// Two connected queue pairs: `a` asks, `b` serves.
+struct Pair {
+    a: QueuePair,
+    b: QueuePair,
+    cq_a: CompletionQueue,
+    cq_b: CompletionQueue,
+    pd: ProtectionDomain,
+    access: AccessFlags,
+}
+
+impl Pair {
+    /// The newer operations must be asked for when a queue pair is made; a device that lacks one says so then.
+    fn new(operations: SendOperations) -> Result<Self, Outcome> {
+        let (context, mut parameters) = open(None)?;
+        let (pd, cq_a, cq_b) = (context.alloc_pd()?, context.create_cq(8)?, context.create_cq(8)?);
+        let build = |cq: &CompletionQueue| {
+            let builder = QueuePairBuilder::new(QueuePairType::Rc, cq, cq).max_send_wr(4).max_recv_wr(4);
+            let builder = if operations.is_empty() { builder } else { builder.send_operations(operations) };
+            builder.build(&pd).map_err(|error| match error {
+                Error::Unsupported { why, .. } => Outcome::Unsupported(why.to_owned()),
+                other => Outcome::Failed(other.into()),
+            })
+        };
+        let (a, b) = (build(&cq_a)?, build(&cq_b)?);
+        let mut access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        access.set(AccessFlags::FLUSH_GLOBAL, operations.contains(SendOperations::FLUSH));
+        parameters.access = access;
+        let (at_a, at_b) = (a.to_init(&parameters)?, b.to_init(&parameters)?);
+        a.connect(&parameters, &at_a, &at_b)?;
+        b.connect(&parameters, &at_b, &at_a)?;
+        Ok(Self { a, b, cq_a, cq_b, pd, access })
+    }
+
+    fn slice(&self, message: u32) -> Result<Slice, Failure> {
+        let mut slice = self.pd.allocate(BYTES)?;
+        fill(&mut slice, message);
+        Ok(slice)
+    }
+
+    /// Memory of `b` that `a` may touch.
+    fn region(&self) -> Result<ExposedRegion, Failure> {
+        Ok(self.pd.expose(self.slice(OLD)?, self.access).map_err(|(error, _slice)| error)?)
+    }
+
+    /// Asks `a` to do it, and waits until it is done.
+    fn do_it(&self, request: SendRequest) -> Result<Done, Failure> {
+        self.a.post_send(request)?;
+        wait(&self.cq_a)
+    }
+}

@@ -1,0 +1,228 @@
+//! The example programs, run as a user runs them: a server here, a client there, and what they say.
+
+use std::env;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use farreach_testkit::{Device, wait_for};
+
+/// What takes longer hangs. The programs' own waits end before.
+const RUN_MAX: Duration = Duration::from_secs(60);
+
+/// How often a client that finds nobody listening yet tries again.
+const ATTEMPTS: usize = 40;
+
+/// A program that is killed if it still runs at the end.
+struct Running {
+    name: String,
+    child: Child,
+    told: Option<[JoinHandle<String>; 2]>,
+}
+
+impl Running {
+    fn start(host: Option<&str>, name: &str, arguments: &[&str]) -> Self {
+        let program = program(name);
+        let mut command = match host {
+            Some(host) => {
+                let mut command = Command::new("host");
+                command.arg(host).arg(&program);
+                command
+            }
+            None => Command::new(&program),
+        };
+        let command =
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let told = [read(child.stdout.take()), read(child.stderr.take())];
+        Self { name: format!("{name} {}", arguments.join(" ")), child, told: Some(told) }
+    }
+
+    /// Waits for its end.
+    fn finish(mut self) -> Ended {
+        let deadline = Instant::now() + RUN_MAX;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                break status;
+            }
+            if Instant::now() >= deadline {
+                self.end();
+                let [stdout, stderr] = self.said();
+                panic!("{} hangs, having said:\n{stdout}{stderr}", self.name);
+            }
+            thread::sleep(Duration::from_millis(20));
+        };
+        let [stdout, stderr] = self.said();
+        Ended { name: self.name.clone(), code: status.code(), stdout, stderr }
+    }
+
+    fn said(&mut self) -> [String; 2] {
+        self.told.take().expect("it is asked once").map(|told| told.join().expect("a reader does not panic"))
+    }
+
+    fn end(&mut self) {
+        // It may be over already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What became of a program.
+#[derive(Debug)]
+struct Ended {
+    name: String,
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn went_well(self) -> String {
+        assert!(self.code == Some(0), "{}: {:?}\n{}{}", self.name, self.code, self.stdout, self.stderr);
+        assert_eq!(self.stderr, "", "{}", self.name);
+        self.stdout
+    }
+
+    /// It failed, and said why in the three lines that every failure has.
+    #[track_caller]
+    fn failed(self, code: i32) -> String {
+        let lines = ["error: ", "cause: ", "fix: "];
+        let said =
+            lines.iter().zip(self.stderr.lines()).filter(|(start, line)| line.starts_with(*start)).count();
+        assert!(self.code == Some(code) && said == lines.len(), "{self:?}");
+        self.stderr
+    }
+}
+
+/// The program of that name, built beside this test.
+fn program(name: &str) -> PathBuf {
+    let test = env::current_exe().expect("Linux tells a program's file");
+    let program =
+        test.ancestors().nth(2).expect("tests are built two folders deep").join("examples").join(name);
+    assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
+    program
+}
+
+/// Reads to the end on a thread of its own, so that a full pipe stops nobody.
+fn read(mut from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(from) = &mut from {
+            // What was said before a failure is still worth telling.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Where the server and the client run, and the server's address. Two hosts where this guest has two network namespaces.
+fn places() -> (Option<&'static str>, Option<&'static str>, String) {
+    match env::var("FARREACH_TOPOLOGY").as_deref() {
+        Ok("two") => {
+            meet();
+            (Some("b"), Some("a"), "192.0.2.2".to_owned())
+        }
+        _ => (None, None, Device::find().address.to_string()),
+    }
+}
+
+/// Lets host a learn host b's hardware address. Where it is unknown, rdma_resolve_addr(3) was seen on this kernel to sleep until its
+/// timeout although the answer comes within milliseconds.
+fn meet() {
+    let mut ping = Command::new("host");
+    let ping = ping.args(["a", "busybox", "ping", "-c", "1", "-W", "5", "192.0.2.2"]).stdout(Stdio::null());
+    let status = ping.status().expect("the guest has busybox");
+    assert!(status.success(), "host a does not reach host b: {status}");
+}
+
+fn start_server(name: &str, arguments: &[&str]) -> Running {
+    Running::start(places().0, name, &[&["serve"], arguments].concat())
+}
+
+/// Runs a client, again while nobody listens yet.
+fn visit(name: &str, arguments: &[&str]) -> Ended {
+    let (_, here, address) = places();
+    let mut attempts = 0;
+    wait_for("server that listens", || {
+        let ended = Running::start(here, name, &[&[address.as_str()], arguments].concat()).finish();
+        let is_early = ended.stderr.contains("refused") || ended.stderr.contains("nothing listens");
+        attempts += 1;
+        (!is_early || attempts == ATTEMPTS).then_some(ended)
+    })
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn by_hand_reads_and_writes_the_servers_memory() {
+    let server = start_server("by_hand", &[]);
+    let client = visit("by_hand", &[]).went_well();
+    let server = server.finish().went_well();
+    assert!(client.contains("read 4096 bytes\nwritten 4096 bytes\n"), "{client}");
+    assert!(server.contains("the client has written 4096 bytes"), "{server}");
+    assert!(server.contains("on-chip"), "Soft-RoCE has none, and that is said: {server}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn ping_pong_waits_in_nine_ways() {
+    let server = start_server("ping_pong", &["--count-clients", "9"]);
+    for wait in ["busy", "channel", "poll"] {
+        for events in ["blocking", "thread", "nonblocking"] {
+            let arguments = ["--count", "20", "--size", "3000", "--wait", wait, "--events", events];
+            let client = visit("ping_pong", &arguments).went_well();
+            assert_eq!(client, "20 messages of 3000 bytes to and fro\n", "{wait}, {events}");
+        }
+    }
+    let server = server.finish().went_well();
+    assert_eq!(server, "served 20 messages of 3000 bytes\n".repeat(9));
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn ping_pong_serves_several_clients_at_once() {
+    let server = start_server("ping_pong", &["--count-clients", "4"]);
+    let clients = [(); 4].map(|()| thread::spawn(|| visit("ping_pong", &["--count", "50"])));
+    for client in clients {
+        client.join().expect("a client ends").went_well();
+    }
+    server.finish().went_well();
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn ops_shows_every_operation() {
+    let said = Running::start(places().1, "ops", &[]).finish().went_well();
+    // Debian 12's kernel has neither ATOMIC WRITE nor FLUSH.
+    let is_old = env::var("FARREACH_KERNEL").is_ok_and(|version| version.starts_with("6.1."));
+    let ok = if is_old { 7 } else { 9 };
+    assert_eq!(said.lines().filter(|line| line.ends_with(" ok")).count(), ok, "{said}");
+    assert_eq!(said.lines().filter(|line| line.contains(" unsupported: ")).count(), 9 - ok, "{said}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn failures_say_error_cause_and_fix() {
+    let (_, here, address) = places();
+    let nobody = Running::start(here, "ping_pong", &[&address, "--port", "18539"]).finish();
+    nobody.failed(1);
+    let wrong = Running::start(here, "ping_pong", &["serve", "--wait"]).finish();
+    wrong.failed(2);
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn blast_loses_nothing() {
+    let server = start_server("blast", &[]);
+    let client = visit("blast", &["--count", "500", "--size", "5000"]).went_well();
+    assert!(client.starts_with("sent 500 messages of 5000 bytes: "), "{client}");
+    assert_eq!(server.finish().went_well(), "received 500 messages of 5000 bytes\n");
+}
