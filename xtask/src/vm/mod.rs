@@ -12,7 +12,7 @@ mod test;
 
 pub(crate) use self::roots::Userland;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use anyhow::{Context, Result, bail};
 use self::kernel::Kernel;
 use self::machine::{Ending, Machine};
 use self::spec::{GuestSpec, Place, Task, Topology};
-use crate::cache;
 use crate::paths;
 use crate::process::{command, output, require_programs, run};
 
@@ -98,30 +97,63 @@ pub(crate) fn guest(spec: &GuestSpec, task: Task) -> Result<u8> {
     if let Some(reason) = lacking(spec, &kernel) {
         bail!("{reason}\nfix: use --two-guests, or --kernel newest");
     }
-    let folder = fresh_folder()?;
-    let start = |place: Place, task: &Task, name: &str| {
-        let folder = folder.join(name);
-        std::fs::create_dir_all(&folder)?;
-        Machine::start(spec, &kernel, &root.path, place, task, folder)
+    let mut guest = match boot(spec, &kernel, &root.path, &task) {
+        Ok(guest) => guest,
+        // An emulated kernel has been seen to panic while it booted, once in some hundred times. Nothing has run yet.
+        Err(error) => {
+            eprintln!("guest: {error:#}\nguest: trying once more");
+            boot(spec, &kernel, &root.path, &task)?
+        }
     };
-    let mut machines = if spec.two_guests {
-        vec![start(Place::FirstOfTwo, &task, "a")?, start(Place::SecondOfTwo, &Task::Agent, "b")?]
-    } else {
-        vec![start(Place::Alone(spec.topology), &task, "a")?]
-    };
-    match run_to_end(&mut machines, spec, &kernel, &root) {
+    if !spec.quiet {
+        let seconds = guest.took.as_secs_f32();
+        eprintln!("guest: Linux {}, {}, up in {seconds:.1} s", kernel.version, root.origin);
+    }
+    let first = &mut guest.machines[0];
+    match first.wait_for_exit(Duration::from_secs(spec.limit)) {
         Ok(Ending::Exited(code)) => {
             if code == 0 {
-                std::fs::remove_dir_all(&folder)?;
+                std::fs::remove_dir_all(&guest.folder)?;
             }
             Ok(code)
         }
         Ok(Ending::TimedOut) => {
-            eprintln!("guest: ended at its limit of {} s\n{}", spec.limit, kernel_log_of(&machines[0]));
+            eprintln!("guest: ended at its limit of {} s\n{}", spec.limit, kernel_log_of(first));
             Ok(TIMED_OUT)
         }
-        Err(error) => bail!("{error:#}\n{}", kernel_log_of(&machines[0])),
+        Err(error) => bail!("{error:#}\n{}", kernel_log_of(first)),
     }
+}
+
+/// A guest that is up: one machine, or two of which the first has the command.
+struct Guest {
+    machines: Vec<Machine>,
+    folder: PathBuf,
+    took: Duration,
+}
+
+/// Starts the machines and waits until they are up.
+fn boot(spec: &GuestSpec, kernel: &Kernel, root: &Path, task: &Task) -> Result<Guest> {
+    let folder = fresh_folder()?;
+    let start = |place: Place, task: &Task, name: &str| {
+        let folder = folder.join(name);
+        std::fs::create_dir_all(&folder)?;
+        Machine::start(spec, kernel, root, place, task, folder)
+    };
+    let mut machines = if spec.two_guests {
+        vec![start(Place::FirstOfTwo, task, "a")?, start(Place::SecondOfTwo, &Task::Agent, "b")?]
+    } else {
+        vec![start(Place::Alone(spec.topology), task, "a")?]
+    };
+    let mut took = Duration::ZERO;
+    // The first one last: it is up when it has reached the other.
+    for machine in machines.iter_mut().rev() {
+        match machine.wait_until_ready() {
+            Ok(duration) => took = duration,
+            Err(error) => bail!("{error:#}\n{}", kernel_log_of(machine)),
+        }
+    }
+    Ok(Guest { machines, folder, took })
 }
 
 /// Why this kernel cannot be such a guest, if it cannot.
@@ -132,24 +164,6 @@ fn lacking(spec: &GuestSpec, kernel: &Kernel) -> Option<String> {
             kernel.version
         )
     })
-}
-
-/// Waits for all machines to be up and for the first one's command to end.
-fn run_to_end(
-    machines: &mut [Machine],
-    spec: &GuestSpec,
-    kernel: &Kernel,
-    root: &cache::Entry,
-) -> Result<Ending> {
-    let mut took = Duration::ZERO;
-    // The first one last: it is up when it has reached the other.
-    for machine in machines.iter_mut().rev() {
-        took = machine.wait_until_ready()?;
-    }
-    if !spec.quiet {
-        eprintln!("guest: Linux {}, {}, up in {:.1} s", kernel.version, root.origin, took.as_secs_f32());
-    }
-    machines[0].wait_for_exit(Duration::from_secs(spec.limit))
 }
 
 fn shell(spec: &GuestSpec) -> Result<u8> {
