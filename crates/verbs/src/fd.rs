@@ -21,13 +21,20 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Waits until there is something to read, at most until `deadline`; whether there is.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Result<bool> {
+    wait_any_readable(&[fd], deadline)
+}
+
+/// As [`wait_readable`], for whichever of several is first. One that is closed at its other end counts as readable.
+pub(crate) fn wait_any_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
+    let mut polled: Vec<_> =
+        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor is given, which is open.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, left.map_or(-1, milliseconds)) };
+        let timeout_ms = left.map_or(-1, milliseconds);
+        // SAFETY: the array is valid for reading and writing for its length, and the descriptors are open.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
         match ready {
-            1 => return Ok(true),
+            1.. => return Ok(true),
             0 if left.is_some_and(|left| left.is_zero()) => return Ok(false),
             // A wait longer than C can count, or one that ended in the deadline's last millisecond.
             0 => {}

@@ -1,31 +1,16 @@
 //! Waits that end.
 
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use super::error::Error;
+use crate::fd;
 
 /// Sleeps until one of the descriptors is readable or closed at its other end; false when the deadline came first. Without a
 /// deadline it waits for as long as it takes.
 pub(super) fn until_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Error> {
-    let mut polled: Vec<_> =
-        fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    loop {
-        let timeout_ms = deadline.map_or(-1, |deadline| milliseconds_until(deadline).unwrap_or(0));
-        // SAFETY: the array is valid for reading and writing for its length, and the descriptors are open.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
-        match ready {
-            0 if deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Ok(false),
-            // Woken early: a limit longer than poll takes, or a clock that was rounded.
-            0 => {}
-            1.. => return Ok(true),
-            _ => match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                errno => return Err(Error::call("poll", "the event channel", errno.unwrap_or(0))),
-            },
-        }
-    }
+    fd::wait_any_readable(fds, deadline)
+        .map_err(|error| Error::call("poll", "the event channel", error.raw_os_error().unwrap_or(0)))
 }
 
 /// How long it is, rounded up so that the end is not spun for, and never 0; none when it is over.
@@ -36,6 +21,7 @@ pub(super) fn milliseconds_until(deadline: Instant) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::os::fd::AsFd;
     use std::time::Duration;
 
