@@ -76,6 +76,7 @@ impl Allocation {
         Self { start, len, origin: Origin::Foreign { _owner: owner }, notes: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -24,6 +24,7 @@ pub enum Buffer {
 
 impl Buffer {
     /// Its bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.as_ref().len()
     }
@@ -34,6 +35,7 @@ impl Buffer {
     }
 
     /// The slice, or itself where it is a shared one.
+    #[inline]
     pub fn into_slice(self) -> Result<Slice, Self> {
         match self {
             Self::Slice(slice) => Ok(slice),
@@ -71,12 +73,14 @@ impl AsRef<[u8]> for Buffer {
 }
 
 impl From<Slice> for Buffer {
+    #[inline]
     fn from(slice: Slice) -> Self {
         Self::Slice(slice)
     }
 }
 
 impl From<Shared> for Buffer {
+    #[inline]
     fn from(shared: Shared) -> Self {
         Self::Shared(shared)
     }

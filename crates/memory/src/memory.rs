@@ -82,6 +82,7 @@ impl Memory {
 
     /// Where the first byte lies. Reading or writing through it is as unsafe as through any pointer: the right to the
     /// bytes is with the slices.
+    #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.0.allocation.start()
     }

@@ -92,9 +92,18 @@ impl Registrations {
         Self { kept: [const { OnceLock::new() }; DOMAINS_MAX], adding: Mutex::new(()) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn local_key(&self, domain: DomainId) -> Option<u64> {
-        for place in &self.kept {
+        // Most memory is registered in one domain: that one is asked about where it is needed, without a call.
+        match self.kept[0].get() {
+            Some(registration) if registration.domain == domain => Some(registration.local_key),
+            _ => self.later_local_key(domain),
+        }
+    }
+
+    #[inline(never)]
+    fn later_local_key(&self, domain: DomainId) -> Option<u64> {
+        for place in &self.kept[1..] {
             let registration = place.get()?;
             if registration.domain == domain {
                 return Some(registration.local_key);

@@ -1,7 +1,8 @@
-//! What the safe door costs beside the raw one: `cost safe|raw ROUNDS` writes to its own memory, eight requests a round.
+//! What the safe door costs beside the raw one: `cost safe|raw DEVICE ROUNDS` writes to its own memory, eight requests a round.
 //!
 //! Counted, not timed: run it under `valgrind --tool=callgrind` with two numbers of rounds; the difference is what the rounds
-//! between them cost. Both doors do the same: post eight writes of 64 bytes, sleep until they are done, poll them at once.
+//! between them cost. Both doors do the same: eight writes of 64 bytes are under way; sleep until they are done; poll them at
+//! once; post each again.
 
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use farreach_verbs::device::DeviceList;
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::qp::state::ConnectionParameters;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
-use farreach_verbs::region::ExposedRegion;
-use farreach_verbs::wr::SendRequest;
+use farreach_verbs::wr::{RemoteRange, SendRequest};
 use farreach_verbs::{Error, sys};
 
 const REQUESTS: usize = 8;
@@ -30,7 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let context = DeviceList::get()?.find(device).ok_or("no such device")?.open()?;
     let pd = context.alloc_pd()?;
     let cq = context.create_cq(64)?;
-    let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(16).max_recv_wr(1).build(&pd)?;
+    let mut qp =
+        QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(16).max_recv_wr(1).build(&pd)?;
     let mut parameters = ConnectionParameters::choose(&context, 1, None)?;
     parameters.access = AccessFlags::REMOTE_WRITE;
     let own = qp.to_init(&parameters)?;
@@ -40,32 +41,34 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut whole = pd.allocate(REQUESTS * BYTES)?;
     let slices: Vec<Slice> = (0..REQUESTS).map(|_| whole.split_to(BYTES)).collect();
     match door.as_str() {
-        "safe" => safe(&qp, &cq, &target, slices, rounds)?,
-        "raw" => raw(&qp, &cq, &target, slices, rounds)?,
+        "safe" => safe(&mut qp, &cq, target.remote(), slices, rounds)?,
+        "raw" => {
+            raw(&qp, &cq, target.remote(), &slices, rounds)?;
+            // Only now the slices may go.
+            qp.destroy()?;
+        }
         other => return Err(format!("no door is called {other}").into()),
     }
     Ok(())
 }
 
 fn safe(
-    qp: &QueuePair,
+    qp: &mut QueuePair,
     cq: &CompletionQueue,
-    target: &ExposedRegion,
-    mut slices: Vec<Slice>,
+    remote: RemoteRange,
+    slices: Vec<Slice>,
     rounds: usize,
 ) -> Result<(), Error> {
-    let remote = target.remote();
+    for slice in slices {
+        qp.post_send_mut(SendRequest::write(slice, remote)).expect("there is room");
+    }
     for _ in 0..rounds {
-        for slice in slices.drain(..) {
-            qp.post_send(SendRequest::write(slice, remote)).expect("there is room");
-        }
         std::thread::sleep(PAUSE);
         let mut poller = cq.poller();
-        while slices.len() < REQUESTS {
-            for completion in poller.poll()? {
-                completion.outcome().expect("it is written");
-                slices.push(completion.into_buffers().into_slice().expect("it was one slice"));
-            }
+        for completion in poller.poll()? {
+            completion.outcome().expect("it is written");
+            let slice = completion.into_buffers().into_slice().expect("it was one slice");
+            qp.post_send_mut(SendRequest::write(slice, remote)).expect("there is room");
         }
     }
     Ok(())
@@ -74,42 +77,42 @@ fn safe(
 fn raw(
     qp: &QueuePair,
     cq: &CompletionQueue,
-    target: &ExposedRegion,
-    slices: Vec<Slice>,
+    remote: RemoteRange,
+    slices: &[Slice],
     rounds: usize,
 ) -> Result<(), Error> {
-    let remote = target.remote();
     let domain = qp.pd().expect("it is in one").id();
+    let element = |slice: &Slice| sys::ibv_sge {
+        addr: slice.address().as_ptr().addr() as u64,
+        length: slice.len() as u32,
+        lkey: slice.local_key(domain).expect("it is registered") as u32,
+    };
+    let mut elements: Vec<sys::ibv_sge> = slices.iter().map(element).collect();
+    let mut post = |id: u64| {
+        let mut wr = sys::ibv_send_wr {
+            wr_id: id,
+            sg_list: &raw mut elements[id as usize],
+            num_sge: 1,
+            opcode: sys::IBV_WR_RDMA_WRITE,
+            send_flags: sys::IBV_SEND_SIGNALED,
+            ..Default::default()
+        };
+        wr.wr.rdma.remote_addr = remote.address();
+        wr.wr.rdma.rkey = remote.key().0;
+        // SAFETY: the slices are registered, and the caller has them until the queue pair is gone.
+        unsafe { qp.post_send_raw(&raw mut wr, &mut std::ptr::null_mut()) }
+    };
+    for id in 0..slices.len() {
+        post(id as u64)?;
+    }
+    let mut completions = [sys::ibv_wc::default(); 32];
     for _ in 0..rounds {
-        for (id, slice) in slices.iter().enumerate() {
-            let mut element = sys::ibv_sge {
-                addr: slice.address().as_ptr().addr() as u64,
-                length: BYTES as u32,
-                lkey: slice.local_key(domain).expect("it is registered") as u32,
-            };
-            let mut wr = sys::ibv_send_wr {
-                wr_id: id as u64,
-                sg_list: &raw mut element,
-                num_sge: 1,
-                opcode: sys::IBV_WR_RDMA_WRITE,
-                send_flags: sys::IBV_SEND_SIGNALED,
-                ..Default::default()
-            };
-            wr.wr.rdma.remote_addr = remote.address();
-            wr.wr.rdma.rkey = remote.key().0;
-            // SAFETY: the slice is registered and outlives the round, which ends with its completion.
-            unsafe { qp.post_send_raw(&raw mut wr, &mut std::ptr::null_mut()) }?;
-        }
         std::thread::sleep(PAUSE);
-        let mut done = 0;
-        let mut completions = [sys::ibv_wc::default(); 32];
-        while done < REQUESTS {
-            // SAFETY: all requests of this queue are those above.
-            let count = unsafe { cq.poll_raw(&mut completions) }?;
-            for completion in &completions[..count] {
-                assert_eq!(completion.status, sys::IBV_WC_SUCCESS);
-                done += 1;
-            }
+        // SAFETY: all requests of this queue are those above.
+        let count = unsafe { cq.poll_raw(&mut completions) }?;
+        for completion in &completions[..count] {
+            assert_eq!(completion.status, sys::IBV_WC_SUCCESS);
+            post(completion.wr_id)?;
         }
     }
     Ok(())

@@ -17,11 +17,13 @@ pub struct ImmediateData(pub u32);
 
 impl ImmediateData {
     /// As C's structures have it.
+    #[inline]
     pub(crate) fn to_wire(self) -> u32 {
         self.0.to_be()
     }
 
     /// From one of C's structures.
+    #[inline]
     pub(crate) fn from_wire(wire: u32) -> Self {
         Self(u32::from_be(wire))
     }

@@ -253,7 +253,7 @@ pub(crate) struct Done {
 pub(crate) fn take(cq: &CompletionQueue) -> Result<Option<Done>, Failure> {
     let mut poller = cq.poller();
     let Some(completion) = poller.poll()?.next() else { return Ok(None) };
-    let (tag, kind, success) = (completion.tag(), completion.kind(), (*completion.outcome())?);
+    let (tag, kind, success) = (completion.tag(), completion.kind(), completion.outcome()?);
     Ok(Some(Done { tag, kind, success, buffers: completion.into_buffers() }))
 }
 

@@ -1,12 +1,13 @@
 //! What became of a request.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use farreach_verbs_sys as sys;
 
 use crate::imm::ImmediateData;
 use crate::mr::RemoteKey;
+use crate::qp::place::Taken;
+use crate::qp::queue::InFlight;
 use crate::wr::Buffers;
 
 /// A request that the device is done with: how it went, and its buffers.
@@ -28,41 +29,62 @@ use crate::wr::Buffers;
 /// # }
 /// ```
 #[doc(alias = "ibv_wc")]
-#[derive(Debug)]
 pub struct WorkCompletion<'poller> {
-    pub(super) tag: u64,
-    pub(super) kind: WorkKind,
-    pub(super) qp_num: u32,
-    pub(super) outcome: Result<Success, Failure>,
-    pub(super) buffers: Buffers,
-    /// Taken before the poller goes on.
-    pub(super) _poller: PhantomData<&'poller mut ()>,
+    pub(super) request: Taken<'poller, InFlight>,
+    /// What the device says. It stays until the poller goes on, which it cannot before this is gone.
+    pub(super) wc: &'poller sys::ibv_wc,
+    /// Whether it says that of this request; or of a later one, which this one came before.
+    pub(super) is_own: bool,
 }
 
 impl WorkCompletion<'_> {
     /// The number that the caller gave the request.
+    #[inline]
     pub fn tag(&self) -> u64 {
-        self.tag
+        self.request.tag
     }
 
     /// What was asked for.
+    #[inline]
     pub fn kind(&self) -> WorkKind {
-        self.kind
+        self.request.kind
     }
 
     /// The queue pair.
+    #[inline]
     pub fn qp_num(&self) -> u32 {
-        self.qp_num
+        self.wc.qp_num
     }
 
     /// How it went.
-    pub fn outcome(&self) -> &Result<Success, Failure> {
-        &self.outcome
+    #[inline]
+    pub fn outcome(&self) -> Result<Success, Failure> {
+        if !self.is_own {
+            return Ok(Success::default());
+        }
+        if self.wc.status != sys::IBV_WC_SUCCESS {
+            return Err(Failure::from_raw(self.wc));
+        }
+        // SAFETY: it went well.
+        Ok(unsafe { Success::from_raw(self.wc) })
     }
 
     /// The buffers, which are the caller's again.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
-        self.buffers
+        InFlight::into_buffers(self.request)
+    }
+}
+
+impl fmt::Debug for WorkCompletion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkCompletion")
+            .field("tag", &self.tag())
+            .field("kind", &self.kind())
+            .field("qp_num", &self.qp_num())
+            .field("outcome", &self.outcome())
+            .field("buffers", &self.request.buffers)
+            .finish()
     }
 }
 
@@ -120,7 +142,8 @@ impl Success {
     /// # Safety
     ///
     /// The completion is of a request that went well, so that its fields mean something.
-    pub(super) unsafe fn from_raw(wc: &sys::ibv_wc) -> Self {
+    #[inline]
+    unsafe fn from_raw(wc: &sys::ibv_wc) -> Self {
         let has = |flag: u32| wc.wc_flags & flag != 0;
         // SAFETY: both members are plain numbers of the same size.
         let (immediate, invalidated) =
@@ -201,6 +224,11 @@ c_enum! {
 }
 
 impl Failure {
+    #[cold]
+    fn from_raw(wc: &sys::ibv_wc) -> Self {
+        Self { status: WorkStatus::from_raw(wc.status), vendor_error: wc.vendor_err }
+    }
+
     /// Whether it is only the echo of an earlier failure: the first one of a queue pair tells, the rest are flushed.
     pub fn is_flush(&self) -> bool {
         self.status == WorkStatus::Flushed

@@ -8,9 +8,10 @@ mod registry;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
+use parking_lot::Mutex;
 
 pub use channel::CompletionChannel;
 use channel::Ledger;

@@ -1,5 +1,6 @@
 //! Whose requests complete on a completion queue.
 
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,13 +56,30 @@ impl Registry {
 ///
 /// Numbers are given out in sequence, so the last bits of a number are a place of its own for most; the others take
 /// the next free place.
-#[derive(Default)]
 pub(crate) struct Table {
     version: u64,
-    places: Vec<Option<(u32, Source)>>,
+    /// One less than there are places, which are a power of two.
+    mask: u32,
+    /// By place: the number of the queue there, or 0, which is no queue's.
+    numbers: Box<[u32]>,
+    sources: Box<[Option<Source>]>,
+    /// Earlier copies: completions that lie in their queues may be in somebody's hands.
+    earlier: Vec<Box<[Option<Source>]>>,
 }
 
 impl Table {
+    pub(crate) fn new() -> Self {
+        Self { version: 0, mask: 0, numbers: [0].into(), sources: [None].into(), earlier: Vec::new() }
+    }
+
+    /// Forgets earlier copies: no completion of theirs is left.
+    #[inline]
+    pub(crate) fn forget_earlier(&mut self) {
+        if !self.earlier.is_empty() {
+            self.earlier.clear();
+        }
+    }
+
     /// Copies the registry anew if it has changed.
     #[inline]
     pub(crate) fn follow(&mut self, registry: &Registry) {
@@ -77,37 +95,39 @@ impl Table {
         let sources = registry.lock();
         // Never full: a search always ends at an empty place.
         let size = (2 * sources.len() + 1).next_power_of_two();
-        self.places.clear();
-        self.places.resize(size, None);
+        self.mask = size as u32 - 1;
+        self.numbers = vec![0; size].into();
+        self.earlier.push(std::mem::replace(&mut self.sources, vec![None; size].into()));
         for source in sources.iter() {
             let number = source.number();
-            let mut place = number as usize & (size - 1);
-            while self.places[place].as_ref().is_some_and(|(taken, _)| *taken != number) {
-                place = (place + 1) & (size - 1);
+            let mut place = number & self.mask;
+            while ![0, number].contains(&self.numbers[place as usize]) {
+                place = (place + 1) & self.mask;
             }
-            self.places[place] = Some((number, source.clone()));
+            self.numbers[place as usize] = number;
+            self.sources[place as usize] = Some(source.clone());
         }
         self.version = version;
     }
 
-    /// The place of a source.
+    /// The source of this number. It stays where it is until earlier copies are forgotten.
     #[inline]
-    pub(crate) fn find(&self, number: u32) -> Option<usize> {
-        let mask = self.places.len().checked_sub(1)?;
-        let mut place = number as usize & mask;
+    pub(crate) fn find(&self, number: u32) -> Option<NonNull<Source>> {
+        let mut place = number & self.mask;
         loop {
-            match &self.places[place] {
-                Some((found, _)) if *found == number => return Some(place),
-                Some(_) => place = (place + 1) & mask,
-                None => return None,
+            // SAFETY: the mask lets no place through that there is not.
+            let found = unsafe { *self.numbers.get_unchecked(place as usize) };
+            if found == number && number != 0 {
+                // SAFETY: as above; and where a number is, except 0, is the source of that number.
+                let source =
+                    unsafe { self.sources.get_unchecked(place as usize).as_ref().unwrap_unchecked() };
+                return Some(NonNull::from(source));
             }
+            if found == 0 {
+                return None;
+            }
+            place = (place + 1) & self.mask;
         }
-    }
-
-    /// The source at a place that [`find`](Self::find) gave.
-    #[inline]
-    pub(crate) fn get(&self, place: usize) -> Option<&Source> {
-        self.places.get(place)?.as_ref().map(|(_, source)| source)
     }
 }
 
@@ -118,9 +138,9 @@ mod tests {
     #[test]
     fn the_table_follows_the_registry() {
         let registry = Registry::default();
-        let mut table = Table::default();
+        let mut table = Table::new();
         table.follow(&registry);
-        assert_eq!(table.find(1), None);
+        assert!(table.find(1).is_none() && table.find(0).is_none());
 
         let queues: Vec<_> = (0..100).map(|_| Arc::new(Queue::new(1))).collect();
         for queue in &queues {
@@ -128,20 +148,21 @@ mod tests {
         }
         table.follow(&registry);
         for queue in &queues {
-            let place = table.find(queue.number).expect("it was added");
-            assert!(matches!(table.get(place), Some(Source::Queue(found)) if Arc::ptr_eq(found, queue)));
+            let found = table.find(queue.number).expect("it was added");
+            // SAFETY: it stays in the table until that follows again.
+            assert!(matches!(unsafe { found.as_ref() }, Source::Queue(found) if Arc::ptr_eq(found, queue)));
         }
         registry.remove(queues[7].number);
         assert!(table.find(queues[7].number).is_some(), "a copy is a copy");
         table.follow(&registry);
-        assert_eq!(table.find(queues[7].number), None);
+        assert!(table.find(queues[7].number).is_none());
         assert!(table.find(queues[8].number).is_some());
     }
 
     #[test]
     fn a_shared_queue_stays_until_its_last_queue_pair_is_gone() {
         let registry = Registry::default();
-        let mut table = Table::default();
+        let mut table = Table::new();
         let shared = Arc::new(SharedQueue::new(1));
         registry.add(Source::Shared(Arc::clone(&shared)));
         registry.add(Source::Shared(Arc::clone(&shared)));

@@ -3,6 +3,7 @@
 use std::ptr::null_mut;
 use std::sync::Mutex;
 
+use farreach_memory::DomainId;
 use farreach_verbs_sys as sys;
 
 use super::queue::Flight;
@@ -177,6 +178,8 @@ impl QueuePairBuilder {
     fn attributes(&self, pd: &ProtectionDomain) -> sys::ibv_qp_init_attr_ex {
         let is_xrc = self.kind == QueuePairType::XrcSend;
         let mut cap = self.capacity.to_raw();
+        // A request without a list of buffers has one: that is not asked about again at each post.
+        (cap.max_send_sge, cap.max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
         if is_xrc || self.srq.is_some() {
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
         }
@@ -284,6 +287,8 @@ impl QueuePair {
             kind,
             capacity: Capacity::from_raw(cap),
             operations: SendOperations::empty(),
+            is_addressed: matches!(kind, QueuePairType::Ud | QueuePairType::XrcSend),
+            domain: parents.pd.as_ref().map_or_else(DomainId::unique, ProtectionDomain::id),
             parents,
             flight,
             groups: Mutex::new(Vec::new()),
@@ -310,7 +315,8 @@ impl QueuePair {
             srq: None,
             xrcd: Some(xrcd.clone()),
         };
-        Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, parents, Flight::default()))
+        let flight = Flight::new(&parents, Capacity::from_raw(&attr.cap));
+        Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, parents, flight))
     }
 
     /// Takes the table of `ibv_wr_*` functions, in which every one that was asked for must be there.

@@ -2,21 +2,26 @@
 
 mod attributes;
 mod builder;
+mod check;
+mod elements;
+pub(crate) mod place;
 mod post;
 pub(crate) mod queue;
 mod ring;
+mod start;
 pub mod state;
 
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use farreach_memory::DomainId;
 use farreach_verbs_sys as sys;
 
 pub use attributes::{Capacity, QueuePairAttributes, QueuePairState, QueuePairType, SendOperations};
 pub use builder::QueuePairBuilder;
 
-use queue::{Flight, Queue};
+use queue::Flight;
 
 use crate::ah::{Gid, Lid};
 use crate::context::Context;
@@ -54,6 +59,10 @@ pub struct QueuePair {
     kind: QueuePairType,
     capacity: Capacity,
     operations: SendOperations,
+    /// Whether each request says where it goes.
+    is_addressed: bool,
+    /// The name of its protection domain, which each request asks for; one that no memory knows where it is in none.
+    domain: DomainId,
     parents: Parents,
     /// The requests that the device has.
     flight: Flight,
@@ -282,20 +291,9 @@ impl QueuePair {
         })
     }
 
-    #[inline]
-    fn send_queue(&self) -> Option<&Queue> {
-        self.flight.send()
-    }
-
-    #[inline]
-    fn recv_queue(&self) -> Option<&Queue> {
-        self.flight.recv()
-    }
-
     /// Requests that are in flight: on the send queue, and on the receive queue of its own.
     pub fn in_flight(&self) -> (u32, u32) {
-        let count = |queue: Option<&Queue>| queue.map_or(0, |queue| queue.ring.len());
-        (count(self.send_queue()), count(self.recv_queue()))
+        (self.flight.send().ring.len(), self.flight.recv().ring.len())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(Gid, Lid)>> {
@@ -312,9 +310,10 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if !self.is_released {
-            // A failure is counted; a drop has nobody else to tell.
-            let _ = self.release();
+        // A failure is counted; a drop has nobody else to tell.
+        if !self.is_released && self.release().is_ok() {
+            // Who polls may have the queues still: the buffers do not wait for that.
+            drop(self.flight.take_back());
         }
     }
 }

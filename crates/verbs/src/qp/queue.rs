@@ -1,13 +1,18 @@
 //! The requests of a queue that the device has, and the numbers by which it names them.
 
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
+
+use super::place::{Place, Taken};
 use super::ring::Ring;
 use super::{Capacity, Parents};
 use crate::ah::AddressHandle;
 use crate::cq::{CompletionQueue, Source, WorkKind};
-use crate::wr::Buffers;
+use crate::wr::{Address, Buffers};
 
 /// A request that the device has.
 #[derive(Debug)]
@@ -16,8 +21,56 @@ pub(crate) struct InFlight {
     pub(crate) kind: WorkKind,
     /// Whose bytes nobody can name until the completion brings them back.
     pub(crate) buffers: Buffers,
-    /// Must not be destroyed while the request is under way.
-    pub(crate) _ah: Option<AddressHandle>,
+    pub(crate) kept: Kept,
+}
+
+/// What must not be destroyed while a request is under way.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Nothing,
+    AddressHandle { _ah: AddressHandle },
+}
+
+impl InFlight {
+    /// Writes what has to be kept of a request, field by field: made elsewhere first, it would be copied once more.
+    ///
+    /// # Safety
+    ///
+    /// Buffers and address are forgotten afterwards; or what is written here is, if they stay.
+    #[inline(always)]
+    pub(super) unsafe fn write(
+        place: &mut MaybeUninit<Self>,
+        tag: u64,
+        kind: WorkKind,
+        buffers: &Buffers,
+        address: &Address,
+    ) {
+        let kept = match &address.datagram {
+            // SAFETY: the caller forgets one of both.
+            Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },
+            None => Kept::Nothing,
+        };
+        let place = place.as_mut_ptr();
+        // SAFETY: the place is valid for writing each of its fields. The caller forgets the buffers here or there.
+        unsafe {
+            (&raw mut (*place).tag).write(tag);
+            (&raw mut (*place).kind).write(kind);
+            (&raw mut (*place).buffers).write(ptr::read(buffers));
+            (&raw mut (*place).kept).write(kept);
+        }
+    }
+
+    /// The buffers, out of the place where they are.
+    #[inline(always)]
+    pub(crate) fn into_buffers(taken: Taken<'_, Self>) -> Buffers {
+        // SAFETY: the buffers are read and what is kept is dropped; the rest is numbers.
+        unsafe {
+            taken.empty_with(|request| {
+                (&raw mut (*request).kept).drop_in_place();
+                (&raw const (*request).buffers).read()
+            })
+        }
+    }
 }
 
 /// A send or receive queue of a queue pair: it completes in order.
@@ -33,73 +86,71 @@ impl Queue {
 }
 
 /// The queues of a queue pair, known to the completion queues that they complete on as long as this lives.
-#[derive(Default)]
 pub(crate) struct Flight {
-    send: Option<Attached<Arc<Queue>>>,
-    recv: Option<Attached<Arc<Queue>>>,
-    shared: Option<Attached<u32>>,
+    send: Arc<Queue>,
+    recv: Arc<Queue>,
+    /// What each completion queue knows of.
+    _attached: Vec<Attached>,
 }
 
-/// What a completion queue knows of.
-struct Attached<T> {
-    queue: T,
+/// A queue that a completion queue knows of, as long as this lives.
+struct Attached {
     number: u32,
     cq: CompletionQueue,
 }
 
 impl Flight {
     /// Queues as deep as was asked for. The device's may be deeper, which then stays unused: so no more can be in flight than the user
-    /// has made room for in the completion queues.
+    /// has made room for in the completion queues. A queue that there is not has no depth.
     pub(super) fn new(parents: &Parents, capacity: Capacity) -> Self {
-        let attach = |cq: &Option<CompletionQueue>, depth: u32| {
-            let queue = Arc::new(Queue::new(depth));
-            let (number, cq) = (queue.number, cq.clone()?);
-            cq.registry().add(Source::Queue(Arc::clone(&queue)));
-            Some(Attached { queue, number, cq })
+        let mut attached = Vec::new();
+        let mut attach = |cq: &CompletionQueue, number: u32, source: Source| {
+            cq.registry().add(source);
+            attached.push(Attached { number, cq: cq.clone() });
         };
-        let mut flight = Self { send: attach(&parents.send_cq, capacity.max_send_wr), ..Self::default() };
-        match (&parents.srq, &parents.recv_cq) {
-            (None, cq) => flight.recv = attach(cq, capacity.max_recv_wr),
-            (Some(srq), Some(cq)) => {
-                let (queue, cq) = (Arc::clone(srq.queue()), cq.clone());
-                let number = queue.number;
-                cq.registry().add(Source::Shared(queue));
-                flight.shared = Some(Attached { queue: number, number, cq });
-            }
-            (Some(_), None) => {}
+        let send = Arc::new(Queue::new(parents.send_cq.as_ref().map_or(0, |_| capacity.max_send_wr)));
+        if let Some(cq) = &parents.send_cq {
+            attach(cq, send.number, Source::Queue(Arc::clone(&send)));
         }
-        flight
+        let has_own_recv = parents.srq.is_none() && parents.recv_cq.is_some();
+        let recv = Arc::new(Queue::new(if has_own_recv { capacity.max_recv_wr } else { 0 }));
+        if let Some(cq) = &parents.recv_cq {
+            match &parents.srq {
+                None => attach(cq, recv.number, Source::Queue(Arc::clone(&recv))),
+                Some(srq) => attach(cq, srq.queue().number, Source::Shared(Arc::clone(srq.queue()))),
+            }
+        }
+        Self { send, recv, _attached: attached }
     }
 
-    #[inline]
-    pub(super) fn send(&self) -> Option<&Queue> {
-        self.send.as_ref().map(|attached| &*attached.queue)
+    #[inline(always)]
+    pub(super) fn send(&self) -> &Queue {
+        &self.send
     }
 
-    #[inline]
-    pub(super) fn recv(&self) -> Option<&Queue> {
-        self.recv.as_ref().map(|attached| &*attached.queue)
+    #[inline(always)]
+    pub(super) fn recv(&self) -> &Queue {
+        &self.recv
     }
 
     /// Both queues, for whoever must keep them.
-    pub(super) fn queues(&self) -> [Option<Arc<Queue>>; 2] {
-        [&self.send, &self.recv].map(|queue| queue.as_ref().map(|attached| Arc::clone(&attached.queue)))
+    pub(super) fn queues(&self) -> [Arc<Queue>; 2] {
+        [Arc::clone(&self.send), Arc::clone(&self.recv)]
     }
 
     /// The buffers of all requests that were in flight when the queue pair was destroyed.
     pub(super) fn take_back(&self) -> Vec<Buffers> {
         let mut buffers = Vec::new();
-        for queue in [self.send(), self.recv()].into_iter().flatten() {
-            let mut retirer = queue.ring.retirer();
-            while let Some((_, request)) = retirer.retire_next() {
-                buffers.push(request.buffers);
+        for queue in [&self.send, &self.recv] {
+            while let Some(request) = queue.ring.retire_next() {
+                buffers.push(request.into_inner().buffers);
             }
         }
         buffers
     }
 }
 
-impl<T> Drop for Attached<T> {
+impl Drop for Attached {
     fn drop(&mut self) {
         self.cq.registry().remove(self.number);
     }
@@ -108,47 +159,63 @@ impl<T> Drop for Attached<T> {
 /// A shared receive queue: its requests complete in any order, at whichever queue pair takes them.
 pub(crate) struct SharedQueue {
     pub(crate) number: u32,
-    places: Mutex<Places>,
+    places: Box<[Place<InFlight>]>,
+    stock: Mutex<Stock>,
 }
 
-/// Where the requests of a shared queue are, by the numbers that the device has of them.
-#[derive(Default)]
-pub(crate) struct Places {
-    requests: Vec<Option<InFlight>>,
+/// Which places of a shared queue are in use.
+pub(crate) struct Stock {
     free: Vec<u32>,
+    /// By place: whether its request is in flight.
+    in_flight: Box<[bool]>,
 }
 
 impl SharedQueue {
     pub(crate) fn new(depth: u32) -> Self {
         // All places at once: posting allocates nothing.
-        let requests = (0..depth).map(|_| None).collect();
-        let free = (0..depth).rev().collect();
-        Self { number: next_number(), places: Mutex::new(Places { requests, free }) }
+        let places = (0..depth).map(|_| Place::empty()).collect();
+        let stock = Stock { free: (0..depth).rev().collect(), in_flight: vec![false; depth as usize].into() };
+        Self { number: next_number(), places, stock: Mutex::new(stock) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Places> {
-        // A panic under the lock leaves at worst a place that is neither free nor filled.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Places {
     pub(crate) fn depth(&self) -> u32 {
-        self.requests.len() as u32
+        self.places.len() as u32
+    }
+
+    /// The right to post.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock()
     }
 
     /// Puts a request in flight and gives its number; a full queue hands it back.
-    pub(crate) fn put(&mut self, request: InFlight) -> Result<u32, InFlight> {
-        let Some(number) = self.free.pop() else { return Err(request) };
-        self.requests[number as usize] = Some(request);
+    pub(crate) fn put(&self, stock: &mut Stock, request: InFlight) -> Result<u32, InFlight> {
+        // One who looks still at what he has taken keeps its place, which then is not free yet.
+        let Some(number) = stock.free.pop_if(|number| self.places[*number as usize].is_empty()) else {
+            return Err(request);
+        };
+        // SAFETY: the place is empty, and the lock makes it ours.
+        unsafe { self.places[number as usize].fill_with(|place| _ = place.write(request)) };
+        stock.in_flight[number as usize] = true;
         Ok(number)
     }
 
     /// The request of this number, if it is in flight.
-    pub(crate) fn take(&mut self, number: u32) -> Option<InFlight> {
-        let request = self.requests.get_mut(number as usize)?.take()?;
-        self.free.push(number);
-        Some(request)
+    pub(crate) fn take<'a>(&'a self, stock: &mut Stock, number: u32) -> Option<Taken<'a, InFlight>> {
+        let in_flight = stock.in_flight.get_mut(number as usize)?;
+        if !std::mem::replace(in_flight, false) {
+            return None;
+        }
+        stock.free.push(number);
+        // SAFETY: it was in flight, so that its place is filled; under the lock it has become ours alone.
+        Some(unsafe { self.places[number as usize].take() })
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        for number in 0..self.depth() {
+            drop(self.take(&mut self.stock.lock(), number));
+        }
     }
 }
 
@@ -190,7 +257,7 @@ mod tests {
     use super::*;
 
     fn request(tag: u64) -> InFlight {
-        InFlight { tag, kind: WorkKind::Recv, buffers: Buffers::None, _ah: None }
+        InFlight { tag, kind: WorkKind::Recv, buffers: Buffers::None, kept: Kept::Nothing }
     }
 
     #[test]
@@ -203,14 +270,18 @@ mod tests {
     #[test]
     fn a_shared_queue_takes_requests_back_in_any_order() {
         let queue = SharedQueue::new(2);
-        let first = queue.lock().put(request(1)).unwrap();
-        let second = queue.lock().put(request(2)).unwrap();
-        assert_eq!(queue.lock().put(request(3)).unwrap_err().tag, 3);
-        assert_eq!(queue.lock().take(second).unwrap().tag, 2);
-        assert!(queue.lock().take(second).is_none(), "it is not in flight any more");
-        assert!(queue.lock().take(99).is_none());
-        let third = queue.lock().put(request(3)).unwrap();
-        assert_eq!(third, second);
-        assert_eq!(queue.lock().take(first).unwrap().tag, 1);
+        let put = |tag| queue.put(&mut queue.lock(), request(tag));
+        let take = |number| queue.take(&mut queue.lock(), number);
+        let (first, second) = (put(1).unwrap(), put(2).unwrap());
+        assert_eq!(put(3).unwrap_err().tag, 3);
+        assert_eq!(take(second).unwrap().tag, 2);
+        assert!(take(second).is_none(), "it is not in flight any more");
+        assert!(take(99).is_none());
+        assert_eq!(put(3).unwrap(), second);
+        let looked_at = take(first).unwrap();
+        assert_eq!(put(4).unwrap_err().tag, 4, "its place is not empty before it is let go");
+        assert_eq!(looked_at.tag, 1);
+        drop(looked_at);
+        assert_eq!(put(4).unwrap(), first);
     }
 }

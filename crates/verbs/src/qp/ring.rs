@@ -1,31 +1,31 @@
 //! What is in flight on a queue whose requests complete in the order of posting.
 
-use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::place::{Place, Taken};
 
 /// A ring of requests: posted at the head, retired at the tail.
 ///
-/// **Who may touch a place.** Places from the tail up to the head are filled and belong to whoever retires; the others are
-/// empty and belong to whoever posts. The head moves under the poster's lock, the tail under the retirer's, each published with
-/// release after the place was written or emptied. So a thread that posts and one that polls never wait for each other.
+/// **Who may touch a place.** Places from the tail up to the head are filled and belong to whoever retires; the others belong to
+/// whoever posts, as soon as they are empty. The head moves under the poster's lock, and is published with release after the
+/// place was written. The tail moves by a compare-and-exchange: who wins it has taken the place before it, and empties that when he
+/// is done. So a thread that posts and one that polls never wait for each other.
 ///
 /// A request's number is its place in the sequence of all requests of this queue, modulo 2^32.
 pub(crate) struct Ring<T> {
-    places: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    places: Box<[Place<T>]>,
+    /// One less than there are places.
+    mask: u32,
     /// Requests that may be in flight at once; no more than there are places.
     depth: u32,
     head: AtomicU32,
     tail: AtomicU32,
+    /// Of a kind that cannot be poisoned: it holds no data, and costs a third of one that can.
     posting: Mutex<()>,
-    retiring: Mutex<()>,
 }
-
-// SAFETY: values move between threads through the ring and are never shared in it: see the type's rule.
-unsafe impl<T: Send> Send for Ring<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send> Sync for Ring<T> {}
 
 /// Larger queues do not exist: C counts their depth in an `int`.
 const DEPTH_MAX: u32 = 1 << 30;
@@ -34,28 +34,38 @@ impl<T> Ring<T> {
     /// An empty ring for `depth` requests, at most 2^30.
     pub(crate) fn new(depth: u32) -> Self {
         assert!(depth <= DEPTH_MAX, "a queue of {depth} requests");
-        let places = depth.max(1).next_power_of_two();
+        // A power of two, so that a number that wraps keeps its place.
+        let count = depth.max(1).next_power_of_two();
+        let places = match depth {
+            0 => [Place::blocked()].into(),
+            _ => (0..count).map(|_| Place::empty()).collect(),
+        };
         Self {
-            places: (0..places).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+            places,
+            mask: count - 1,
             depth,
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
             posting: Mutex::new(()),
-            retiring: Mutex::new(()),
         }
     }
 
     /// The right to post.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poster(&self) -> Poster<'_, T> {
-        // The locks hold no data: a panic under one leaves a ring that is whole.
-        Poster { ring: self, _lock: self.posting.lock().unwrap_or_else(PoisonError::into_inner) }
+        let lock = self.posting.lock();
+        // Only who has the lock changes it.
+        Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: Some(lock) }
     }
 
-    /// The right to retire.
-    #[inline]
-    pub(crate) fn retirer(&self) -> Retirer<'_, T> {
-        Retirer { ring: self, _lock: self.retiring.lock().unwrap_or_else(PoisonError::into_inner) }
+    /// The right to post, of one who need not ask for it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else has the right to post, or asks for it, as long as this lives.
+    #[inline(always)]
+    pub(crate) unsafe fn sole_poster(&self) -> Poster<'_, T> {
+        Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: None }
     }
 
     /// Requests that may be in flight at once.
@@ -69,52 +79,82 @@ impl<T> Ring<T> {
         self.head.load(Ordering::Acquire).wrapping_sub(tail)
     }
 
-    #[inline]
-    fn place(&self, number: u32) -> *mut MaybeUninit<T> {
-        // The number of places is a power of two, so that a number that wraps keeps its place.
-        let mask = self.places.len() as u32 - 1;
-        self.places[(number & mask) as usize].get()
+    /// Takes the oldest request out of flight, with its number: one up to `last`. None where `last` is not in flight: it may be a
+    /// leftover of a queue that is gone.
+    #[inline(always)]
+    pub(crate) fn retire_up_to(&self, last: u32) -> Option<(u32, Taken<'_, T>)> {
+        let number = self.tail.load(Ordering::Relaxed);
+        let in_flight = self.head.load(Ordering::Acquire).wrapping_sub(number);
+        if last.wrapping_sub(number) >= in_flight {
+            return None;
+        }
+        let next = number.wrapping_add(1);
+        self.tail.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        // SAFETY: the place was in tail..head, so it is filled, and moving the tail made it ours.
+        Some((number, unsafe { self.place(number).take() }))
+    }
+
+    /// Takes the oldest request out of flight.
+    pub(crate) fn retire_next(&self) -> Option<Taken<'_, T>> {
+        loop {
+            let oldest = self.tail.load(Ordering::Relaxed);
+            if let Some((_, request)) = self.retire_up_to(oldest) {
+                return Some(request);
+            }
+            if self.len() == 0 {
+                return None;
+            }
+            // Another one was faster, and took that request.
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, number: u32) -> &Place<T> {
+        // SAFETY: no number has more bits than the largest one of a place.
+        unsafe { self.places.get_unchecked((number & self.mask) as usize) }
     }
 }
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        let mut retirer = self.retirer();
-        while retirer.retire_next().is_some() {}
+        while self.retire_next().is_some() {}
     }
 }
 
 /// The right to post to a ring.
 pub(crate) struct Poster<'a, T> {
     ring: &'a Ring<T>,
-    _lock: MutexGuard<'a, ()>,
+    /// What the ring's head is.
+    head: u32,
+    _lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl<T> Poster<'_, T> {
-    /// How many more requests there is room for.
-    #[inline]
-    pub(crate) fn room(&self) -> u32 {
-        let head = self.ring.head.load(Ordering::Relaxed);
-        self.ring.depth - head.wrapping_sub(self.ring.tail.load(Ordering::Acquire))
+    /// Whether there is room for one more request.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        // Whether the request `depth` before it is gone, and its place empty: then fewer than `depth` are left. The next
+        // place itself, which lies as far back or farther, was looked at so when a request before it was posted.
+        self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty()
     }
 
     /// The number that the next request gets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next_number(&self) -> u32 {
-        self.ring.head.load(Ordering::Relaxed)
+        self.head
     }
 
-    /// Puts a request in flight, before the card is told of it; a full ring hands it back.
-    #[inline]
-    pub(crate) fn push(&mut self, request: T) -> Result<(), T> {
-        if self.room() == 0 {
-            return Err(request);
-        }
-        let number = self.next_number();
-        // SAFETY: the place lies outside of tail..head, so it is empty and ours while we hold the poster's lock.
-        unsafe { (*self.ring.place(number)).write(request) };
-        self.ring.head.store(number.wrapping_add(1), Ordering::Release);
-        Ok(())
+    /// Puts a request in flight, before the card is told of it.
+    ///
+    /// # Safety
+    ///
+    /// There is room, and `write` writes all of the request.
+    #[inline(always)]
+    pub(crate) unsafe fn push_with(&mut self, write: impl FnOnce(&mut MaybeUninit<T>)) {
+        // SAFETY: the place lies outside of tail..head and is empty, so it is ours while we hold the poster's lock; that `write`
+        // writes all of it is passed on to the caller.
+        unsafe { self.ring.place(self.head).fill_with(write) };
+        self.move_head(self.head.wrapping_add(1));
     }
 
     /// Takes the last request back: the card has refused it.
@@ -124,38 +164,15 @@ impl<T> Poster<'_, T> {
     /// The card does not have the request, so that nobody can retire it.
     #[inline]
     pub(crate) unsafe fn take_back(&mut self) -> T {
-        let number = self.next_number().wrapping_sub(1);
-        self.ring.head.store(number, Ordering::Release);
+        self.move_head(self.head.wrapping_sub(1));
         // SAFETY: the caller vouches that it is still filled: it was pushed and not retired.
-        unsafe { (*self.ring.place(number)).assume_init_read() }
-    }
-}
-
-/// The right to retire from a ring.
-pub(crate) struct Retirer<'a, T> {
-    ring: &'a Ring<T>,
-    _lock: MutexGuard<'a, ()>,
-}
-
-impl<T> Retirer<'_, T> {
-    /// Whether this request is in flight. A number that is not may be a leftover of a queue that is gone.
-    #[inline]
-    pub(crate) fn is_in_flight(&self, number: u32) -> bool {
-        let tail = self.ring.tail.load(Ordering::Relaxed);
-        number.wrapping_sub(tail) < self.ring.head.load(Ordering::Acquire).wrapping_sub(tail)
+        unsafe { self.ring.place(self.head).take() }.into_inner()
     }
 
-    /// The oldest request in flight, with its number.
-    #[inline]
-    pub(crate) fn retire_next(&mut self) -> Option<(u32, T)> {
-        let number = self.ring.tail.load(Ordering::Relaxed);
-        if number == self.ring.head.load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: the place lies in tail..head, so it is filled and ours while we hold the retirer's lock.
-        let request = unsafe { (*self.ring.place(number)).assume_init_read() };
-        self.ring.tail.store(number.wrapping_add(1), Ordering::Release);
-        Some((number, request))
+    #[inline(always)]
+    fn move_head(&mut self, head: u32) {
+        self.head = head;
+        self.ring.head.store(head, Ordering::Release);
     }
 }
 
@@ -164,19 +181,60 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    /// As who posts does; a full ring hands it back.
+    fn push<T>(ring: &Ring<T>, request: T) -> Result<(), T> {
+        let mut poster = ring.poster();
+        if !poster.has_room() {
+            return Err(request);
+        }
+        // SAFETY: there is room.
+        unsafe { poster.push_with(|place| _ = place.write(request)) };
+        Ok(())
+    }
+
+    /// As who polls does.
+    fn retire<T>(ring: &Ring<T>, last: u32) -> Option<(u32, T)> {
+        ring.retire_up_to(last).map(|(number, request)| (number, request.into_inner()))
+    }
+
     #[test]
     fn requests_come_back_in_order_and_a_full_ring_hands_them_back() {
         let ring = Ring::new(3);
         for value in 0..3 {
-            ring.poster().push(value).unwrap();
+            push(&ring, value).unwrap();
         }
-        assert_eq!(ring.poster().push(9), Err(9));
+        assert_eq!(push(&ring, 9), Err(9));
         assert_eq!(ring.len(), 3);
-        assert_eq!(ring.retirer().retire_next(), Some((0, 0)));
-        ring.poster().push(3).unwrap();
-        let rest: Vec<_> = std::iter::from_fn(|| ring.retirer().retire_next()).collect();
+        assert_eq!(retire(&ring, 3), None, "that one is not in flight");
+        assert_eq!(retire(&ring, 0), Some((0, 0)));
+        assert_eq!(retire(&ring, 0), None, "not a second time");
+        push(&ring, 3).unwrap();
+        let rest: Vec<_> = std::iter::from_fn(|| retire(&ring, 3)).collect();
         assert_eq!(rest, [(1, 1), (2, 2), (3, 3)]);
-        assert_eq!(ring.poster().room(), 3);
+        assert_eq!(ring.len(), 0);
+    }
+
+    #[test]
+    fn a_place_is_not_used_again_before_it_is_empty() {
+        let ring = Ring::new(2);
+        push(&ring, 1).unwrap();
+        push(&ring, 2).unwrap();
+        let (_, first) = ring.retire_up_to(1).unwrap();
+        let (_, second) = ring.retire_up_to(1).unwrap();
+        assert_eq!(push(&ring, 3), Err(3), "both are looked at still");
+        assert_eq!(second.into_inner(), 2);
+        assert_eq!(push(&ring, 3), Err(3), "the place of the first is next");
+        assert_eq!(first.into_inner(), 1);
+        push(&ring, 3).unwrap();
+        push(&ring, 4).unwrap();
+        assert_eq!((retire(&ring, 3), retire(&ring, 3)), (Some((2, 3)), Some((3, 4))));
+    }
+
+    #[test]
+    fn a_ring_of_no_depth_has_no_room() {
+        let ring = Ring::new(0);
+        assert_eq!(push(&ring, 'a'), Err('a'));
+        assert_eq!(retire(&ring, 0), None);
     }
 
     #[test]
@@ -184,25 +242,24 @@ mod tests {
         let ring = Ring::new(2);
         ring.head.store(u32::MAX, Ordering::Relaxed);
         ring.tail.store(u32::MAX, Ordering::Relaxed);
-        ring.poster().push('a').unwrap();
-        ring.poster().push('b').unwrap();
-        assert!(ring.retirer().is_in_flight(u32::MAX) && ring.retirer().is_in_flight(0));
-        assert!(!ring.retirer().is_in_flight(1) && !ring.retirer().is_in_flight(u32::MAX - 1));
-        assert_eq!(ring.retirer().retire_next(), Some((u32::MAX, 'a')));
-        assert_eq!(ring.retirer().retire_next(), Some((0, 'b')));
+        push(&ring, 'a').unwrap();
+        push(&ring, 'b').unwrap();
+        assert_eq!((retire(&ring, 1), retire(&ring, u32::MAX - 1)), (None, None));
+        assert_eq!(retire(&ring, 0), Some((u32::MAX, 'a')));
+        assert_eq!(retire(&ring, 0), Some((0, 'b')));
     }
 
     #[test]
     fn what_the_card_refused_is_taken_back() {
         let ring = Ring::new(2);
-        ring.poster().push("kept").unwrap();
-        ring.poster().push("refused").unwrap();
+        push(&ring, "kept").unwrap();
+        push(&ring, "refused").unwrap();
         // SAFETY: there is no card.
         assert_eq!(unsafe { ring.poster().take_back() }, "refused");
         assert_eq!(ring.len(), 1);
-        ring.poster().push("next").unwrap();
-        assert_eq!(ring.retirer().retire_next().unwrap().1, "kept");
-        assert_eq!(ring.retirer().retire_next().unwrap().1, "next");
+        push(&ring, "next").unwrap();
+        assert_eq!(retire(&ring, 1), Some((0, "kept")));
+        assert_eq!(retire(&ring, 1), Some((1, "next")));
     }
 
     #[test]
@@ -210,9 +267,9 @@ mod tests {
         let value = Arc::new(());
         let ring = Ring::new(4);
         for _ in 0..3 {
-            ring.poster().push(Arc::clone(&value)).unwrap();
+            push(&ring, Arc::clone(&value)).unwrap();
         }
-        drop(ring.retirer().retire_next());
+        drop(retire(&ring, 0));
         assert_eq!(Arc::strong_count(&value), 3);
         drop(ring);
         assert_eq!(Arc::strong_count(&value), 1);
@@ -226,7 +283,7 @@ mod tests {
             scope.spawn(|| {
                 for value in 0..COUNT {
                     let mut request = Box::new(value);
-                    while let Err(back) = ring.poster().push(request) {
+                    while let Err(back) = push(&ring, request) {
                         request = back;
                         std::thread::yield_now();
                     }
@@ -234,7 +291,7 @@ mod tests {
             });
             for expected in 0..COUNT {
                 let (number, value) = loop {
-                    match ring.retirer().retire_next() {
+                    match retire(&ring, expected) {
                         Some(retired) => break retired,
                         None => std::thread::yield_now(),
                     }
@@ -242,5 +299,31 @@ mod tests {
                 assert_eq!((number, *value), (expected, expected));
             }
         });
+    }
+
+    /// One polls what the other, who has destroyed the queue pair, takes back: each request comes out once.
+    #[test]
+    fn two_who_retire_share_what_is_left() {
+        const COUNT: u32 = 10_000;
+        for _ in 0..20 {
+            let ring = Ring::new(COUNT);
+            for value in 0..COUNT {
+                push(&ring, Box::new(value)).unwrap();
+            }
+            let polled = std::thread::scope(|scope| {
+                let destroyer = scope.spawn(|| {
+                    std::iter::from_fn(|| ring.retire_next().map(Taken::into_inner)).collect::<Vec<_>>()
+                });
+                let mut polled: Vec<Box<u32>> = Vec::new();
+                for number in 0..COUNT {
+                    polled.extend(retire(&ring, number).map(|(_, request)| request));
+                }
+                polled.extend(destroyer.join().unwrap());
+                polled
+            });
+            let mut values: Vec<u32> = polled.into_iter().map(|value| *value).collect();
+            values.sort_unstable();
+            assert!(values.into_iter().eq(0..COUNT));
+        }
     }
 }

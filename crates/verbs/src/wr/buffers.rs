@@ -34,7 +34,7 @@ impl Buffers {
     }
 
     /// The buffers, in order.
-    #[inline]
+    #[inline(always)]
     pub fn as_slice(&self) -> &[Buffer] {
         match self {
             Self::None => &[],
@@ -60,9 +60,10 @@ impl Buffers {
     }
 
     /// The one exclusive slice that it is, or itself where it is anything else.
+    #[inline]
     pub fn into_slice(self) -> Result<Slice, Self> {
         match self {
-            Self::One(buffer) => buffer.into_slice().map_err(Self::One),
+            Self::One(Buffer::Slice(slice)) => Ok(slice),
             other => Err(other),
         }
     }
@@ -78,24 +79,28 @@ impl Buffers {
 }
 
 impl From<Slice> for Buffers {
+    #[inline]
     fn from(slice: Slice) -> Self {
         Self::One(slice.into())
     }
 }
 
 impl From<Shared> for Buffers {
+    #[inline]
     fn from(shared: Shared) -> Self {
         Self::One(shared.into())
     }
 }
 
 impl From<Buffer> for Buffers {
+    #[inline]
     fn from(buffer: Buffer) -> Self {
         Self::One(buffer)
     }
 }
 
 impl From<Vec<Buffer>> for Buffers {
+    #[inline]
     fn from(buffers: Vec<Buffer>) -> Self {
         Self::List(buffers)
     }

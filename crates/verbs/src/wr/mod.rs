@@ -10,4 +10,5 @@ pub use buffers::Buffers;
 pub use recv::RecvRequest;
 pub use refusal::{PostError, Refusal};
 pub use remote::RemoteRange;
+pub(crate) use send::{Address, Datagram};
 pub use send::{Flush, FlushLevel, FlushPlacement, Operation, SendFlags, SendRequest};

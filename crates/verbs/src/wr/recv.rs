@@ -23,21 +23,25 @@ pub struct RecvRequest {
 
 impl RecvRequest {
     /// Room in one slice.
+    #[inline]
     pub fn new(slice: Slice) -> Self {
         Self { buffers: slice.into(), tag: 0 }
     }
 
     /// Room in several slices, one after the other.
+    #[inline]
     pub fn scattered(slices: Vec<Slice>) -> Self {
         Self { buffers: Buffers::of_slices(slices), tag: 0 }
     }
 
     /// No room for bytes: for a message without any, or a write with immediate.
+    #[inline]
     pub fn empty() -> Self {
         Self::default()
     }
 
     /// A number of the caller's, which the completion has too.
+    #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self

@@ -74,6 +74,41 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// For the inlined path of a post: made out of its way, so that it costs nothing there.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn not_registered() -> Self {
+        Self::NotRegistered
+    }
+
+    /// As [`not_registered`](Self::not_registered).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn too_long(len: usize, max: usize) -> Self {
+        Self::TooLong { len, max }
+    }
+
+    /// As [`not_registered`](Self::not_registered).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn too_many_buffers(count: usize, max: u32) -> Self {
+        Self::TooManyBuffers { count, max }
+    }
+
+    /// As [`not_registered`](Self::not_registered).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn out_of_bounds(len: usize, remote_len: u64) -> Self {
+        Self::OutOfBounds { len, remote_len }
+    }
+
+    /// As [`not_registered`](Self::not_registered).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unsupported(what: &'static str) -> Self {
+        Self::Unsupported(what)
+    }
+
     /// What to do about it.
     pub fn fix(&self) -> String {
         match self {

@@ -25,12 +25,17 @@ pub struct RemoteRange {
 }
 
 impl RemoteRange {
+    /// For requests that go to no memory.
+    pub(crate) const NOWHERE: Self = Self { address: 0, len: 0, key: RemoteKey(0) };
+
     /// A range as the peer describes it.
+    #[inline]
     pub fn new(address: u64, len: u64, key: RemoteKey) -> Self {
         Self { address, len, key }
     }
 
     /// The `len` bytes at `offset`, or nothing if it does not have them.
+    #[inline]
     pub fn get(self, offset: u64, len: u64) -> Option<Self> {
         if offset.checked_add(len)? > self.len {
             return None;
@@ -39,17 +44,20 @@ impl RemoteRange {
     }
 
     /// The address of its first byte, in the peer's words.
+    #[inline]
     pub fn address(self) -> u64 {
         self.address
     }
 
     /// Its bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty range is of no use, and none is made")]
+    #[inline]
     pub fn len(self) -> u64 {
         self.len
     }
 
     /// The key.
+    #[inline]
     pub fn key(self) -> RemoteKey {
         self.key
     }

@@ -28,7 +28,7 @@ pub struct SendRequest {
     pub(crate) buffers: Buffers,
     pub(crate) flags: SendFlags,
     pub(crate) tag: u64,
-    pub(crate) destination: Option<Destination>,
+    pub(crate) address: Address,
 }
 
 /// What is to be done.
@@ -141,71 +141,91 @@ impl Default for SendFlags {
     }
 }
 
+/// Where a request goes, if its queue pair is not connected to one place for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Address {
+    pub(crate) datagram: Option<Datagram>,
+    /// The shared receive queue, of an XRC receiver, that takes it.
+    pub(crate) shared_queue: Option<u32>,
+}
+
 /// Where a datagram goes.
-#[derive(Debug, Clone)]
-pub(crate) struct Destination {
+#[derive(Debug)]
+pub(crate) struct Datagram {
     pub(crate) ah: AddressHandle,
     pub(crate) qp_num: u32,
     pub(crate) qkey: u32,
 }
 
 impl SendRequest {
+    #[inline]
     fn new(operation: Operation, buffers: Buffers) -> Self {
-        Self { operation, buffers, flags: SendFlags::default(), tag: 0, destination: None }
+        Self { operation, buffers, flags: SendFlags::default(), tag: 0, address: Address::default() }
     }
 
     /// A message.
+    #[inline]
     pub fn send(buffers: impl Into<Buffers>) -> Self {
         Self::new(Operation::Send, buffers.into())
     }
 
     /// A message whose arrival ends one of the receiver's keys.
+    #[inline]
     pub fn send_invalidate(buffers: impl Into<Buffers>, key: RemoteKey) -> Self {
         Self::new(Operation::SendInvalidate(key), buffers.into())
     }
 
     /// Bytes to the beginning of `remote`.
+    #[inline]
     pub fn write(buffers: impl Into<Buffers>, remote: RemoteRange) -> Self {
         Self::new(Operation::Write(remote), buffers.into())
     }
 
     /// Bytes from the beginning of `remote`, into a slice.
+    #[inline]
     pub fn read(into: Slice, remote: RemoteRange) -> Self {
         Self::new(Operation::Read(remote), into.into())
     }
 
     /// Bytes from the beginning of `remote`, into several slices, one after the other.
+    #[inline]
     pub fn read_scattered(into: Vec<Slice>, remote: RemoteRange) -> Self {
         Self::new(Operation::Read(remote), Buffers::of_slices(into))
     }
 
     /// Replaces the eight bytes of `remote` by `desired` if they are `expected`. `into`, eight bytes, gets what was there.
+    #[inline]
     pub fn compare_swap(into: Slice, remote: RemoteRange, expected: u64, desired: u64) -> Self {
         Self::new(Operation::CompareSwap { remote, expected, desired }, into.into())
     }
 
     /// Adds to the eight bytes of `remote`. `into`, eight bytes, gets what was there.
+    #[inline]
     pub fn fetch_add(into: Slice, remote: RemoteRange, add: u64) -> Self {
         Self::new(Operation::FetchAdd { remote, add }, into.into())
     }
 
     /// Writes the eight bytes of `remote` at once. The queue pair must have been made for it.
+    #[inline]
     pub fn atomic_write(remote: RemoteRange, value: u64) -> Self {
         Self::new(Operation::AtomicWrite { remote, value }, Buffers::None)
     }
 
     /// Makes earlier writes visible or lasting at the peer. The queue pair must have been made for it.
+    #[inline]
     pub fn flush(remote: RemoteRange, flush: Flush) -> Self {
         Self::new(Operation::Flush(remote, flush), Buffers::None)
     }
 
     /// Ends a key of this side's.
+    #[inline]
     pub fn local_invalidate(key: RemoteKey) -> Self {
         Self::new(Operation::LocalInvalidate(key), Buffers::None)
     }
 
     /// With immediate data: a message's, or a write's, which then completes at the peer too. Other operations have none, and stay
     /// as they are.
+    #[inline]
     pub fn immediate(mut self, immediate: impl Into<ImmediateData>) -> Self {
         let immediate = immediate.into();
         self.operation = match self.operation {
@@ -219,6 +239,7 @@ impl SendRequest {
     }
 
     /// A number of the caller's, which the completion has too.
+    #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
@@ -226,24 +247,28 @@ impl SendRequest {
 
     /// Without a completion of its own: its buffers come back with the next signalled request of the queue. A queue whose
     /// requests are all unsignalled fills up.
+    #[inline]
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
         self
     }
 
     /// After the reads and atomics before it.
+    #[inline]
     pub fn fenced(mut self) -> Self {
         self.flags.insert(SendFlags::FENCE);
         self
     }
 
     /// Wakes a receiver that waits for solicited events only.
+    #[inline]
     pub fn solicited(mut self) -> Self {
         self.flags.insert(SendFlags::SOLICITED);
         self
     }
 
     /// Copies the bytes into the request when it is posted: for few bytes, and the fastest way there.
+    #[inline]
     pub fn inline(mut self) -> Self {
         self.flags.insert(SendFlags::INLINE);
         self
@@ -251,21 +276,30 @@ impl SendRequest {
 
     /// Where a datagram goes: to a queue pair there, which takes it by this key.
     pub fn to(mut self, ah: &AddressHandle, qp_num: u32, qkey: u32) -> Self {
-        self.destination = Some(Destination { ah: ah.clone(), qp_num, qkey });
+        self.address.datagram = Some(Datagram { ah: ah.clone(), qp_num, qkey });
+        self
+    }
+
+    /// Which shared receive queue of an XRC receiver takes it: [its number](crate::srq::SharedReceiveQueue::number).
+    pub fn to_shared_queue(mut self, number: u32) -> Self {
+        self.address.shared_queue = Some(number);
         self
     }
 
     /// What is to be done.
+    #[inline]
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
     /// The buffers that it takes along.
+    #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
     /// The buffers, back.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers
     }

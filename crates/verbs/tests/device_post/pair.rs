@@ -113,7 +113,7 @@ pub(crate) fn next(cq: &CompletionQueue) -> Done {
     wait_for("a completion", || {
         let mut poller = cq.poller();
         let completion = poller.poll().expect("polling").next()?;
-        let (tag, kind, outcome) = (completion.tag(), completion.kind(), *completion.outcome());
+        let (tag, kind, outcome) = (completion.tag(), completion.kind(), completion.outcome());
         Some(Done { tag, kind, outcome, buffers: completion.into_buffers() })
     })
 }

@@ -1,0 +1,111 @@
+//! What can be told of a request before the device is asked. One that fails there ends the connection.
+
+use super::elements::{Naming, writable};
+use super::{QueuePair, QueuePairType, SendOperations};
+use crate::wr::{Address, Buffers, Operation, Refusal, RemoteRange, SendFlags};
+
+/// The bytes of an atomic operation.
+const WORD: usize = size_of::<u64>();
+
+impl QueuePair {
+    /// How a send request names its buffers.
+    #[inline(always)]
+    pub(super) fn send_naming(&self, flags: SendFlags) -> Naming {
+        Naming {
+            domain: self.domain,
+            buffers_max: self.capacity.max_send_sge,
+            is_inline: flags.contains(SendFlags::INLINE),
+        }
+    }
+
+    /// How a receive request names its buffers.
+    #[inline(always)]
+    pub(super) fn recv_naming(&self) -> Naming {
+        Naming { domain: self.domain, buffers_max: self.capacity.max_recv_sge, is_inline: false }
+    }
+
+    /// Whether the operation can be done, with `len` bytes, by this queue pair. Inlined, so that a request that is made where
+    /// it is posted is checked for what it is only.
+    #[inline(always)]
+    pub(super) fn check(
+        &self,
+        operation: Operation,
+        buffers: &Buffers,
+        flags: SendFlags,
+        address: &Address,
+        len: usize,
+    ) -> Result<(), Refusal> {
+        if flags.contains(SendFlags::INLINE) && len > self.capacity.max_inline_data as usize {
+            return Err(Refusal::too_long(len, self.capacity.max_inline_data as usize));
+        }
+        match operation {
+            Operation::Send | Operation::SendImmediate(_) | Operation::SendInvalidate(_) => {}
+            Operation::Write(remote) | Operation::WriteImmediate(remote, _) => fits(len, remote)?,
+            Operation::Read(remote) => {
+                fits(len, remote)?;
+                writable(buffers)?;
+            }
+            Operation::CompareSwap { remote, .. } | Operation::FetchAdd { remote, .. } => {
+                is_word(remote)?;
+                writable(buffers)?;
+                let [buffer] = buffers.as_slice() else { return Err(Refusal::NotAWord) };
+                if buffer.len() != WORD || !buffer.address().cast::<u64>().is_aligned() {
+                    return Err(Refusal::NotAWord);
+                }
+            }
+            Operation::AtomicWrite { remote, .. } => {
+                is_word(remote)?;
+                self.needs(SendOperations::ATOMIC_WRITE, "ATOMIC WRITE")?;
+            }
+            Operation::Flush(..) => self.needs(SendOperations::FLUSH, "FLUSH")?,
+            Operation::LocalInvalidate(_) => {}
+        }
+        let (is_datagram, is_to_shared_queue) = (address.datagram.is_some(), address.shared_queue.is_some());
+        if self.is_addressed || is_datagram || is_to_shared_queue {
+            let is_message = matches!(operation, Operation::Send | Operation::SendImmediate(_));
+            return self.check_address(is_message, is_datagram, is_to_shared_queue);
+        }
+        Ok(())
+    }
+
+    /// Datagrams and requests to XRC receivers say where they go; no others do.
+    fn check_address(
+        &self,
+        is_message: bool,
+        is_datagram: bool,
+        is_to_shared_queue: bool,
+    ) -> Result<(), Refusal> {
+        let refused = match (self.kind, is_datagram, is_to_shared_queue) {
+            (QueuePairType::Ud, true, false) if is_message => return Ok(()),
+            (QueuePairType::Ud, true, false) => "anything but messages",
+            (QueuePairType::Ud, false, _) => "datagrams without a destination",
+            (QueuePairType::XrcSend, false, true) => return Ok(()),
+            (QueuePairType::XrcSend, _, false) => "requests without a shared queue",
+            (_, true, _) => "messages to a destination of their own",
+            (_, false, true) => "requests to a shared queue of their own",
+            (_, false, false) => return Ok(()),
+        };
+        Err(Refusal::unsupported(refused))
+    }
+
+    #[inline]
+    fn needs(&self, operation: SendOperations, name: &'static str) -> Result<(), Refusal> {
+        if self.operations.contains(operation) { Ok(()) } else { Err(Refusal::unsupported(name)) }
+    }
+}
+
+#[inline(always)]
+fn fits(len: usize, remote: RemoteRange) -> Result<(), Refusal> {
+    match len as u64 <= remote.len() {
+        true => Ok(()),
+        false => Err(Refusal::out_of_bounds(len, remote.len())),
+    }
+}
+
+#[inline(always)]
+fn is_word(remote: RemoteRange) -> Result<(), Refusal> {
+    match remote.len() as usize == WORD && remote.address().is_multiple_of(WORD as u64) {
+        true => Ok(()),
+        false => Err(Refusal::NotAWord),
+    }
+}

@@ -1,0 +1,103 @@
+//! A place for a request that is in flight.
+
+use std::cell::UnsafeCell;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Empty, or filled with one value. Who fills and who takes are told apart by its owner.
+pub(crate) struct Place<T> {
+    value: UnsafeCell<MaybeUninit<T>>,
+    /// Published with release after the value has left; read with acquire before another one comes in.
+    is_filled: AtomicBool,
+}
+
+// SAFETY: a value moves between threads through the place and is never shared in it: filling and taking need the exclusive right
+// to it, which their callers vouch for.
+unsafe impl<T: Send> Send for Place<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Place<T> {}
+
+impl<T> Place<T> {
+    pub(crate) fn empty() -> Self {
+        Self { value: UnsafeCell::new(MaybeUninit::uninit()), is_filled: AtomicBool::new(false) }
+    }
+
+    /// One that is never empty.
+    pub(crate) fn blocked() -> Self {
+        Self { is_filled: AtomicBool::new(true), ..Self::empty() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.is_filled.load(Ordering::Acquire)
+    }
+
+    /// Fills it: `write` does.
+    ///
+    /// # Safety
+    ///
+    /// It is empty, and nobody else fills it. `write` writes all of the value.
+    #[inline(always)]
+    pub(crate) unsafe fn fill_with(&self, write: impl FnOnce(&mut MaybeUninit<T>)) {
+        // SAFETY: it is ours, and holds nothing that would have to be dropped.
+        write(unsafe { &mut *self.value.get() });
+        self.is_filled.store(true, Ordering::Relaxed);
+    }
+
+    /// The value, and with it the right to the place.
+    ///
+    /// # Safety
+    ///
+    /// It is filled, the filling happened before this, and nobody else takes it.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&self) -> Taken<'_, T> {
+        Taken { place: self }
+    }
+}
+
+/// A value that was taken and still lies where it was: it need not move before somebody wants it. The place is empty when this is gone.
+pub(crate) struct Taken<'a, T> {
+    place: &'a Place<T>,
+}
+
+impl<T> Taken<'_, T> {
+    /// The value. Only now the place is empty.
+    #[inline(always)]
+    pub(crate) fn into_inner(self) -> T {
+        // SAFETY: all of the value is read.
+        unsafe { self.empty_with(|value| value.read()) }
+    }
+
+    /// What `read` takes of the value. Only now the place is empty.
+    ///
+    /// # Safety
+    ///
+    /// `read` reads or drops each part of the value once.
+    #[inline(always)]
+    pub(crate) unsafe fn empty_with<R>(self, read: impl FnOnce(*mut T) -> R) -> R {
+        let place = ManuallyDrop::new(self).place;
+        let part = read(place.value.get().cast());
+        place.is_filled.store(false, Ordering::Release);
+        part
+    }
+}
+
+impl<T> Deref for Taken<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the place is filled and ours.
+        unsafe { (*self.place.value.get()).assume_init_ref() }
+    }
+}
+
+impl<T> Drop for Taken<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: the place is filled and ours, and marked empty right after.
+        unsafe { (*self.place.value.get()).assume_init_drop() };
+        self.place.is_filled.store(false, Ordering::Release);
+    }
+}
