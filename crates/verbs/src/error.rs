@@ -82,6 +82,18 @@ pub enum Error {
     /// No GID of a port serves to reach a peer.
     #[error("{0}")]
     NoGid(Box<NoGid>),
+    /// A completion queue has no room for the completions of all requests that could be in flight.
+    #[error(
+        "a completion queue of {subject} holds {depth} completions, and {needed} requests may be in flight on it"
+    )]
+    Overcommitted {
+        /// The device.
+        subject: String,
+        /// Completions that it holds.
+        depth: u32,
+        /// Requests that all queues on it together may have in flight.
+        needed: u64,
+    },
     /// Memory could not be had, or not be registered once more.
     #[error("{what}")]
     Memory {
@@ -111,9 +123,11 @@ impl Error {
             Self::LockedMemory(_) => Some("ibv_reg_mr"),
             Self::Creation(refused) => Some(refused.operation),
             Self::StateChange(_) => Some("ibv_modify_qp"),
-            Self::OtherContext { .. } | Self::OutOfBounds { .. } | Self::NoGid(_) | Self::Memory { .. } => {
-                None
-            }
+            Self::OtherContext { .. }
+            | Self::OutOfBounds { .. }
+            | Self::NoGid(_)
+            | Self::Overcommitted { .. }
+            | Self::Memory { .. } => None,
         }
     }
 
@@ -150,6 +164,10 @@ impl Error {
             Self::Creation(refused) => refused.cause(),
             Self::StateChange(refused) => refused.cause(),
             Self::NoGid(none) => none.cause(),
+            Self::Overcommitted { .. } => {
+                "a completion queue that overflows loses completions, and fails every queue pair on it"
+                    .to_owned()
+            }
             Self::Memory { .. } => "the system has no such memory, or a limit is reached".to_owned(),
         }
     }
@@ -169,6 +187,9 @@ impl Error {
             Self::Creation(refused) => refused.fix(),
             Self::StateChange(refused) => refused.fix(),
             Self::NoGid(none) => none.fix(),
+            Self::Overcommitted { needed, .. } => {
+                format!("make the completion queue for {needed} completions, or the queues on it less deep")
+            }
             Self::Memory { fix, .. } => fix.clone(),
         }
     }

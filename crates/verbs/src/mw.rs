@@ -1,7 +1,8 @@
 //! Memory windows: a part of a region under a key of its own, which can be taken back without deregistering.
 
+use std::ffi::c_int;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farreach_verbs_sys as sys;
 
@@ -11,26 +12,54 @@ use crate::leak;
 use crate::mr::RemoteKey;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
+use crate::region::ExposedRegion;
+use crate::wr::RemoteRange;
 
-/// A memory window, bound to nothing at first.
+/// A memory window, bound to nothing at first: [`SendRequest::bind`](crate::wr::SendRequest::bind) binds it.
+///
+/// Cheap to clone; it is deallocated when it is [revoked](Self::revoke), or when the last clone is gone.
 ///
 /// ```no_run
-/// # use farreach_verbs::device::DeviceList;
+/// # use farreach_verbs::cq::CompletionQueue;
+/// # use farreach_verbs::qp::QueuePair;
+/// use std::sync::Arc;
+/// use farreach_verbs::mr::AccessFlags;
 /// use farreach_verbs::mw::WindowType;
+/// use farreach_verbs::wr::SendRequest;
 ///
-/// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
-/// let window = pd.alloc_mw(WindowType::Two)?;
-/// println!("{}, next {}", window.rkey(), window.rkey().inc());
-/// # Ok::<(), farreach_verbs::Error>(())
+/// # fn lend(qp: &QueuePair, pd: &farreach_verbs::pd::ProtectionDomain) -> Result<(), farreach_verbs::Error> {
+/// let region = pd.expose(pd.allocate(4096)?, AccessFlags::MW_BIND).map_err(|(error, _)| error)?;
+/// let (region, window) = (Arc::new(region), pd.alloc_mw(WindowType::Two)?);
+/// qp.post_send(SendRequest::bind(&window, &region, 0..1024, AccessFlags::REMOTE_WRITE)).expect("there is room");
+/// // … when that has completed:
+/// println!("write here: {:?}", window.remote());
+/// // … and when it has been written:
+/// window.revoke()?;
+/// # Ok(())
+/// # }
 /// ```
 #[doc(alias = "ibv_mw")]
-pub struct MemoryWindow {
+#[derive(Clone)]
+pub struct MemoryWindow(Arc<Inner>);
+
+struct Inner {
     mw: Handle<sys::ibv_mw>,
     kind: WindowType,
-    /// Binding a window of type 1 writes its key.
-    binding: Mutex<()>,
+    state: Mutex<State>,
     pd: ProtectionDomain,
-    is_released: bool,
+}
+
+/// What changes with each binding.
+pub(crate) struct State {
+    pub(crate) key: RemoteKey,
+    pub(crate) bound: Option<Bound>,
+    pub(crate) is_released: bool,
+}
+
+/// What a window is bound to: it keeps the region.
+pub(crate) struct Bound {
+    pub(crate) region: Arc<ExposedRegion>,
+    pub(crate) remote: RemoteRange,
 }
 
 /// How a window is bound, and to whom it belongs.
@@ -74,34 +103,39 @@ impl ProtectionDomain {
     pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, Error> {
         // SAFETY: the domain lives.
         let mw = unsafe { sys::ibv_alloc_mw(self.as_raw(), kind.raw()) };
-        // SAFETY: a window is taken from any thread, and lives until its one owner deallocates it.
+        // SAFETY: a window is taken from any thread, and lives until it is deallocated, which its state tells.
         let mw = unsafe { Handle::new(mw) }.ok_or_else(|| self.context().failed("ibv_alloc_mw"))?;
-        Ok(MemoryWindow { mw, kind, binding: Mutex::new(()), pd: self.clone(), is_released: false })
+        // SAFETY: the window was just made.
+        let key = RemoteKey(unsafe { (*mw.as_ptr()).rkey });
+        let state = Mutex::new(State { key, bound: None, is_released: false });
+        Ok(MemoryWindow(Arc::new(Inner { mw, kind, state, pd: self.clone() })))
     }
 }
 
 impl MemoryWindow {
     /// How it is bound.
     pub fn kind(&self) -> WindowType {
-        self.kind
+        self.0.kind
     }
 
-    /// Its key. Of type 1: that of the last binding. Of type 2: the first one, from which the keys to bind with are
-    /// [counted on](RemoteKey::inc).
+    /// Its key: that of the last binding, or the first one, under which nothing can be reached.
     pub fn rkey(&self) -> RemoteKey {
-        let _guard = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the window lives, and nobody binds it meanwhile.
-        RemoteKey(unsafe { (*self.as_raw()).rkey })
+        self.lock().key
+    }
+
+    /// What a peer may reach by it, since the last binding has completed: none where it was never bound, or is revoked.
+    pub fn remote(&self) -> Option<RemoteRange> {
+        self.lock().bound.as_ref().map(|bound| bound.remote)
     }
 
     /// The protection domain that it is in.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+        &self.0.pd
     }
 
-    /// The C object. It lives as long as this does.
+    /// The C object. It lives as long as this does, and is not revoked.
     pub fn as_raw(&self) -> *mut sys::ibv_mw {
-        self.mw.as_ptr()
+        self.0.mw.as_ptr()
     }
 
     /// Binds a window of type 1: `ibv_bind_mw(3)`. The binding is posted to `qp` and completes like a send; the new key is
@@ -113,47 +147,83 @@ impl MemoryWindow {
     /// or deallocated: some devices refuse to deregister a region while a window is bound to it.
     #[doc(alias = "ibv_bind_mw")]
     pub unsafe fn bind_raw(&self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> Result<(), Error> {
-        let _guard = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: window and queue pair live, and nobody else binds; the rest is passed on to the caller.
-        match unsafe { sys::ibv_bind_mw(qp.as_raw(), self.as_raw(), bind) } {
+        let mut state = self.lock();
+        // SAFETY: passed on to the caller.
+        match unsafe { self.bind_type_1(&mut state, qp, bind) } {
             0 => Ok(()),
-            errno => Err(Error::call("ibv_bind_mw", self.pd.context().device().name(), errno)),
+            errno => Err(Error::call("ibv_bind_mw", self.0.pd.context().device().name(), errno)),
         }
     }
 
-    /// Deallocates it: `ibv_dealloc_mw(3)`. After success its key is dead.
+    /// # Safety
     ///
-    /// On failure the window stays for good, as when it is dropped.
-    #[doc(alias = "ibv_dealloc_mw")]
-    pub fn dealloc(mut self) -> Result<(), Error> {
-        self.release()
+    /// As for [`bind_raw`](Self::bind_raw).
+    pub(crate) unsafe fn bind_type_1(
+        &self,
+        state: &mut State,
+        qp: &QueuePair,
+        bind: *mut sys::ibv_mw_bind,
+    ) -> c_int {
+        if state.is_released {
+            return libc::EINVAL;
+        }
+        // SAFETY: window and queue pair live, and nobody else binds; the rest is passed on to the caller.
+        let errno = unsafe { sys::ibv_bind_mw(qp.as_raw(), self.as_raw(), bind) };
+        // SAFETY: the window lives, and nobody else binds.
+        state.key = RemoteKey(unsafe { (*self.as_raw()).rkey });
+        errno
     }
 
-    fn release(&mut self) -> Result<(), Error> {
-        self.is_released = true;
-        // SAFETY: this is the owner's last use of the window.
-        let answer = unsafe { sys::ibv_dealloc_mw(self.as_raw()) };
+    /// Ends its key and lets its region go: `ibv_dealloc_mw(3)`. A peer's request that arrives later fails at its sender. A second
+    /// time, it does nothing.
+    ///
+    /// Where the kernel refuses, nothing is proven: the window and its region stay for good, and are counted.
+    #[doc(alias = "ibv_dealloc_mw")]
+    pub fn revoke(&self) -> Result<(), Error> {
+        self.0.release()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under it leaves what was there before.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn release(&self) -> Result<(), Error> {
+        let mut state = self.lock();
+        if state.is_released {
+            return Ok(());
+        }
+        state.is_released = true;
+        let bound = state.bound.take();
+        // SAFETY: this is the last use of the window: every other one asks the state first, whose lock is held.
+        let answer = unsafe { sys::ibv_dealloc_mw(self.mw.as_ptr()) };
         leak::judge(leak::Kind::MemoryWindow, Ok(answer)).map_err(|errno| {
             leak::keep(&self.pd);
+            std::mem::forget(bound);
             Error::call("ibv_dealloc_mw", self.pd.context().device().name(), errno)
         })
     }
 }
 
-impl Drop for MemoryWindow {
+impl Drop for Inner {
     fn drop(&mut self) {
-        if !self.is_released {
-            // A failure is counted; a drop has nobody else to tell.
-            let _ = self.release();
-        }
+        // A failure is counted; a drop has nobody else to tell.
+        let _ = self.release();
     }
 }
 
 impl fmt::Debug for MemoryWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryWindow")
-            .field("device", &self.pd.context().device().name())
-            .field("kind", &self.kind)
+            .field("device", &self.0.pd.context().device().name())
+            .field("kind", &self.0.kind)
+            .field("remote", &self.remote())
             .finish_non_exhaustive()
     }
 }

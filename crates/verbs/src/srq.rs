@@ -89,11 +89,15 @@ impl SharedReceiveQueue {
         // SAFETY: a shared receive queue is taken from any thread, and lives until the last holder destroys it.
         let srq = unsafe { Handle::new(srq) }?;
         let queue = Arc::new(SharedQueue::new(depth));
-        // Those of queue pairs are known to the completion queue of each.
-        if let Some((_, cq)) = &xrc {
-            cq.registry().add(Source::Shared(Arc::clone(&queue)));
-        }
         Some(Self(Arc::new(Inner { srq, pd: pd.clone(), xrc, queue })))
+    }
+
+    /// Lets the completion queue of an XRC one know of it: other ones are known to those of the queue pairs on them.
+    pub(crate) fn attached(self) -> Result<Self, Error> {
+        if let Some((_, cq)) = &self.0.xrc {
+            cq.attach(Source::Shared(Arc::clone(&self.0.queue)))?;
+        }
+        Ok(self)
     }
 
     /// The protection domain that it is in.

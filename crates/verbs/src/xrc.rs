@@ -99,7 +99,8 @@ impl XrcDomain {
         let srq = unsafe { sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr) }?;
         // SAFETY: the queue was made a moment ago, of these.
         unsafe { SharedReceiveQueue::new(srq, pd, Some((self.clone(), cq.clone())), max_wr) }
-            .ok_or_else(|| srq::refused("ibv_create_srq_ex", context, max_wr, max_sge))
+            .ok_or_else(|| srq::refused("ibv_create_srq_ex", context, max_wr, max_sge))?
+            .attached()
     }
 
     /// Makes a receiving queue pair of this domain: `ibv_create_qp_ex(3)` of type `IBV_QPT_XRC_RECV`. It has no queues of

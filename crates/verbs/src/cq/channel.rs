@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,8 @@ pub struct CompletionChannel(Arc<ChannelInner>);
 
 struct ChannelInner {
     channel: Handle<sys::ibv_comp_channel>,
+    /// How many queues are on it.
+    queues: AtomicUsize,
     context: Context,
 }
 
@@ -62,7 +65,11 @@ impl Context {
         // SAFETY: a channel is taken from any thread, and lives until the last holder destroys it.
         let channel =
             unsafe { Handle::new(channel) }.ok_or_else(|| self.failed("ibv_create_comp_channel"))?;
-        let channel = CompletionChannel(Arc::new(ChannelInner { channel, context: self.clone() }));
+        let channel = CompletionChannel(Arc::new(ChannelInner {
+            channel,
+            queues: AtomicUsize::new(0),
+            context: self.clone(),
+        }));
         fd::set_nonblocking(channel.as_fd()).map_err(|error| channel.failed("fcntl", &error))?;
         Ok(channel)
     }
@@ -117,6 +124,19 @@ impl CompletionChannel {
                 return Ok(None);
             }
         }
+    }
+
+    /// How many queues are on it.
+    pub(super) fn queue_count(&self) -> usize {
+        self.0.queues.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_queue(&self) {
+        self.0.queues.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove_queue(&self) {
+        self.0.queues.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn lib(&self) -> &'static Ibverbs {

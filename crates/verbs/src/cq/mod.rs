@@ -4,6 +4,7 @@ mod channel;
 mod completion;
 mod poller;
 mod registry;
+mod wait;
 
 use std::ffi::c_int;
 use std::fmt;
@@ -19,6 +20,7 @@ pub use completion::{Failure, Success, WorkCompletion, WorkKind, WorkStatus};
 use poller::PollState;
 pub use poller::{Completions, Poller};
 pub(crate) use registry::{Registry, Source};
+pub use wait::Wait;
 
 use crate::context::Context;
 use crate::error::{Errno, Error};
@@ -122,6 +124,9 @@ impl CompletionQueueBuilder {
             context,
         });
         inner.ledger.belongs_to(&inner);
+        if let Some(channel) = &inner.channel {
+            channel.add_queue();
+        }
         Ok(CompletionQueue(inner))
     }
 
@@ -239,10 +244,14 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes how many completions it holds: `ibv_resize_cq(3)`. Those in it stay.
+    /// Changes how many completions it holds: `ibv_resize_cq(3)`. Those in it stay. Not to fewer than the queues on it need.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, depth: u32) -> Result<(), Error> {
         let context = self.context();
+        let needed = self.registry().credits();
+        if needed > depth.into() {
+            return Err(self.overcommitted(depth, needed));
+        }
         let number = c_int::try_from(depth).unwrap_or(c_int::MAX);
         // SAFETY: the queue lives; its provider guards it against those who poll meanwhile.
         match unsafe { context.lib().ibv_resize_cq(self.as_raw(), number) }? {
@@ -254,6 +263,16 @@ impl CompletionQueue {
                 Err(refused("ibv_resize_cq", context, error.errno(), excesses))
             }
         }
+    }
+
+    /// Lets it know of a queue whose requests complete here, if it has room for them.
+    pub(crate) fn attach(&self, source: Source) -> Result<(), Error> {
+        let depth = self.depth();
+        self.registry().add(source, depth).map_err(|needed| self.overcommitted(depth, needed))
+    }
+
+    fn overcommitted(&self, depth: u32, needed: u64) -> Error {
+        Error::Overcommitted { subject: self.context().device().name().to_owned(), depth, needed }
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -302,6 +321,9 @@ impl Drop for Inner {
     #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
         let lib = self.context.lib();
+        if let Some(channel) = &self.channel {
+            channel.remove_queue();
+        }
         // Destroying waits until every event that was taken is acknowledged.
         self.ledger.close(lib, self.cq.as_ptr());
         // SAFETY: every queue pair on the queue holds it, so none is left.

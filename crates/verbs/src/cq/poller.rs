@@ -70,17 +70,24 @@ impl Poller<'_> {
     /// follows it. A failed poll gives nothing back.
     #[inline]
     pub fn poll(&mut self) -> Result<Completions<'_>, Error> {
+        self.fetch()?;
         let PollState { table, batch, next, filled } = &mut *self.state;
-        let registry = self.cq.registry();
+        Ok(Completions { batch: &batch[..*filled], next, table, registry: self.cq.registry(), recent: None })
+    }
+
+    /// Takes a batch from the device, if there is nothing left of the last one. Whether there is something now.
+    #[inline]
+    pub(super) fn fetch(&mut self) -> Result<bool, Error> {
+        let PollState { table, batch, next, filled } = &mut *self.state;
         if *next == *filled {
             table.forget_earlier();
-            table.follow(registry);
+            table.follow(self.cq.registry());
             (*next, *filled) = (0, 0);
             // SAFETY: this is the account: every request of a queue on the table is in its ring until its completion
             // is taken here, and what is of nobody's was posted by the raw door.
             *filled = unsafe { self.cq.poll_raw(batch) }?;
         }
-        Ok(Completions { batch: &batch[..*filled], next, table, registry, recent: None })
+        Ok(*filled > 0)
     }
 
     /// The completion queue.

@@ -20,6 +20,14 @@ impl Source {
             Self::Shared(queue) => queue.number,
         }
     }
+
+    /// Requests that it can have in flight.
+    fn depth(&self) -> u32 {
+        match self {
+            Self::Queue(queue) => queue.ring.depth(),
+            Self::Shared(queue) => queue.depth(),
+        }
+    }
 }
 
 /// Every source of a completion queue. Who polls works on a copy, so that polling waits for nobody who makes or
@@ -28,27 +36,62 @@ impl Source {
 pub(crate) struct Registry {
     /// Counts the changes.
     version: AtomicU64,
-    sources: Mutex<Vec<Source>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    sources: Vec<Source>,
+    /// Requests that all of them together can have in flight, each of which may have a completion.
+    credits: u64,
+}
+
+impl Known {
+    fn has(&self, number: u32) -> bool {
+        self.sources.iter().any(|source| source.number() == number)
+    }
 }
 
 impl Registry {
-    pub(crate) fn add(&self, source: Source) {
-        self.lock().push(source);
+    /// Adds a source, if the completion queue has room for everything that is in flight on all of them: for `depth` completions.
+    /// Otherwise, the room that is needed.
+    ///
+    /// A queue that overflows loses completions, and with them the buffers of their requests.
+    pub(crate) fn add(&self, source: Source, depth: u32) -> Result<(), u64> {
+        let mut known = self.lock();
+        // A shared queue is there once for each queue pair on it, and has its requests once.
+        let own = if known.has(source.number()) { 0 } else { u64::from(source.depth()) };
+        let needed = known.credits + own;
+        if needed > u64::from(depth) {
+            return Err(needed);
+        }
+        known.credits = needed;
+        known.sources.push(source);
+        drop(known);
         self.version.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     /// Removes one of the sources of this number: a shared queue is one for each queue pair on it.
     pub(crate) fn remove(&self, number: u32) {
-        let mut sources = self.lock();
-        if let Some(index) = sources.iter().position(|source| source.number() == number) {
-            sources.swap_remove(index);
+        let mut known = self.lock();
+        if let Some(index) = known.sources.iter().position(|source| source.number() == number) {
+            let source = known.sources.swap_remove(index);
+            if !known.has(number) {
+                known.credits -= u64::from(source.depth());
+            }
         }
-        drop(sources);
+        drop(known);
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Source>> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many completions there must be room for.
+    pub(crate) fn credits(&self) -> u64 {
+        self.lock().credits
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -92,7 +135,7 @@ impl Table {
 
     #[cold]
     fn copy(&mut self, registry: &Registry, version: u64) {
-        let sources = registry.lock();
+        let sources = &registry.lock().sources;
         // Never full: a search always ends at an empty place.
         let size = (2 * sources.len() + 1).next_power_of_two();
         self.mask = size as u32 - 1;
@@ -144,7 +187,7 @@ mod tests {
 
         let queues: Vec<_> = (0..100).map(|_| Arc::new(Queue::new(1))).collect();
         for queue in &queues {
-            registry.add(Source::Queue(Arc::clone(queue)));
+            registry.add(Source::Queue(Arc::clone(queue)), 100).unwrap();
         }
         table.follow(&registry);
         for queue in &queues {
@@ -164,13 +207,26 @@ mod tests {
         let registry = Registry::default();
         let mut table = Table::new();
         let shared = Arc::new(SharedQueue::new(1));
-        registry.add(Source::Shared(Arc::clone(&shared)));
-        registry.add(Source::Shared(Arc::clone(&shared)));
+        registry.add(Source::Shared(Arc::clone(&shared)), 1).unwrap();
+        registry.add(Source::Shared(Arc::clone(&shared)), 1).unwrap();
         registry.remove(shared.number);
         table.follow(&registry);
         assert!(table.find(shared.number).is_some());
         registry.remove(shared.number);
         table.follow(&registry);
         assert!(table.find(shared.number).is_none());
+    }
+
+    #[test]
+    fn no_more_can_be_in_flight_than_there_is_room_for() {
+        let registry = Registry::default();
+        let [first, second, third] = [10, 6, 1].map(|depth| Arc::new(Queue::new(depth)));
+        registry.add(Source::Queue(Arc::clone(&first)), 16).unwrap();
+        registry.add(Source::Queue(second), 16).unwrap();
+        assert_eq!(registry.add(Source::Queue(Arc::clone(&third)), 16), Err(17));
+        assert_eq!(registry.credits(), 16);
+        registry.remove(first.number);
+        registry.add(Source::Queue(third), 16).unwrap();
+        assert_eq!(registry.credits(), 7);
     }
 }

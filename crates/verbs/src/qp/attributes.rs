@@ -43,6 +43,11 @@ impl QueuePairType {
             Self::XrcRecv => sys::IBV_QPT_XRC_RECV,
         }
     }
+
+    /// Whether each request says where it goes.
+    pub(super) fn is_addressed(self) -> bool {
+        matches!(self, Self::Ud | Self::XrcSend)
+    }
 }
 
 impl fmt::Display for QueuePairType {
@@ -81,6 +86,13 @@ c_enum! {
         SendQueueError = sys::IBV_QPS_SQE, "SQE";
         /// Everything posted is flushed.
         Error = sys::IBV_QPS_ERR, "ERR";
+    }
+}
+
+impl QueuePairState {
+    /// Whether sends may be posted.
+    pub(super) fn can_send(self) -> bool {
+        !matches!(self, Self::Reset | Self::Init | Self::ReadyToReceive)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ptr::null_mut;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use farreach_memory::DomainId;
 use farreach_verbs_sys as sys;
@@ -121,7 +122,8 @@ impl QueuePairBuilder {
     /// Creates the queue pair: `ibv_create_qp(3)`, or `ibv_create_qp_ex(3)` where operations are asked for.
     ///
     /// [`Error::Unsupported`] where the device or its provider library lacks one of the operations; [`Error::Creation`]
-    /// where the kernel refuses, with the sizes that are too large for the device.
+    /// where the kernel refuses, with the sizes that are too large for the device; [`Error::Overcommitted`] where a completion queue
+    /// does not have room for everything that could be in flight on all its queues.
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build(&self, pd: &ProtectionDomain) -> Result<QueuePair, Error> {
@@ -145,7 +147,13 @@ impl QueuePairBuilder {
             srq: self.srq.clone(),
             xrcd: None,
         };
-        let flight = Flight::new(&parents, self.capacity);
+        let flight = match Flight::new(&parents, self.capacity) {
+            Ok(flight) => flight,
+            Err(error) => {
+                destroy_at_once(pd, qp.as_ptr());
+                return Err(error);
+            }
+        };
         let mut qp = QueuePair::new(qp, self.kind, &attr.cap, parents, flight);
         if !self.operations.is_empty() {
             qp.extend(self.operations)?;
@@ -287,7 +295,8 @@ impl QueuePair {
             kind,
             capacity: Capacity::from_raw(cap),
             operations: SendOperations::empty(),
-            is_addressed: matches!(kind, QueuePairType::Ud | QueuePairType::XrcSend),
+            needs_look: AtomicBool::new(true),
+            told_state: AtomicU32::new(sys::IBV_QPS_RESET),
             domain: parents.pd.as_ref().map_or_else(DomainId::unique, ProtectionDomain::id),
             parents,
             flight,
@@ -315,7 +324,7 @@ impl QueuePair {
             srq: None,
             xrcd: Some(xrcd.clone()),
         };
-        let flight = Flight::new(&parents, Capacity::from_raw(&attr.cap));
+        let flight = Flight::new(&parents, Capacity::from_raw(&attr.cap))?;
         Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, parents, flight))
     }
 

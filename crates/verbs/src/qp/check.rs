@@ -1,8 +1,10 @@
 //! What can be told of a request before the device is asked. One that fails there ends the connection.
 
+use std::sync::atomic::Ordering;
+
 use super::elements::{Naming, writable};
 use super::{QueuePair, QueuePairType, SendOperations};
-use crate::wr::{Address, Buffers, Operation, Refusal, RemoteRange, SendFlags};
+use crate::wr::{Buffers, Extra, Operation, Refusal, RemoteRange, SendFlags};
 
 /// The bytes of an atomic operation.
 const WORD: usize = size_of::<u64>();
@@ -32,7 +34,7 @@ impl QueuePair {
         operation: Operation,
         buffers: &Buffers,
         flags: SendFlags,
-        address: &Address,
+        extra: &Extra,
         len: usize,
     ) -> Result<(), Refusal> {
         if flags.contains(SendFlags::INLINE) && len > self.capacity.max_inline_data as usize {
@@ -58,23 +60,23 @@ impl QueuePair {
                 self.needs(SendOperations::ATOMIC_WRITE, "ATOMIC WRITE")?;
             }
             Operation::Flush(..) => self.needs(SendOperations::FLUSH, "FLUSH")?,
-            Operation::LocalInvalidate(_) => {}
+            Operation::BindWindow | Operation::LocalInvalidate(_) => {}
         }
-        let (is_datagram, is_to_shared_queue) = (address.datagram.is_some(), address.shared_queue.is_some());
-        if self.is_addressed || is_datagram || is_to_shared_queue {
+        let (is_datagram, is_to_shared_queue) = (extra.datagram.is_some(), extra.shared_queue.is_some());
+        if self.needs_look.load(Ordering::Relaxed) || is_datagram || is_to_shared_queue {
             let is_message = matches!(operation, Operation::Send | Operation::SendImmediate(_));
-            return self.check_address(is_message, is_datagram, is_to_shared_queue);
+            return self.look(is_message, is_datagram, is_to_shared_queue);
         }
         Ok(())
     }
 
-    /// Datagrams and requests to XRC receivers say where they go; no others do.
-    fn check_address(
-        &self,
-        is_message: bool,
-        is_datagram: bool,
-        is_to_shared_queue: bool,
-    ) -> Result<(), Refusal> {
+    /// Datagrams and requests to XRC receivers say where they go; no others do. And none can be sent too early: Soft-RoCE's library
+    /// puts them into the queue before the kernel refuses, and there they are, to be sent when it is time.
+    fn look(&self, is_message: bool, is_datagram: bool, is_to_shared_queue: bool) -> Result<(), Refusal> {
+        let state = self.told_state();
+        if !state.can_send() {
+            return Err(Refusal::NotReady(state));
+        }
         let refused = match (self.kind, is_datagram, is_to_shared_queue) {
             (QueuePairType::Ud, true, false) if is_message => return Ok(()),
             (QueuePairType::Ud, true, false) => "anything but messages",

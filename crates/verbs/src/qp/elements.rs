@@ -49,7 +49,7 @@ impl Naming {
         }
     }
 
-    fn fill_list(
+    pub(super) fn fill_list(
         self,
         elements: &mut [MaybeUninit<sys::ibv_sge>],
         buffers: &[Buffer],

@@ -1,18 +1,22 @@
 //! Queue pairs: where work requests are posted.
 
 mod attributes;
+mod bind;
 mod builder;
 mod check;
 mod elements;
+mod list;
 pub(crate) mod place;
 mod post;
 pub(crate) mod queue;
+mod recv;
 mod ring;
 mod start;
 pub mod state;
 
 use std::ffi::c_int;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use farreach_memory::DomainId;
@@ -59,8 +63,10 @@ pub struct QueuePair {
     kind: QueuePairType,
     capacity: Capacity,
     operations: SendOperations,
-    /// Whether each request says where it goes.
-    is_addressed: bool,
+    /// Whether requests need a closer look: because each says where it goes, or because none can be sent yet.
+    needs_look: AtomicBool,
+    /// As C has it: the state that it was last told to go to.
+    told_state: AtomicU32,
     /// The name of its protection domain, which each request asks for; one that no memory knows where it is in none.
     domain: DomainId,
     parents: Parents,
@@ -228,7 +234,18 @@ impl QueuePair {
     fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> Result<c_int, Error> {
         let _guard = self.lock();
         // SAFETY: the queue pair lives, nobody else asks or changes, and the attributes are valid.
-        Ok(unsafe { self.context().lib().ibv_modify_qp(self.as_raw(), attr, mask as c_int) }?)
+        let errno = unsafe { self.context().lib().ibv_modify_qp(self.as_raw(), attr, mask as c_int) }?;
+        if errno == 0 && mask & sys::IBV_QP_STATE != 0 {
+            self.told_state.store(attr.qp_state, Ordering::Relaxed);
+            let needs_look = self.kind.is_addressed() || !self.told_state().can_send();
+            self.needs_look.store(needs_look, Ordering::Relaxed);
+        }
+        Ok(errno)
+    }
+
+    /// The state that it was last told to go to. An error may have led it elsewhere.
+    fn told_state(&self) -> QueuePairState {
+        QueuePairState::from_raw(self.told_state.load(Ordering::Relaxed))
     }
 
     /// Joins a multicast group, from which datagrams then arrive: `ibv_attach_mcast(3)`. It leaves when it is destroyed.

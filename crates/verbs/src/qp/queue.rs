@@ -12,7 +12,10 @@ use super::ring::Ring;
 use super::{Capacity, Parents};
 use crate::ah::AddressHandle;
 use crate::cq::{CompletionQueue, Source, WorkKind};
-use crate::wr::{Address, Buffers};
+use crate::error::Error;
+use crate::mw::MemoryWindow;
+use crate::region::ExposedRegion;
+use crate::wr::{Buffers, Extra};
 
 /// A request that the device has.
 #[derive(Debug)]
@@ -28,7 +31,14 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) enum Kept {
     Nothing,
-    AddressHandle { _ah: AddressHandle },
+    AddressHandle {
+        _ah: AddressHandle,
+    },
+    /// With the region that it was bound to before.
+    Window {
+        _window: MemoryWindow,
+        _before: Option<Arc<ExposedRegion>>,
+    },
 }
 
 impl InFlight {
@@ -36,16 +46,16 @@ impl InFlight {
     ///
     /// # Safety
     ///
-    /// Buffers and address are forgotten afterwards; or what is written here is, if they stay.
+    /// Buffers and extras are forgotten afterwards; or what is written here is, if they stay.
     #[inline(always)]
     pub(super) unsafe fn write(
         place: &mut MaybeUninit<Self>,
         tag: u64,
         kind: WorkKind,
         buffers: &Buffers,
-        address: &Address,
+        extra: &Extra,
     ) {
-        let kept = match &address.datagram {
+        let kept = match &extra.datagram {
             // SAFETY: the caller forgets one of both.
             Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },
             None => Kept::Nothing,
@@ -100,27 +110,23 @@ struct Attached {
 }
 
 impl Flight {
-    /// Queues as deep as was asked for. The device's may be deeper, which then stays unused: so no more can be in flight than the user
-    /// has made room for in the completion queues. A queue that there is not has no depth.
-    pub(super) fn new(parents: &Parents, capacity: Capacity) -> Self {
-        let mut attached = Vec::new();
-        let mut attach = |cq: &CompletionQueue, number: u32, source: Source| {
-            cq.registry().add(source);
-            attached.push(Attached { number, cq: cq.clone() });
-        };
-        let send = Arc::new(Queue::new(parents.send_cq.as_ref().map_or(0, |_| capacity.max_send_wr)));
-        if let Some(cq) = &parents.send_cq {
-            attach(cq, send.number, Source::Queue(Arc::clone(&send)));
-        }
+    /// Queues as deep as was asked for. The device's may be deeper, which then stays unused: so no more can be in flight than the
+    /// completion queues have room for, which is seen to here. A queue that there is not has no depth.
+    pub(super) fn new(parents: &Parents, capacity: Capacity) -> Result<Self, Error> {
         let has_own_recv = parents.srq.is_none() && parents.recv_cq.is_some();
+        let send = Arc::new(Queue::new(parents.send_cq.as_ref().map_or(0, |_| capacity.max_send_wr)));
         let recv = Arc::new(Queue::new(if has_own_recv { capacity.max_recv_wr } else { 0 }));
-        if let Some(cq) = &parents.recv_cq {
-            match &parents.srq {
-                None => attach(cq, recv.number, Source::Queue(Arc::clone(&recv))),
-                Some(srq) => attach(cq, srq.queue().number, Source::Shared(Arc::clone(srq.queue()))),
-            }
+        let mut attached = Vec::new();
+        if let Some(cq) = &parents.send_cq {
+            attached.push(Attached::new(cq, send.number, Source::Queue(Arc::clone(&send)))?);
         }
-        Self { send, recv, _attached: attached }
+        if let Some(cq) = &parents.recv_cq {
+            attached.push(match &parents.srq {
+                None => Attached::new(cq, recv.number, Source::Queue(Arc::clone(&recv))),
+                Some(srq) => Attached::new(cq, srq.queue().number, Source::Shared(Arc::clone(srq.queue()))),
+            }?);
+        }
+        Ok(Self { send, recv, _attached: attached })
     }
 
     #[inline(always)]
@@ -147,6 +153,13 @@ impl Flight {
             }
         }
         buffers
+    }
+}
+
+impl Attached {
+    fn new(cq: &CompletionQueue, number: u32, source: Source) -> Result<Self, Error> {
+        cq.attach(source)?;
+        Ok(Self { number, cq: cq.clone() })
     }
 }
 

@@ -8,7 +8,7 @@ use farreach_verbs_sys as sys;
 use super::QueuePair;
 use super::queue::WorkRequestId;
 use crate::cq::WorkKind;
-use crate::wr::{Address, Datagram, FlushLevel, FlushPlacement, Operation, RemoteRange, SendFlags};
+use crate::wr::{Datagram, Extra, FlushLevel, FlushPlacement, Operation, RemoteRange, SendFlags};
 
 type Remote = sys::ibv_send_wr__bindgen_ty_2;
 
@@ -19,12 +19,12 @@ pub(super) fn send_wr(
     id: WorkRequestId,
     operation: Operation,
     flags: SendFlags,
-    address: &Address,
+    extra: &Extra,
     sg_list: *mut sys::ibv_sge,
     num_sge: usize,
 ) -> sys::ibv_send_wr {
     let (opcode, number, remote) = operation.to_raw();
-    let remote = match &address.datagram {
+    let remote = match &extra.datagram {
         Some(Datagram { ah, qp_num, qkey }) => Remote {
             ud: sys::ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
                 ah: ah.as_raw(),
@@ -34,7 +34,7 @@ pub(super) fn send_wr(
         },
         None => remote,
     };
-    let remote_srqn = address.shared_queue.unwrap_or(0);
+    let remote_srqn = extra.shared_queue.unwrap_or(0);
     sys::ibv_send_wr {
         wr_id: id.to_raw(),
         next: null_mut(),
@@ -63,13 +63,20 @@ impl Operation {
             Self::FetchAdd { .. } => WorkKind::FetchAdd,
             Self::AtomicWrite { .. } => WorkKind::AtomicWrite,
             Self::Flush(..) => WorkKind::Flush,
+            Self::BindWindow => WorkKind::BindWindow,
             Self::LocalInvalidate(_) => WorkKind::LocalInvalidate,
         }
     }
 
+    /// Whether it is handed over by a function of its own: the newer `ibv_wr_*` ones, or that of windows of type 1.
+    #[inline(always)]
+    pub(super) fn is_apart(self) -> bool {
+        self.is_extended() || self == Self::BindWindow
+    }
+
     /// Whether only the newer `ibv_wr_*` functions have it.
     #[inline(always)]
-    pub(super) fn is_extended(self) -> bool {
+    fn is_extended(self) -> bool {
         matches!(self, Self::AtomicWrite { .. } | Self::Flush(..))
     }
 
@@ -90,6 +97,7 @@ impl Operation {
                 (sys::IBV_WR_ATOMIC_CMP_AND_SWP, 0, atomic(remote, expected, desired))
             }
             Self::FetchAdd { remote, add } => (sys::IBV_WR_ATOMIC_FETCH_AND_ADD, 0, atomic(remote, add, 0)),
+            Self::BindWindow => (sys::IBV_WR_BIND_MW, 0, nowhere),
             Self::LocalInvalidate(key) => (sys::IBV_WR_LOCAL_INV, key.0, nowhere),
             Self::AtomicWrite { remote, .. } => (sys::IBV_WR_ATOMIC_WRITE, 0, rdma(remote)),
             Self::Flush(remote, _) => (sys::IBV_WR_FLUSH, 0, rdma(remote)),
@@ -110,19 +118,24 @@ fn atomic(remote: RemoteRange, compare_add: u64, swap: u64) -> Remote {
 }
 
 impl QueuePair {
-    /// Hands a request to the device; 0, or an errno.
+    /// Hands a request to the device; 0, or an errno: and then, `bad` is the request if the device is known not to have it.
     ///
     /// # Safety
     ///
     /// As for [`post_send_raw`](Self::post_send_raw).
     #[inline(always)]
-    pub(super) unsafe fn start(&self, operation: Operation, wr: &mut sys::ibv_send_wr) -> c_int {
+    pub(super) unsafe fn start(
+        &self,
+        operation: Operation,
+        wr: &mut sys::ibv_send_wr,
+        bad: &mut *mut sys::ibv_send_wr,
+    ) -> c_int {
         if operation.is_extended() {
             // SAFETY: passed on to the caller.
             return unsafe { self.start_extended(operation, wr) };
         }
         // SAFETY: the queue pair lives; the rest is passed on to the caller.
-        unsafe { sys::ibv_post_send(self.as_raw(), wr, &mut null_mut()) }
+        unsafe { sys::ibv_post_send(self.as_raw(), wr, bad) }
     }
 
     /// The operations that only the newer functions have.

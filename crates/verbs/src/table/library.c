@@ -115,8 +115,16 @@ int ibv_destroy_comp_channel(struct channel *channel) {
     return destroy(channel);
 }
 
+struct cq {
+    void *context, *channel, *cq_context;
+    uint32_t handle;
+    int cqe;
+    char rest[224];
+};
 void *ibv_create_cq(void *context, int cqe, void *cq_context, void *channel, int vector) {
-    return make(context, channel, 0, 0, 0, 256);
+    struct cq *cq = make(context, channel, 0, 0, 0, sizeof *cq);
+    cq->channel = channel, cq->cq_context = cq_context, cq->cqe = cqe;
+    return cq;
 }
 int ibv_destroy_cq(void *cq) { return destroy(cq); }
 

@@ -199,7 +199,7 @@ fn everything(functions: Functions, buffer: &Buffer) -> [Box<dyn Send>; HANDLES]
     let context = open(functions, false);
     let pd = context.alloc_pd().unwrap();
     let channel = context.create_comp_channel().unwrap();
-    let cq = CompletionQueueBuilder::new(4).channel(&channel).build(&context).unwrap();
+    let cq = CompletionQueueBuilder::new(128).channel(&channel).build(&context).unwrap();
     let srq = pd.create_srq(4, 1).unwrap();
     let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).srq(&srq).build(&pd).unwrap();
     // SAFETY: the buffer outlives the regions, and no device is there to write to it.
@@ -230,7 +230,7 @@ fn a_queue_pair_holds_its_domain_by_itself() {
     let functions = Functions::find();
     drop_in_every_order(3, || {
         let context = open(functions, false);
-        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4).unwrap());
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(128).unwrap());
         let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).build(&pd).unwrap();
         vec![Box::new(pd), Box::new(cq), Box::new(qp)]
     });

@@ -10,5 +10,5 @@ pub use buffers::Buffers;
 pub use recv::RecvRequest;
 pub use refusal::{PostError, Refusal};
 pub use remote::RemoteRange;
-pub(crate) use send::{Address, Datagram};
+pub(crate) use send::{Binding, Datagram, Extra};
 pub use send::{Flush, FlushLevel, FlushPlacement, Operation, SendFlags, SendRequest};

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
+use crate::qp::QueuePairState;
 
 /// A request that was not posted, with the reason: nothing of it is in flight.
 ///
@@ -67,10 +68,17 @@ pub enum Refusal {
     NotAWord,
     /// A buffer that the card writes to is shared with readers.
     SharedDestination,
+    /// A window or its region is of another protection domain.
+    OtherDomain,
     /// The queue pair was not made for this operation, or its type does not have it.
     Unsupported(&'static str),
+    /// The queue pair is not ready to send: this is the state that it is in.
+    NotReady(QueuePairState),
     /// The card or its library refused it.
     Engine(Error),
+    /// The library failed and does not say that the card has not got the request. Its buffers stay in flight, and the request is handed
+    /// back without them: the end of the queue pair gives them back.
+    InDoubt(Error),
 }
 
 impl Refusal {
@@ -119,8 +127,11 @@ impl Refusal {
             Self::OutOfBounds { .. } => "check the peer's range, and what is left of it".to_owned(),
             Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
             Self::SharedDestination => "use a slice that is not shared".to_owned(),
+            Self::OtherDomain => "make queue pair, window and region in one protection domain".to_owned(),
             Self::Unsupported(_) => "ask for the operation when the queue pair is built".to_owned(),
+            Self::NotReady(_) => "connect the queue pair first: it sends from RTS on".to_owned(),
             Self::Engine(error) => error.fix(),
+            Self::InDoubt(_) => "destroy the queue pair: that gives its buffers back".to_owned(),
         }
     }
 }
@@ -141,8 +152,11 @@ impl fmt::Display for Refusal {
             }
             Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
             Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
+            Self::OtherDomain => f.write_str("a window or its region is of another protection domain"),
             Self::Unsupported(operation) => write!(f, "this queue pair does not do {operation}"),
+            Self::NotReady(state) => write!(f, "the queue pair is not ready to send: it is in {state}"),
             Self::Engine(error) => fmt::Display::fmt(error, f),
+            Self::InDoubt(error) => write!(f, "{error}; whether the card has the request is not known"),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! What a queue pair can be asked to do.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use bitflags::bitflags;
 use farreach_memory::Slice;
 use farreach_verbs_sys as sys;
@@ -7,7 +10,9 @@ use farreach_verbs_sys as sys;
 use super::{Buffers, RemoteRange};
 use crate::ah::AddressHandle;
 use crate::imm::ImmediateData;
-use crate::mr::RemoteKey;
+use crate::mr::{AccessFlags, RemoteKey};
+use crate::mw::MemoryWindow;
+use crate::region::ExposedRegion;
 
 /// A request to a send queue: an operation, the buffers that it takes along, and how it is to be done.
 ///
@@ -28,7 +33,7 @@ pub struct SendRequest {
     pub(crate) buffers: Buffers,
     pub(crate) flags: SendFlags,
     pub(crate) tag: u64,
-    pub(crate) address: Address,
+    pub(crate) extra: Extra,
 }
 
 /// What is to be done.
@@ -82,6 +87,9 @@ pub enum Operation {
     /// Makes earlier writes visible or lasting at the peer.
     #[doc(alias = "IBV_WR_FLUSH")]
     Flush(RemoteRange, Flush),
+    /// Gives a window a part of a region.
+    #[doc(alias = "IBV_WR_BIND_MW")]
+    BindWindow,
     /// Ends a key of this side's: a type 2 window's, or a region's.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInvalidate(RemoteKey),
@@ -141,12 +149,13 @@ impl Default for SendFlags {
     }
 }
 
-/// Where a request goes, if its queue pair is not connected to one place for all of them.
+/// What some requests need besides.
 #[derive(Debug, Default)]
-pub(crate) struct Address {
+pub(crate) struct Extra {
     pub(crate) datagram: Option<Datagram>,
     /// The shared receive queue, of an XRC receiver, that takes it.
     pub(crate) shared_queue: Option<u32>,
+    pub(crate) binding: Option<Binding>,
 }
 
 /// Where a datagram goes.
@@ -157,10 +166,20 @@ pub(crate) struct Datagram {
     pub(crate) qkey: u32,
 }
 
+/// What a window is bound to.
+#[derive(Debug)]
+pub(crate) struct Binding {
+    pub(crate) window: MemoryWindow,
+    pub(crate) region: Arc<ExposedRegion>,
+    pub(crate) offset: usize,
+    pub(crate) len: usize,
+    pub(crate) access: AccessFlags,
+}
+
 impl SendRequest {
     #[inline]
     fn new(operation: Operation, buffers: Buffers) -> Self {
-        Self { operation, buffers, flags: SendFlags::default(), tag: 0, address: Address::default() }
+        Self { operation, buffers, flags: SendFlags::default(), tag: 0, extra: Extra::default() }
     }
 
     /// A message.
@@ -223,6 +242,24 @@ impl SendRequest {
         Self::new(Operation::LocalInvalidate(key), Buffers::None)
     }
 
+    /// Binds a window to a part of a region, of which peers then have `access` by the window's own key. When it is done,
+    /// [`MemoryWindow::remote`] says what to tell them.
+    ///
+    /// The window keeps the region until it is bound elsewhere or revoked. The region must be made with
+    /// [`AccessFlags::MW_BIND`]; it needs no other right itself.
+    pub fn bind(
+        window: &MemoryWindow,
+        region: &Arc<ExposedRegion>,
+        range: Range<usize>,
+        access: AccessFlags,
+    ) -> Self {
+        let (window, region) = (window.clone(), Arc::clone(region));
+        let (offset, len) = (range.start, range.end.saturating_sub(range.start));
+        let mut request = Self::new(Operation::BindWindow, Buffers::None);
+        request.extra.binding = Some(Binding { window, region, offset, len, access });
+        request
+    }
+
     /// With immediate data: a message's, or a write's, which then completes at the peer too. Other operations have none, and stay
     /// as they are.
     #[inline]
@@ -276,13 +313,13 @@ impl SendRequest {
 
     /// Where a datagram goes: to a queue pair there, which takes it by this key.
     pub fn to(mut self, ah: &AddressHandle, qp_num: u32, qkey: u32) -> Self {
-        self.address.datagram = Some(Datagram { ah: ah.clone(), qp_num, qkey });
+        self.extra.datagram = Some(Datagram { ah: ah.clone(), qp_num, qkey });
         self
     }
 
     /// Which shared receive queue of an XRC receiver takes it: [its number](crate::srq::SharedReceiveQueue::number).
     pub fn to_shared_queue(mut self, number: u32) -> Self {
-        self.address.shared_queue = Some(number);
+        self.extra.shared_queue = Some(number);
         self
     }
 

@@ -14,7 +14,7 @@ fn an_absurd_queue_pair_is_told_what_is_too_large() {
     on_host_a(|| {
         let host = Host::open();
         let pd = host.context.alloc_pd().unwrap();
-        let cq = host.context.create_cq(16).unwrap();
+        let cq = host.context.create_cq(128).unwrap();
         let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq);
         let limits = host.context.query_device().unwrap();
 
@@ -64,7 +64,7 @@ fn operations_are_there_or_refused() {
     on_host_a(|| {
         let host = Host::open();
         let pd = host.context.alloc_pd().unwrap();
-        let cq = host.context.create_cq(16).unwrap();
+        let cq = host.context.create_cq(128).unwrap();
         let has = host.context.query_device().unwrap().capabilities;
         let with = |operations| {
             QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).send_operations(operations).build(&pd)
@@ -118,7 +118,7 @@ fn objects_of_two_contexts_do_not_mix() {
     on_host_a(|| {
         let (one, other) = (Host::open(), Host::open());
         let pd = one.context.alloc_pd().unwrap();
-        let (own, strange) = (one.context.create_cq(16).unwrap(), other.context.create_cq(16).unwrap());
+        let (own, strange) = (one.context.create_cq(128).unwrap(), other.context.create_cq(128).unwrap());
         let error = QueuePairBuilder::new(QueuePairType::Rc, &own, &strange).build(&pd).unwrap_err();
         assert!(matches!(error, Error::OtherContext { object: "receive completion queue", .. }), "{error}");
     });

@@ -80,7 +80,11 @@ fn a_shared_receive_queue_tells_that_it_runs_low() {
         let events = host.context.async_events().unwrap();
         let srq = pd.create_srq(8, 1).unwrap();
         let a = End::new(&host, &pd, QueuePairType::Rc);
-        let qp = QueuePairBuilder::new(QueuePairType::Rc, &a.cq, &a.cq).srq(&srq).build(&pd).unwrap();
+        let qp = QueuePairBuilder::new(QueuePairType::Rc, &a.cq, &a.cq)
+            .max_send_wr(1)
+            .srq(&srq)
+            .build(&pd)
+            .unwrap();
         let parameters = host.parameters();
         let own = qp.to_init(&parameters).unwrap();
         qp.connect(&parameters, &own, &a.own).unwrap();

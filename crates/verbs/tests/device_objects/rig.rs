@@ -67,7 +67,7 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(host: &Host, pd: &ProtectionDomain, kind: QueuePairType) -> Self {
-        let cq = host.context.create_cq(16).unwrap();
+        let cq = host.context.create_cq(32).unwrap();
         Self::on(pd, kind, &cq, &host.parameters())
     }
 

@@ -51,7 +51,7 @@ fn a_window_of_type_1_is_bound_by_a_call() {
         });
         success(&a.cq, 1);
         assert_eq!(region.buffer.read(1024, data.len()), data);
-        window.dealloc().unwrap();
+        window.revoke().unwrap();
         region.mr.dereg().expect("no window is bound to it any more");
     });
 }

@@ -1,5 +1,8 @@
 //! The safe door on a real device: every operation by its effect on memory, and every refusal with its request handed back.
 
+mod list;
 mod pair;
 mod recv;
 mod send;
+mod wait;
+mod window;

@@ -3,7 +3,7 @@
 use farreach_memory::Slice;
 use farreach_testkit::{Device, pattern, wait_for};
 use farreach_verbs::context::Context;
-use farreach_verbs::cq::{CompletionQueue, Failure, Success, WorkKind};
+use farreach_verbs::cq::{CompletionQueue, CompletionQueueBuilder, Failure, Success, WorkKind};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::pd::ProtectionDomain;
@@ -41,27 +41,49 @@ impl Pair {
         Self::in_domain(&pd, everything(), shape)
     }
 
+    /// With send queues that hold so many requests.
+    pub(crate) fn deep(depth: u32) -> Self {
+        let pd = open().alloc_pd().expect("a protection domain");
+        let cq = || pd.context().create_cq(depth + DEPTH).expect("a completion queue");
+        Self::on_queues(&pd, everything(), [cq(), cq()], |builder| builder.max_send_wr(depth))
+    }
+
+    /// With a channel for each completion queue.
+    pub(crate) fn with_channels() -> Self {
+        let pd = open().alloc_pd().expect("a protection domain");
+        let cq = || {
+            let channel = pd.context().create_comp_channel().expect("a channel");
+            let builder = CompletionQueueBuilder::new(2 * DEPTH).channel(&channel);
+            builder.build(pd.context()).expect("a completion queue")
+        };
+        Self::on_queues(&pd, everything(), [cq(), cq()], |builder| builder)
+    }
+
     /// In a domain of the caller's; `access` is what each lets the other do.
     pub(crate) fn in_domain(
         pd: &ProtectionDomain,
         access: AccessFlags,
         shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
     ) -> Self {
-        let context = pd.context();
-        let cq = || context.create_cq(4 * DEPTH).expect("a completion queue");
-        let (cq_a, cq_b) = (cq(), cq());
-        let build = |cq: &CompletionQueue| {
-            let builder = QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
-                .max_send_wr(DEPTH)
-                .max_recv_wr(DEPTH)
-                .max_send_sge(4)
-                .max_recv_sge(4)
-                .max_inline_data(64);
-            shape(builder).build(pd).expect("a queue pair")
-        };
+        let cq = || pd.context().create_cq(4 * DEPTH).expect("a completion queue");
+        Self::on_queues(pd, access, [cq(), cq()], shape)
+    }
+
+    fn on_queues(
+        pd: &ProtectionDomain,
+        access: AccessFlags,
+        [cq_a, cq_b]: [CompletionQueue; 2],
+        shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
+    ) -> Self {
+        let build = |cq: &CompletionQueue| shape(builder(cq)).build(pd).expect("a queue pair");
         let (a, b) = (build(&cq_a), build(&cq_b));
         connect(&a, &b, access);
         Self { a, b, cq_a, cq_b, pd: pd.clone() }
+    }
+
+    /// A queue pair that nobody has connected.
+    pub(crate) fn unconnected(&self) -> QueuePair {
+        builder(&self.cq_a).build(&self.pd).expect("a queue pair")
     }
 
     /// A registered slice with bytes in it.
@@ -86,6 +108,15 @@ pub(crate) fn open() -> Context {
     let name = Device::find().name;
     let devices = DeviceList::get().expect("libibverbs");
     devices.find(&name).expect("the device is listed").open().expect("it opens")
+}
+
+fn builder(cq: &CompletionQueue) -> QueuePairBuilder {
+    QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
+        .max_send_wr(DEPTH)
+        .max_recv_wr(DEPTH)
+        .max_send_sge(4)
+        .max_recv_sge(4)
+        .max_inline_data(64)
 }
 
 fn connect(a: &QueuePair, b: &QueuePair, access: AccessFlags) {

@@ -113,7 +113,7 @@ fn atomic_write_and_flush_run_where_the_device_has_them() {
         let pd = open().alloc_pd().unwrap();
         // Debian 12's kernel has neither, and its library no FLUSH.
         if std::env::var("FARREACH_KERNEL").is_ok_and(|version| version.starts_with("6.1.")) {
-            let cq = pd.context().create_cq(16).unwrap();
+            let cq = pd.context().create_cq(128).unwrap();
             let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq);
             let refused = builder.send_operations(newer).build(&pd).unwrap_err();
             assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");

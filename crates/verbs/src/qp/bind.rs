@@ -1,0 +1,124 @@
+//! Binding windows by the safe door.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use farreach_verbs_sys as sys;
+
+use super::QueuePair;
+use super::list::refusal;
+use super::queue::{InFlight, Kept, WorkRequestId};
+use super::ring::Poster;
+use super::start::send_wr;
+use crate::cq::WorkKind;
+use crate::mr::AccessFlags;
+use crate::mw::{Bound, MemoryWindow, State, WindowType};
+use crate::wr::{Binding, Buffers, PostError, Refusal, RemoteRange, SendRequest};
+
+impl QueuePair {
+    #[expect(clippy::result_large_err, reason = "as for post_send")]
+    #[cold]
+    pub(super) fn post_bind(&self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
+        let mut poster = self.flight.send().ring.poster();
+        match self.bind(&mut poster, &request) {
+            Ok(()) => Ok(()),
+            Err(reason) => Err(PostError { reason, request }),
+        }
+    }
+
+    /// Binds a window: of type 2 by a request, of type 1 by a function of its own. Both complete like a send.
+    pub(super) fn bind(
+        &self,
+        poster: &mut Poster<'_, InFlight>,
+        request: &SendRequest,
+    ) -> Result<(), Refusal> {
+        let Some(binding) = &request.extra.binding else {
+            return Err(Refusal::Unsupported("binding nothing"));
+        };
+        let Binding { window, region, offset, len, access } = binding;
+        let mr = region.mr();
+        if [window.pd().id(), mr.pd().id()] != [self.domain; 2] {
+            return Err(Refusal::OtherDomain);
+        }
+        let whole = region.remote();
+        let Some(part) = whole.get(*offset as u64, *len as u64).filter(|part| part.len() > 0) else {
+            return Err(Refusal::OutOfBounds { len: *len, remote_len: whole.len() });
+        };
+        if !self.told_state().can_send() {
+            return Err(Refusal::NotReady(self.told_state()));
+        }
+        if !poster.has_room() {
+            return Err(self.full());
+        }
+        let remote_rights = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+        let bind_info = sys::ibv_mw_bind_info {
+            mr: mr.as_raw(),
+            addr: part.address(),
+            length: part.len(),
+            mw_access_flags: (*access & remote_rights).bits(),
+        };
+        let id = WorkRequestId { queue: self.flight.send().number, number: poster.next_number() };
+        let mut state = window.lock();
+        let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));
+        let kept = Kept::Window { _window: window.clone(), _before: before };
+        let in_flight =
+            InFlight { tag: request.tag, kind: WorkKind::BindWindow, buffers: Buffers::None, kept };
+        // SAFETY: there is room.
+        unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
+        let started = if state.is_released {
+            Err((true, "binding a revoked window", libc::EINVAL))
+        } else {
+            // SAFETY: the window lives, which its lock keeps so. It keeps the region, whose bytes nobody has a reference to.
+            unsafe { self.start_bind(request, id, window, &mut state, bind_info) }
+        };
+        if let Err((is_refused, operation, errno)) = started {
+            if is_refused {
+                // SAFETY: the device refused the request, so no completion of it will come.
+                drop(unsafe { poster.take_back() });
+            }
+            return Err(refusal(is_refused, self.failed(operation, errno)));
+        }
+        let remote = RemoteRange::new(part.address(), part.len(), state.key);
+        state.bound = Some(Bound { region: Arc::clone(region), remote });
+        Ok(())
+    }
+
+    /// Where it fails: whether the device is known not to have the request, the function, and its errno.
+    ///
+    /// # Safety
+    ///
+    /// The window is not released, and what it is bound to lives and may be reached by peers until it is bound elsewhere or released.
+    unsafe fn start_bind(
+        &self,
+        request: &SendRequest,
+        id: WorkRequestId,
+        window: &MemoryWindow,
+        state: &mut State,
+        bind_info: sys::ibv_mw_bind_info,
+    ) -> Result<(), (bool, &'static str, c_int)> {
+        if window.kind() == WindowType::One {
+            let send_flags = request.flags.bits();
+            let mut bind = sys::ibv_mw_bind { wr_id: id.to_raw(), send_flags, bind_info };
+            // SAFETY: passed on to the caller.
+            return match unsafe { window.bind_type_1(state, self, &raw mut bind) } {
+                0 => Ok(()),
+                errno => Err((false, "ibv_bind_mw", errno)),
+            };
+        }
+        let mut wr = send_wr(id, request.operation, request.flags, &request.extra, null_mut(), 0);
+        let (mw, key) = (window.as_raw(), state.key.inc());
+        wr.__bindgen_anon_2.bind_mw =
+            sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey: key.0, bind_info };
+        let mut bad = null_mut();
+        // SAFETY: passed on to the caller.
+        let errno = unsafe { sys::ibv_post_send(self.as_raw(), &raw mut wr, &mut bad) };
+        if errno != 0 {
+            return Err((std::ptr::eq(bad, &raw const wr), "ibv_post_send", errno));
+        }
+        state.key = key;
+        // SAFETY: the window lives, and its lock is held. The next binding names it by the key of this one.
+        unsafe { (*mw).rkey = key.0 };
+        Ok(())
+    }
+}
