@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_testkit::{Device, WAIT_MAX, on_host_a, wait_for};
-use farreach_verbs::cm::{CmParameters, Connector, PortSpace};
+use farreach_verbs::cm::{CmId, CmParameters, Connector, Listener, PortSpace};
 use farreach_verbs::context::Context;
 use farreach_verbs::cq::WorkStatus;
 use farreach_verbs::device::DeviceList;
@@ -141,7 +141,7 @@ fn the_traffic_class_of_a_connection_by_hand_is_on_the_wire() {
 fn asked_by_cm(type_of_service: Option<u8>) -> u8 {
     let nobody = NobodyThere::add();
     let deadline = Instant::now() + WAIT_MAX;
-    let set = |id: &farreach_verbs::cm::CmId| type_of_service.map_or(Ok(()), |it| id.set_type_of_service(it));
+    let set = |id: &CmId| type_of_service.map_or(Ok(()), |it| id.set_type_of_service(it));
     let connector =
         Connector::resolve_with(PortSpace::Tcp, (nobody.address, 18520).into(), deadline, set).unwrap();
     let qp = queue_pair(&connector.context().unwrap(), 8);
@@ -157,5 +157,29 @@ fn the_type_of_service_of_the_connection_manager_is_on_the_wire() {
     on_host_a(|| {
         assert_eq!(asked_by_cm(Some(CHOSEN)), CHOSEN);
         assert_eq!(asked_by_cm(None), 0);
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn both_queue_pairs_of_the_connection_have_the_type_of_service() {
+    on_host_a(|| {
+        let deadline = Instant::now() + WAIT_MAX;
+        let listener = Listener::bind((Device::find().address, 0).into()).unwrap();
+        let address = listener.local_address().unwrap();
+        let passive = thread::spawn(move || {
+            let request = listener.wait_request(deadline).unwrap();
+            let qp = queue_pair(&request.context().unwrap(), 8);
+            let connection = request.accept(&qp, &CmParameters::new(), deadline).unwrap();
+            (qp, connection)
+        });
+        let set = |id: &CmId| id.set_type_of_service(CHOSEN);
+        let connector = Connector::resolve_with(PortSpace::Tcp, address, deadline, set).unwrap();
+        let qp = queue_pair(&connector.context().unwrap(), 8);
+        let _connection = connector.connect(&qp, &CmParameters::new(), deadline).unwrap();
+        let (far, _far_connection) = passive.join().unwrap();
+        // The same that was seen on the wire where it was set by hand.
+        assert_eq!(qp.query().unwrap().traffic_class, CHOSEN);
+        assert_eq!(far.query().unwrap().traffic_class, CHOSEN, "the request carries it over");
     });
 }
