@@ -1,7 +1,5 @@
 //! A link that is cut.
 
-use std::time::Instant;
-
 use farreach_testkit::on_host_a;
 use farreach_verbs::cq::WorkStatus;
 
@@ -15,10 +13,9 @@ fn a_sender_whose_link_is_cut_is_told() {
     on_host_a(|| {
         let (mut stream, peer) = Stream::sender();
         stream.run(200);
-        let since = Instant::now();
         let link = CutLink::cut(&peer);
         // The port tells. Soft-RoCE flushes its requests, or ends them with a word that says nothing of the link.
-        let told = stream.wait_told(since, |told| matches!(told, Told::Device(_)));
+        let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
         let Told::Device(event) = told else { panic!("{told:?}") };
         assert_eq!(event.to_string(), "port 1: port error");
         stream.stop();
@@ -33,9 +30,8 @@ fn a_receiver_whose_link_is_cut_is_told() {
     on_host_a(|| {
         let (mut stream, peer) = Stream::receiver();
         stream.run(200);
-        let since = Instant::now();
         let link = CutLink::cut(&peer);
-        let told = stream.wait_told(since, |told| matches!(told, Told::Device(_)));
+        let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
         let Told::Device(event) = told else { panic!("{told:?}") };
         assert_eq!(event.to_string(), "port 1: port error");
         stream.stop();
@@ -54,9 +50,8 @@ fn a_sender_whose_packets_vanish_is_told() {
         }
         let (mut stream, _peer) = Stream::sender();
         stream.run(200);
-        let since = Instant::now();
         let partition = Partition::make();
-        let told = stream.wait_told(since, |_| true);
+        let told = stream.wait_told(partition.since, |_| true);
         let Told::Completion(failure) = told else { panic!("{told:?}") };
         assert_eq!(failure.status, WorkStatus::RetryExceeded, "{failure}");
         assert!(failure.cause().contains("its packets do not arrive"), "{}", failure.cause());

@@ -14,12 +14,14 @@ use crate::peer::{Peer, is_alone, on_far_host};
 /// Soft-RoCE's queue pair for such messages, and nobody connects by the device any more until it is made anew (seen on Linux 7.2).
 pub(crate) struct CutLink {
     device: Device,
+    /// When it was cut.
+    pub(crate) since: Instant,
 }
 
 impl CutLink {
     /// Cuts it. A peer on this very host is held, lest it gives up while the link is down.
     pub(crate) fn cut(peer: &Peer) -> Self {
-        let cut = Self { device: Device::find() };
+        let cut = Self { device: Device::find(), since: Instant::now() };
         run(Command::new("ip").args(["link", "set", &cut.device.net_device, "down"]));
         if is_alone() {
             peer.hold();
@@ -43,11 +45,13 @@ impl Drop for CutLink {
 /// All packets that leave by this host's link are lost as long as this lives, and nobody is told.
 pub(crate) struct Partition {
     net_device: String,
+    /// When it was made.
+    pub(crate) since: Instant,
 }
 
 impl Partition {
     pub(crate) fn make() -> Self {
-        let made = Self { net_device: Device::find().net_device };
+        let made = Self { net_device: Device::find().net_device, since: Instant::now() };
         run(Command::new("tc")
             .args(["qdisc", "add", "dev", &made.net_device, "root", "netem"])
             .args(["loss", "100%"]));
@@ -66,6 +70,8 @@ pub(crate) struct RemovedDevice {
     device: Device,
     /// The kernel ends the removal only when no program has the device open.
     removal: Child,
+    /// When the removal began.
+    pub(crate) since: Instant,
     _bystander: Bystander,
 }
 
@@ -73,8 +79,9 @@ impl RemovedDevice {
     /// Begins to remove it.
     pub(crate) fn remove() -> Self {
         let (device, bystander) = (Device::find(), Bystander::add());
+        let since = Instant::now();
         let removal = Command::new("rdma").args(["link", "delete", &device.name]).spawn();
-        Self { device, removal: removal.expect("rdma, which every guest has"), _bystander: bystander }
+        Self { device, removal: removal.expect("rdma, which every guest has"), since, _bystander: bystander }
     }
 }
 

@@ -1,7 +1,5 @@
 //! A device that is removed.
 
-use std::time::Instant;
-
 use farreach_testkit::on_host_a;
 use farreach_verbs::cm::Error;
 use farreach_verbs::cq::WorkStatus;
@@ -30,9 +28,9 @@ fn a_receiver_whose_device_is_removed_is_told() {
 fn own_device_removed(stream: impl FnOnce() -> (Stream, Peer)) -> u32 {
     let (mut stream, peer) = stream();
     stream.run(200);
-    let since = Instant::now();
     let device = RemovedDevice::remove();
-    let told = stream.wait_told(since, |told| matches!(told, Told::Connection(Error::DeviceRemoved { .. })));
+    let told =
+        stream.wait_told(device.since, |told| matches!(told, Told::Connection(Error::DeviceRemoved { .. })));
     let Told::Connection(error) = told else { panic!("{told:?}") };
     assert!(error.to_string().contains("was removed"), "{error}");
     assert!(error.cause().contains("the link deleted"), "{}", error.cause());
