@@ -90,7 +90,8 @@ impl EventChannel {
     /// The next event, if there is one: `rdma_get_cm_event(3)`, which does not wait here.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn get_event(&self) -> Result<Option<CmEvent>, Error> {
-        // Ends: the kernel queues nothing for an id that is gone, so each event of one is among the last.
+        // Ends: the kernel queues nothing for an id that is gone, so each event of one is among the last; and what is asked
+        // again is not answered at once.
         loop {
             // What was taken is dropped, if it is, after the gate has been left: dropping an id enters it.
             let taken = {
@@ -100,8 +101,10 @@ impl EventChannel {
             match taken {
                 Taken::Nothing => return Ok(None),
                 Taken::Event(event) => {
-                    if event.kind() == EventKind::DeviceRemoval {
-                        event.id().forget_device();
+                    match event.kind() {
+                        EventKind::DeviceRemoval => event.id().forget_device(),
+                        EventKind::AddressError if event.id().resolve_again(event.status()) => continue,
+                        _ => {}
                     }
                     return Ok(Some(event));
                 }

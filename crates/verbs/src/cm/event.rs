@@ -45,7 +45,8 @@ c_enum! {
         /// The connection has ended.
         Disconnected = sys::RDMA_CM_EVENT_DISCONNECTED, "disconnected";
         /// The device goes. Each id on it is told. Some devices, as Soft-RoCE, are gone only when no program has them open: drop
-        /// what is on it, and call [`get_devices`](super::get_devices), which lets librdmacm close it too.
+        /// what is on it, and call [`get_devices`](super::get_devices), which lets librdmacm close it too; where it was the last device,
+        /// only the end of the program does.
         DeviceRemoval = sys::RDMA_CM_EVENT_DEVICE_REMOVAL, "device removal";
         /// The multicast group was joined: [`CmEvent::destination`].
         MulticastJoin = sys::RDMA_CM_EVENT_MULTICAST_JOIN, "multicast join";

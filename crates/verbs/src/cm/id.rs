@@ -18,6 +18,7 @@ use super::contexts::Contexts;
 use super::error::Error;
 use super::parameters::{CmParameters, pointer, private_data_len};
 use super::port_space::PortSpace;
+use super::resolution::Resolution;
 use super::wait::milliseconds_until;
 use crate::context::Context;
 
@@ -58,30 +59,6 @@ impl CmId {
         // An unbound id has no better name than the address that it was refused.
         said.map_err(|error| match error {
             Error::Call { operation, errno, .. } => Error::call(operation, local.to_string(), errno.0),
-            other => other,
-        })
-    }
-
-    /// Looks for the device that leads to `peer`, optionally from `source`: `rdma_resolve_addr(3)`.
-    ///
-    /// An address-resolved or address-error event answers, at the deadline at the latest.
-    #[doc(alias = "rdma_resolve_addr")]
-    pub fn resolve_addr(
-        &self,
-        source: Option<SocketAddr>,
-        peer: SocketAddr,
-        deadline: Instant,
-    ) -> Result<(), Error> {
-        let mut source = source.map(RawAddress::new);
-        let mut destination = RawAddress::new(peer);
-        let source = source.as_mut().map_or(null_mut(), RawAddress::as_mut_ptr);
-        let timeout_ms = milliseconds_until(deadline).unwrap_or(1);
-        let said = self.call("rdma_resolve_addr", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; the addresses are of IP, the source perhaps null.
-            unsafe { lib.rdma_resolve_addr(id, source, destination.as_mut_ptr(), timeout_ms) }
-        });
-        said.map_err(|error| match error {
-            Error::Call { operation, errno, .. } => Error::call(operation, peer.to_string(), errno.0),
             other => other,
         })
     }
@@ -308,6 +285,11 @@ impl CmId {
         self.0.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The address that is being asked for, if one is.
+    pub(super) fn resolution(&self) -> MutexGuard<'_, Option<Resolution>> {
+        self.0.resolution.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn channel(&self) -> MutexGuard<'_, Arc<channel::Inner>> {
         self.0.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -357,6 +339,8 @@ struct Inner {
     channel: Mutex<Arc<channel::Inner>>,
     contexts: Arc<Contexts>,
     groups: Mutex<Vec<SocketAddr>>,
+    /// The address that is being asked for. Locked for a moment, also inside the gate.
+    resolution: Mutex<Option<Resolution>>,
 }
 
 // SAFETY: the library takes an id from any thread, and the gate of its channel lets one in at a time.
@@ -382,6 +366,7 @@ pub(super) unsafe fn adopt(
         channel: Mutex::new(Arc::clone(channel)),
         contexts: Arc::clone(contexts),
         groups: Mutex::default(),
+        resolution: Mutex::default(),
     });
     let context = Arc::downgrade(&inner).into_raw();
     // SAFETY: nobody reads the field meanwhile: no event of the id is being read.

@@ -62,6 +62,7 @@ mod parameters;
 mod port_space;
 mod queue_pair;
 mod reject;
+mod resolution;
 mod route;
 mod thread;
 mod wait;

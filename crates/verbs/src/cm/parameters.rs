@@ -55,8 +55,8 @@ impl CmParameters {
             responder_resources: Self::DEVICE_MAX,
             initiator_depth: Self::DEVICE_MAX,
             flow_control: true,
-            retry_count: 7,
-            // Not 7, which never ends.
+            // Not 7, which never ends: of the second by definition, of the first on Soft-RoCE.
+            retry_count: 6,
             rnr_retry_count: 6,
             has_srq: false,
             qp_num: 0,

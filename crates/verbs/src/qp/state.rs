@@ -124,7 +124,7 @@ pub struct ConnectionParameters {
     pub access: AccessFlags,
     /// How long to wait for an acknowledgement: 4.096 µs × 2^this.
     pub timeout: u8,
-    /// How often to send again what was not acknowledged: 0 to 7.
+    /// How often to send again what was not acknowledged: 0 to 7. 7 is for ever on some devices, as Soft-RoCE.
     pub retry_count: u8,
     /// How often to send again what no receive was posted for: 0 to 6, or 7 for ever.
     pub rnr_retry: u8,
@@ -146,11 +146,11 @@ pub struct ConnectionParameters {
     pub qkey: u32,
 }
 
-/// 4.096 µs × 2^15 are 134 ms. Eight attempts of that end in some 1.1 s, in twice as much where a device waits longer
+/// 4.096 µs × 2^15 are 134 ms. Seven attempts of that end in some 0.9 s, in twice as much where a device waits longer
 /// than it is told: soon enough to tell of a dead peer, and long enough for a busy or emulated one.
 const TIMEOUT: u8 = 15;
-/// As many as there can be.
-const RETRY_COUNT: u8 = 7;
+/// The most that ends on every device: Soft-RoCE takes 7 for ever.
+const RETRY_COUNT: u8 = 6;
 /// The most that ends: 7 stands for ever, and a peer that never posts a receive would hang its sender.
 const RNR_RETRY: u8 = 6;
 /// The code of 61.44 ms: seven attempts then give a peer some 0.4 s to post a receive.

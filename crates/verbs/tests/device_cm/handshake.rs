@@ -66,7 +66,7 @@ fn as_much_private_data_fits_as_is_promised_and_no_more() {
             assert_eq!(request.private_data(), [1; 56]);
             let asked = request.parameters().expect("a connection's");
             assert_ne!(asked.qp_num, 0);
-            assert_eq!(asked.retry_count, 7);
+            assert_eq!(asked.retry_count, 6);
             let qp = rc_queue_pair(&request.context().unwrap());
             let answer = CmParameters::new().with_private_data([2; 197]);
             assert!(matches!(request.id().accept(&answer), Err(Error::PrivateDataTooLong { max: 196, .. })));

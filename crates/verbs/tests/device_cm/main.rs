@@ -6,6 +6,7 @@
 mod agents;
 mod datagram;
 mod drops;
+mod first_contact;
 mod handshake;
 mod message;
 mod names;

@@ -94,7 +94,7 @@ fn the_queue_pairs_are_as_the_handshake_agreed() {
         assert_eq!((near.rq_psn, far.rq_psn), (far.sq_psn, near.sq_psn));
         assert_eq!(near.path_mtu, far.path_mtu);
         for end in [&near, &far] {
-            assert_eq!((end.retry_count, end.rnr_retry), (7, 6), "retries that end");
+            assert_eq!((end.retry_count, end.rnr_retry), (6, 6), "retries that end");
             assert!(end.max_rd_atomic > 0 && end.max_dest_rd_atomic > 0, "reads and atomics: {end:?}");
             assert!(end.access.contains(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ), "{end:?}");
         }

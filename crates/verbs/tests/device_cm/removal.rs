@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use farreach_testkit::{on_host_a, wait_for};
 use farreach_verbs::cm::{CmId, Error, EventChannel, EventKind, Listener, PortSpace, get_devices};
 
-use crate::rig::{Watchdog, deadline, expect};
+use crate::rig::{Watchdog, deadline, expect, run};
 
 /// A device of the test's own, on a net device of its own, for the test to take away.
 struct OwnDevice;
@@ -34,12 +34,6 @@ impl Drop for OwnDevice {
         // The RDMA device goes with the net device, if it has not gone before.
         let _ = Command::new("ip").args(["link", "delete", "farcm0"]).status();
     }
-}
-
-#[track_caller]
-fn run(command: &str) {
-    let status = Command::new("sh").args(["-c", command]).status().expect("sh, which every guest has");
-    assert!(status.success(), "{command}: {status}");
 }
 
 /// Binds when the new address is there: the kernel adds it to the device a moment later.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,4 +111,11 @@ pub(crate) fn expect(channel: &EventChannel, kind: EventKind) -> CmEvent {
     let event = channel.wait_event(deadline()).unwrap();
     assert_eq!((event.kind(), event.status()), (kind, 0), "{event:?}");
     event
+}
+
+/// Runs a line of shell, which must go well.
+#[track_caller]
+pub(crate) fn run(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().expect("sh, which every guest has");
+    assert!(status.success(), "{command}: {status}");
 }

@@ -95,7 +95,10 @@ fn what_was_chosen_is_what_the_device_has() {
         assert_eq!((attributes.sq_psn, attributes.rq_psn), (a.own.psn, b.own.psn));
         assert_eq!(attributes.gid_index, host.device.gid_index);
         assert_eq!((attributes.traffic_class, attributes.hop_limit), (26 << 2, 64));
-        assert_eq!((attributes.timeout, attributes.retry_count), (parameters.timeout, 7));
+        assert_eq!(
+            (attributes.timeout, attributes.retry_count),
+            (parameters.timeout, parameters.retry_count)
+        );
         assert_eq!((attributes.rnr_retry, attributes.min_rnr_timer), (6, 25));
         assert_eq!(attributes.max_rd_atomic, parameters.max_rd_atomic);
         assert_ne!(a.own.psn, b.own.psn, "drawn at random");

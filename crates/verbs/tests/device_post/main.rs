@@ -1,6 +1,8 @@
 //! The safe door on a real device: every operation by its effect on memory, and every refusal with its request handed back.
 
+mod failures;
 mod list;
+mod on_demand;
 mod pair;
 mod recv;
 mod send;

@@ -239,15 +239,16 @@ fn what_cannot_work_is_refused_before_it_is_posted() {
 }
 
 /// Posts a request that the peer's card refuses, and one behind it.
-fn fails_with(pair: &Pair, request: SendRequest, status: WorkStatus) {
+#[track_caller]
+pub(crate) fn fails_with(pair: &Pair, request: SendRequest, status: WorkStatus, what: &str) {
     pair.a.post_send(request.tag(1)).unwrap();
     pair.a.post_send(SendRequest::send(pair.filled(2, 8)).unsignaled().tag(2)).unwrap();
     let done = take(&pair.cq_a, 2);
-    let first = done[0].outcome.unwrap_err();
-    assert_eq!((done[0].tag, first.status), (1, status), "{first}");
+    let first = done[0].outcome.expect_err(what);
+    assert_eq!((done[0].tag, first.status), (1, status), "{what}: {first}");
     assert!(!first.cause().is_empty() && !first.fix().is_empty());
-    assert!(done[1].outcome.unwrap_err().is_flush(), "{:?}", done[1]);
-    assert_eq!(pair.a.in_flight(), (0, 0), "every buffer is back");
+    assert!(done[1].outcome.unwrap_err().is_flush(), "{what}: {:?}", done[1]);
+    assert_eq!(pair.a.in_flight(), (0, 0), "{what}: every buffer is back");
 }
 
 #[test]
@@ -258,18 +259,23 @@ fn a_wrong_key_and_a_missing_right_change_nothing() {
         let region = pair.exposed(3, 64);
         let remote = region.remote();
         let forged = RemoteRange::new(remote.address(), remote.len(), RemoteKey(remote.key().0 ^ 0x55));
-        fails_with(&pair, SendRequest::write(pair.filled(4, 64), forged), WorkStatus::RemoteAccess);
+        fails_with(&pair, SendRequest::write(pair.filled(4, 64), forged), WorkStatus::RemoteAccess, "it");
         assert_eq!(bytes(&region), pattern(3, 64));
 
         let pair = Pair::rc();
         let region = pair.exposed_for(3, 64, AccessFlags::REMOTE_READ);
-        fails_with(&pair, SendRequest::write(pair.filled(4, 64), region.remote()), WorkStatus::RemoteAccess);
+        fails_with(
+            &pair,
+            SendRequest::write(pair.filled(4, 64), region.remote()),
+            WorkStatus::RemoteAccess,
+            "it",
+        );
         assert_eq!(bytes(&region), pattern(3, 64));
 
         let pair = Pair::rc();
         let region = pair.exposed(3, 64);
         let beyond = RemoteRange::new(region.remote().address() + 32, 64, region.remote().key());
-        fails_with(&pair, SendRequest::read(pair.filled(4, 64), beyond), WorkStatus::RemoteAccess);
+        fails_with(&pair, SendRequest::read(pair.filled(4, 64), beyond), WorkStatus::RemoteAccess, "it");
     });
 }
 
@@ -281,7 +287,7 @@ fn a_write_after_the_region_was_revoked_bounces() {
         let region = pair.exposed(3, 64);
         let remote = region.remote();
         let slice = region.revoke().expect("the key is dead");
-        fails_with(&pair, SendRequest::write(pair.filled(4, 64), remote), WorkStatus::RemoteAccess);
+        fails_with(&pair, SendRequest::write(pair.filled(4, 64), remote), WorkStatus::RemoteAccess, "it");
         assert_eq!(*slice, *pattern(3, 64));
     });
 }
@@ -291,7 +297,7 @@ fn a_write_after_the_region_was_revoked_bounces() {
 fn a_receiver_that_is_not_ready_is_named() {
     on_host_a(|| {
         let pair = Pair::rc();
-        fails_with(&pair, SendRequest::send(pair.filled(1, 8)), WorkStatus::ReceiverNotReady);
+        fails_with(&pair, SendRequest::send(pair.filled(1, 8)), WorkStatus::ReceiverNotReady, "it");
     });
 }
 
