@@ -1,0 +1,289 @@
+//! Arrivals: counted once, waited for with a deadline, settled after a rail was lost.
+//!
+//! A write can carry 32 bits to the receiver, who gets them when the bytes are there: a [`Tick`]. It names a counter and says how many pages
+//! are whole with it. So one tick at the end serves for many pages where a rail keeps the order, and none has to be announced.
+//!
+//! When a rail is lost, the sender does not know which of its last ticks arrived. The receiver knows how many pages it has counted from that
+//! rail, and counts no more from it ([`Counters::settle`]). The sender sends again, without ticks, what may be missing, and when that is delivered
+//! has the receiver add the difference ([`Claims::lose`], [`Counters::add`]): each page is counted once, whatever happened to its tick.
+
+use std::collections::BTreeMap;
+
+/// A counter of one engine, as its peers name it. A slot that is used again gets another epoch.
+///
+/// ```
+/// use farreach_core::counter::Counters;
+///
+/// let mut counters = Counters::new();
+/// let first = counters.open([]).unwrap();
+/// counters.close(first);
+/// assert_ne!(counters.open([]).unwrap(), first);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct CounterId {
+    slot: u16,
+    epoch: u8,
+}
+
+/// Bits of an epoch in a tick.
+const EPOCH_BITS: u32 = 6;
+/// Bits of the number of pages in a tick.
+const PAGES_BITS: u32 = 10;
+
+/// The most pages that one tick counts.
+pub const TICK_PAGES_MAX: u32 = 1 << PAGES_BITS;
+
+/// What a write carries beside its bytes: so many pages for this counter.
+///
+/// ```
+/// use farreach_core::counter::{Counters, Tick};
+///
+/// let counter = Counters::new().open([]).unwrap();
+/// let tick = Tick::new(counter, 1024).unwrap();
+/// assert_eq!(Tick::from_bits(tick.to_bits()), tick);
+/// assert!(Tick::new(counter, 0).is_none() && Tick::new(counter, 1025).is_none());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tick {
+    /// For which counter.
+    pub counter: CounterId,
+    pages: u16,
+}
+
+impl Tick {
+    /// So many pages: at least one, at most [`TICK_PAGES_MAX`].
+    pub fn new(counter: CounterId, pages: u32) -> Option<Self> {
+        (1..=TICK_PAGES_MAX).contains(&pages).then_some(Self { counter, pages: pages as u16 })
+    }
+
+    /// How many pages.
+    pub fn pages(self) -> u32 {
+        self.pages.into()
+    }
+
+    /// The 32 bits of an immediate.
+    pub fn to_bits(self) -> u32 {
+        let epoch = u32::from(self.counter.epoch) << PAGES_BITS;
+        u32::from(self.counter.slot) << (EPOCH_BITS + PAGES_BITS) | epoch | (u32::from(self.pages) - 1)
+    }
+
+    /// From an immediate. All bits mean something, so that every number is a tick; whether there is such a counter, [`Counters`] knows.
+    pub fn from_bits(bits: u32) -> Self {
+        let slot = (bits >> (EPOCH_BITS + PAGES_BITS)) as u16;
+        let epoch = (bits >> PAGES_BITS) as u8 & ((1 << EPOCH_BITS) - 1);
+        Self { counter: CounterId { slot, epoch }, pages: (bits & (TICK_PAGES_MAX - 1)) as u16 + 1 }
+    }
+}
+
+/// Names a connection of one rail to one peer, in one of its lives: what comes back after a loss has another name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct LinkId(pub u64);
+
+/// How a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pages are there.
+    Reached,
+    /// A peer that the counter counts for is gone.
+    PeerLost,
+    /// The deadline has passed.
+    TimedOut,
+    /// The sender gave the transfer up, and said so.
+    Aborted,
+}
+
+/// All counters of an engine: the receiver's side.
+///
+/// ```
+/// use farreach_core::counter::{Counters, LinkId, Outcome, Tick};
+///
+/// let mut counters = Counters::new();
+/// let counter = counters.open([7]).unwrap();
+/// counters.arrive(LinkId(1), Tick::new(counter, 3).unwrap());
+/// assert_eq!(counters.outcome(counter, 3, 0, 100), Some(Outcome::Reached));
+/// assert_eq!(counters.outcome(counter, 4, 0, 100), None);
+/// assert_eq!(counters.outcome(counter, 4, 100, 100), Some(Outcome::TimedOut));
+/// ```
+#[derive(Debug, Default)]
+pub struct Counters {
+    slots: Vec<Slot>,
+    /// The longest unused first: a late tick meets another epoch for as long as possible.
+    free: std::collections::VecDeque<u16>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    epoch: u8,
+    counter: Option<Counter>,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    reached: u64,
+    /// What came over each link.
+    links: BTreeMap<LinkId, Link>,
+    peers: Vec<u32>,
+    is_peer_lost: bool,
+    is_aborted: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Link {
+    pages: u64,
+    is_settled: bool,
+}
+
+impl Counters {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A new one, at 0, which counts for these peers; none where 65,536 are open.
+    pub fn open(&mut self, peers: impl IntoIterator<Item = u32>) -> Option<CounterId> {
+        let slot = match self.free.pop_front() {
+            Some(slot) => slot,
+            None => {
+                let slot = u16::try_from(self.slots.len()).ok()?;
+                self.slots.push(Slot { epoch: 0, counter: None });
+                slot
+            }
+        };
+        let Slot { epoch, counter } = &mut self.slots[usize::from(slot)];
+        *counter = Some(Counter { peers: peers.into_iter().collect(), ..Counter::default() });
+        Some(CounterId { slot, epoch: *epoch })
+    }
+
+    /// Ends one. What still arrives for it is counted by nobody.
+    pub fn close(&mut self, id: CounterId) {
+        if self.get_mut(id).is_some() {
+            let slot = &mut self.slots[usize::from(id.slot)];
+            slot.counter = None;
+            slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
+            self.free.push_back(id.slot);
+        }
+    }
+
+    /// A tick came over a link: what the counter has reached now; none where there is no such counter any more, or the link was settled.
+    pub fn arrive(&mut self, link: LinkId, tick: Tick) -> Option<u64> {
+        let counter = self.get_mut(tick.counter)?;
+        let from = counter.links.entry(link).or_default();
+        if from.is_settled {
+            return None;
+        }
+        from.pages += u64::from(tick.pages);
+        counter.reached += u64::from(tick.pages);
+        Some(counter.reached)
+    }
+
+    /// A link is lost, and the sender asks how far it got: the pages that were counted from it. No more will be.
+    pub fn settle(&mut self, link: LinkId, id: CounterId) -> Option<u64> {
+        let from = self.get_mut(id)?.links.entry(link).or_default();
+        from.is_settled = true;
+        Some(from.pages)
+    }
+
+    /// The sender says that so many pages are there whose ticks were lost.
+    pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {
+        let counter = self.get_mut(id)?;
+        counter.reached += pages;
+        Some(counter.reached)
+    }
+
+    /// The sender has given up.
+    pub fn abort(&mut self, id: CounterId) {
+        if let Some(counter) = self.get_mut(id) {
+            counter.is_aborted = true;
+        }
+    }
+
+    /// A peer is gone: waits for its pages end.
+    pub fn lose_peer(&mut self, peer: u32) {
+        for counter in self.slots.iter_mut().filter_map(|slot| slot.counter.as_mut()) {
+            counter.is_peer_lost |= counter.peers.contains(&peer);
+        }
+    }
+
+    /// What one has reached; none where there is no such counter.
+    pub fn reached(&self, id: CounterId) -> Option<u64> {
+        self.get(id).map(|counter| counter.reached)
+    }
+
+    /// How a wait for so many pages has ended, if it has. What has arrived counts, whatever happened then.
+    pub fn outcome(&self, id: CounterId, pages: u64, now: u64, deadline: u64) -> Option<Outcome> {
+        let Some(counter) = self.get(id) else { return Some(Outcome::Aborted) };
+        match counter {
+            _ if counter.reached >= pages => Some(Outcome::Reached),
+            Counter { is_aborted: true, .. } => Some(Outcome::Aborted),
+            Counter { is_peer_lost: true, .. } => Some(Outcome::PeerLost),
+            _ if now >= deadline => Some(Outcome::TimedOut),
+            _ => None,
+        }
+    }
+
+    fn get(&self, id: CounterId) -> Option<&Counter> {
+        let slot = self.slots.get(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?;
+        slot.counter.as_ref()
+    }
+
+    fn get_mut(&mut self, id: CounterId) -> Option<&mut Counter> {
+        let slot = self.slots.get_mut(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?;
+        slot.counter.as_mut()
+    }
+}
+
+/// What a sender has claimed by ticks, over each link: so that a lost one can be settled.
+///
+/// ```
+/// use farreach_core::counter::{Claims, Counters, LinkId, Tick};
+///
+/// let counter = Counters::new().open([]).unwrap();
+/// let mut claims = Claims::new();
+/// claims.claim(LinkId(1), Tick::new(counter, 10).unwrap());
+/// // The rail is lost. The receiver says that it has counted 4 pages from it.
+/// let claimed = claims.lose(LinkId(1));
+/// assert_eq!(claimed, [(counter, 10)]);
+/// let missing = claimed[0].1 - 4;
+/// assert_eq!(missing, 6);
+/// ```
+#[derive(Debug, Default)]
+pub struct Claims {
+    pages: BTreeMap<(LinkId, CounterId), u64>,
+}
+
+impl Claims {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A tick was posted to a link.
+    pub fn claim(&mut self, link: LinkId, tick: Tick) {
+        *self.pages.entry((link, tick.counter)).or_default() += u64::from(tick.pages());
+    }
+
+    /// A tick was taken back before a card had it.
+    pub fn unclaim(&mut self, link: LinkId, tick: Tick) {
+        if let Some(pages) = self.pages.get_mut(&(link, tick.counter)) {
+            *pages = pages.saturating_sub(tick.pages().into());
+        }
+    }
+
+    /// A link is lost: what was claimed over it, by counter. It is forgotten here.
+    pub fn lose(&mut self, link: LinkId) -> Vec<(CounterId, u64)> {
+        let claimed: Vec<_> =
+            self.pages.range((link, MIN)..=(link, MAX)).map(|((_, id), pages)| (*id, *pages)).collect();
+        for (id, _) in &claimed {
+            self.pages.remove(&(link, *id));
+        }
+        claimed
+    }
+
+    /// A counter is closed: nobody will settle it.
+    pub fn forget(&mut self, id: CounterId) {
+        self.pages.retain(|(_, counter), _| *counter != id);
+    }
+}
+
+const MIN: CounterId = CounterId { slot: 0, epoch: 0 };
+const MAX: CounterId = CounterId { slot: u16::MAX, epoch: u8::MAX };

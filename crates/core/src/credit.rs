@@ -1,0 +1,200 @@
+//! Who may have how much under way, and whose turn it is.
+
+use std::collections::{HashSet, VecDeque};
+
+/// Room for so many at once, of which nobody takes more than there is.
+///
+/// ```
+/// use farreach_core::credit::Credits;
+///
+/// let mut credits = Credits::new(3);
+/// assert!(credits.take(2) && !credits.take(2));
+/// credits.give(1);
+/// assert!(credits.take(2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credits {
+    total: u32,
+    used: u32,
+}
+
+impl Credits {
+    /// All of them free.
+    pub fn new(total: u32) -> Self {
+        Self { total, used: 0 }
+    }
+
+    /// Takes so many, or none.
+    #[must_use]
+    pub fn take(&mut self, count: u32) -> bool {
+        let fits = count <= self.free();
+        if fits {
+            self.used += count;
+        }
+        fits
+    }
+
+    /// Gives so many back.
+    ///
+    /// # Panics
+    ///
+    /// If they were not taken: an account that is wrong is worse than none.
+    pub fn give(&mut self, count: u32) {
+        assert!(count <= self.used, "{count} credits given back, and {} were taken", self.used);
+        self.used -= count;
+    }
+
+    /// How many are free.
+    pub fn free(&self) -> u32 {
+        self.total - self.used
+    }
+
+    /// How many are taken.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+}
+
+/// Whose turn it is, among those who have something to send: each in turn gets an equal share of bytes, whatever the size of its
+/// operations.
+///
+/// This is deficit round robin: a turn adds a quantum to what one may send; what is not used up is kept for the next turn, as long
+/// as there is something to send.
+///
+/// ```
+/// use farreach_core::credit::Turns;
+///
+/// let mut turns = Turns::new(4096);
+/// turns.wake(7);
+/// turns.wake(9);
+/// assert_eq!(turns.current(), Some(7));
+/// turns.spend(8192); // more than its share: the others are next
+/// assert_eq!(turns.current(), Some(9));
+/// turns.rest(); // nothing left to send
+/// assert_eq!(turns.current(), Some(7));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Turns {
+    quantum: i64,
+    round: VecDeque<Turn>,
+    /// Who is in the round.
+    waiting: HashSet<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    who: u32,
+    /// What may be sent in this turn; below zero where more was sent than that.
+    allowance: i64,
+}
+
+impl Turns {
+    /// Nobody waits; a turn is for so many bytes.
+    ///
+    /// # Panics
+    ///
+    /// If a turn is for none.
+    pub fn new(quantum: u32) -> Self {
+        assert!(quantum > 0, "a turn that sends nothing never ends");
+        Self { quantum: quantum.into(), round: VecDeque::new(), waiting: HashSet::new() }
+    }
+
+    /// One has something to send: he comes last, unless he waits already.
+    pub fn wake(&mut self, who: u32) {
+        if self.waiting.insert(who) {
+            self.round.push_back(Turn { who, allowance: self.quantum });
+        }
+    }
+
+    /// Whose turn it is.
+    pub fn current(&self) -> Option<u32> {
+        self.round.front().map(|turn| turn.who)
+    }
+
+    /// He has sent so many bytes. When his share is used up, the next one has his turn.
+    pub fn spend(&mut self, bytes: u64) {
+        let Some(turn) = self.round.front_mut() else { return };
+        turn.allowance = turn.allowance.saturating_sub_unsigned(bytes);
+        self.pass_on();
+    }
+
+    /// He can send nothing at the moment, for want of room, and keeps his place in the round.
+    pub fn yield_turn(&mut self) {
+        if let Some(turn) = self.round.pop_front() {
+            self.round.push_back(turn);
+        }
+    }
+
+    /// He has nothing left to send.
+    pub fn rest(&mut self) {
+        if let Some(turn) = self.round.pop_front() {
+            self.waiting.remove(&turn.who);
+        }
+        self.pass_on();
+    }
+
+    /// One is gone.
+    pub fn remove(&mut self, who: u32) {
+        if self.waiting.remove(&who) {
+            self.round.retain(|turn| turn.who != who);
+            self.pass_on();
+        }
+    }
+
+    /// Whoever has used his share up goes to the end of the round, with a new one.
+    fn pass_on(&mut self) {
+        while let Some(turn) = self.round.front_mut().filter(|turn| turn.allowance <= 0) {
+            turn.allowance += self.quantum;
+            self.yield_turn();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_and_small_operations_get_the_same_bytes() {
+        let mut turns = Turns::new(10_000);
+        let sizes = [100_u64, 3_000, 64_000];
+        for who in 0..3 {
+            turns.wake(who);
+        }
+        let mut sent = [0_u64; 3];
+        for _ in 0..100_000 {
+            let who = turns.current().expect("all have more to send") as usize;
+            sent[who] += sizes[who];
+            turns.spend(sizes[who]);
+        }
+        let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
+        assert!(most - least <= 2 * 64_000, "{sent:?}");
+    }
+
+    #[test]
+    fn one_who_waits_already_is_not_there_twice_and_one_who_is_gone_not_at_all() {
+        let mut turns = Turns::new(1);
+        for who in [1, 2, 1, 3, 2] {
+            turns.wake(who);
+        }
+        let mut round = Vec::new();
+        for _ in 0..3 {
+            round.extend(turns.current());
+            turns.yield_turn();
+        }
+        assert_eq!(round, [1, 2, 3]);
+        turns.remove(1);
+        assert_eq!(turns.current(), Some(2));
+        turns.rest();
+        turns.rest();
+        assert_eq!(turns.current(), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "2 credits given back, and 1 were taken")]
+    fn credits_that_were_not_taken_cannot_be_given() {
+        let mut credits = Credits::new(5);
+        assert!(credits.take(1));
+        credits.give(2);
+    }
+}

@@ -1,0 +1,21 @@
+//! What a transfer is, before any card hears of it: planning and bookkeeping without device, thread or clock.
+//!
+//! Time is a number that the caller passes in, and so is everything else that could differ from run to run. That is why a
+//! simulation can drive this crate through a hundred thousand histories, and replay the one that went wrong.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`plan`] | which operations move these pages? |
+//! | [`route`] | which rail takes the next one? |
+//! | [`inflight`] | what is under way, and whose is this completion? |
+//! | [`credit`] | may there be one more, and whose turn is it? |
+//! | [`counter`] | how many pages have arrived, and when does a wait end? |
+//! | [`wire`] | what do two engines tell each other beside the data? |
+#![forbid(unsafe_code)]
+
+pub mod counter;
+pub mod credit;
+pub mod inflight;
+pub mod plan;
+pub mod route;
+pub mod wire;

@@ -1,0 +1,81 @@
+//! Counting through losses: whatever arrives, in whatever order, each page is counted once.
+
+use farreach_core::counter::{Claims, Counters, LinkId, Outcome, TICK_PAGES_MAX, Tick};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn every_number_is_a_tick_and_comes_back(bits in any::<u32>()) {
+        prop_assert_eq!(Tick::from_bits(bits).to_bits(), bits);
+        prop_assert!((1..=TICK_PAGES_MAX).contains(&Tick::from_bits(bits).pages()));
+    }
+
+    /// Ticks go over three links; each link is lost at some moment, and some of its ticks never arrive. The sender settles.
+    #[test]
+    fn a_lost_link_leaves_no_page_uncounted_and_none_counted_twice(
+        ticks in proptest::collection::vec((0_u64..3, 1_u32..=20, any::<bool>()), 1..60),
+    ) {
+        let (mut counters, mut claims) = (Counters::new(), Claims::new());
+        let counter = counters.open([1]).unwrap();
+        let mut total = 0;
+        for (link, pages, arrives) in &ticks {
+            let tick = Tick::new(counter, *pages).unwrap();
+            claims.claim(LinkId(*link), tick);
+            total += u64::from(*pages);
+            if *arrives {
+                counters.arrive(LinkId(*link), tick).unwrap();
+            }
+        }
+        for link in 0..3 {
+            for (id, claimed) in claims.lose(LinkId(link)) {
+                let counted = counters.settle(LinkId(link), id).unwrap();
+                counters.add(id, claimed - counted).unwrap();
+            }
+            prop_assert!(claims.lose(LinkId(link)).is_empty(), "settled once");
+        }
+        prop_assert_eq!(counters.reached(counter), Some(total));
+        // What comes late over a settled link is counted by nobody.
+        let late = Tick::new(counter, 1).unwrap();
+        prop_assert_eq!(counters.arrive(LinkId(ticks[0].0), late), None);
+        prop_assert_eq!(counters.reached(counter), Some(total));
+    }
+}
+
+#[test]
+fn a_wait_ends_with_what_happened_first_for_the_pages() {
+    let mut counters = Counters::new();
+    let (mine, other) = (counters.open([1, 2]).unwrap(), counters.open([3]).unwrap());
+    counters.arrive(LinkId(1), Tick::new(mine, 5).unwrap()).unwrap();
+    counters.lose_peer(2);
+    assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Reached), "they are there");
+    assert_eq!(counters.outcome(mine, 6, 0, 9), Some(Outcome::PeerLost));
+    assert_eq!(counters.outcome(other, 1, 8, 9), None, "another peer's");
+    assert_eq!(counters.outcome(other, 1, 9, 9), Some(Outcome::TimedOut));
+    counters.abort(other);
+    assert_eq!(counters.outcome(other, 1, 9, 9), Some(Outcome::Aborted));
+    counters.close(mine);
+    assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Aborted), "nobody counts any more");
+}
+
+#[test]
+fn a_tick_for_a_counter_that_is_gone_counts_for_nobody() {
+    let mut counters = Counters::new();
+    let first = counters.open([]).unwrap();
+    let tick = Tick::new(first, 1).unwrap();
+    counters.close(first);
+    let second = counters.open([]).unwrap();
+    assert_eq!(counters.arrive(LinkId(0), tick), None);
+    assert_eq!((counters.reached(first), counters.reached(second)), (None, Some(0)));
+    assert_eq!((counters.settle(LinkId(0), first), counters.add(first, 1)), (None, None));
+}
+
+#[test]
+fn as_many_counters_are_open_as_a_tick_can_name() {
+    let mut counters = Counters::new();
+    let all: Vec<_> = std::iter::from_fn(|| counters.open([])).collect();
+    assert_eq!(all.len(), 1 << 16);
+    counters.close(all[12_345]);
+    let reused = counters.open([]).unwrap();
+    assert_ne!(reused, all[12_345]);
+    assert_eq!(counters.open([]), None);
+}

@@ -1,0 +1,109 @@
+//! Plans over random maps: every byte is moved once, to its place, within the limits.
+
+use farreach_core::plan::{Limits, Operation, Pages, Plan, PlanError, Side};
+use proptest::prelude::*;
+
+fn limits() -> impl Strategy<Value = Limits> {
+    (1_u64..300, 1_usize..5, 1_usize..4, 1_u32..6, any::<bool>()).prop_map(
+        |(bytes, pieces, targets, pages, is_ordered)| Limits { bytes, pieces, targets, pages, is_ordered },
+    )
+}
+
+/// Pages of each side, in any order; the destination's without repetition.
+fn maps() -> impl Strategy<Value = (u64, Pages, Pages)> {
+    (1_u64..60, 1_usize..40, 0_u64..10, 0_u64..10).prop_flat_map(|(page_len, count, gap, offset)| {
+        let from = proptest::collection::vec(0_u32..50, count);
+        let to = Just((0_u32..50).collect::<Vec<_>>()).prop_shuffle();
+        (from, to).prop_map(move |(from, mut to)| {
+            to.truncate(count);
+            let source = Pages { indices: from, stride: page_len + gap, offset };
+            let destination = Pages { indices: to, stride: page_len, offset: gap };
+            (page_len, source, destination)
+        })
+    })
+}
+
+/// Long enough for every page.
+const MEMORY: u64 = 100 * 100;
+
+proptest! {
+    #[test]
+    fn every_byte_goes_to_its_place_once((page_len, source, destination) in maps(), limits in limits()) {
+        // A page that does not fit is cut only where order is kept.
+        prop_assume!(limits.is_ordered || page_len <= limits.bytes);
+        let mut plan = Plan::new(page_len, (&source, MEMORY), (&destination, MEMORY)).unwrap();
+        let memory: Vec<u32> = (0..MEMORY as u32).collect();
+        let mut written = vec![None; MEMORY as usize];
+        let mut operation = Operation::default();
+        let mut pages = 0;
+        while plan.next(&limits, &mut operation) {
+            prop_assert!(operation.bytes <= limits.bytes);
+            prop_assert!(operation.pieces.len() <= limits.pieces && operation.targets.len() <= limits.targets);
+            prop_assert!(operation.pages <= limits.pages);
+            let bytes = |extents: &[farreach_core::plan::Extent]| -> Vec<u64> {
+                extents.iter().flat_map(|extent| extent.offset..extent.offset + extent.len).collect()
+            };
+            let (from, to) = (bytes(&operation.pieces), bytes(&operation.targets));
+            prop_assert_eq!(from.len() as u64, operation.bytes);
+            prop_assert_eq!(from.len(), to.len());
+            for (from, to) in from.into_iter().zip(to) {
+                prop_assert_eq!(written[to as usize].replace(memory[from as usize]), None, "written twice");
+            }
+            pages += operation.pages as usize;
+        }
+        prop_assert_eq!((pages, plan.pages_left()), (source.indices.len(), 0));
+        for place in 0..source.indices.len() {
+            for byte in 0..page_len {
+                let (from, to) = (source.start(place).unwrap() + byte, destination.start(place).unwrap() + byte);
+                prop_assert_eq!(written[to as usize].take(), Some(memory[from as usize]));
+            }
+        }
+        prop_assert!(written.iter().all(Option::is_none), "bytes that no page has");
+    }
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_with_its_reason() {
+    let good = Pages::contiguous(2, 8);
+    let refused = |page_len, source: &Pages, destination: &Pages| {
+        Plan::new(page_len, (source, 16), (destination, 16)).unwrap_err()
+    };
+    assert_eq!(refused(0, &good, &good), PlanError::EmptyPage);
+    let one = Pages::contiguous(1, 8);
+    assert_eq!(refused(8, &good, &one), PlanError::Counts { source_count: 2, destination_count: 1 });
+    let far = Pages { indices: vec![0, 2], stride: 8, offset: 0 };
+    let beyond = |side| PlanError::OutOfBounds { side, index: 2, memory_len: 16 };
+    assert_eq!(refused(8, &far, &good), beyond(Side::Source));
+    assert_eq!(refused(8, &good, &far), beyond(Side::Destination));
+    let huge = Pages { indices: vec![u32::MAX, 1], stride: u64::MAX, offset: 9 };
+    assert!(matches!(refused(8, &good, &huge), PlanError::OutOfBounds { index: u32::MAX, .. }));
+    let twice = Pages { indices: vec![1, 1], stride: 8, offset: 0 };
+    assert_eq!(refused(8, &good, &twice), PlanError::Repeated { index: 1 });
+    let dense = Pages { indices: vec![0, 1], stride: 4, offset: 0 };
+    assert_eq!(
+        refused(8, &good, &dense),
+        PlanError::Overlap { side: Side::Destination, stride: 4, page_len: 8 }
+    );
+    // A source may be read twice.
+    Plan::new(8, (&twice, 16), (&good, 16)).unwrap();
+}
+
+#[test]
+fn neighbours_are_joined_and_scattered_pages_are_gathered() {
+    let limits = Limits { bytes: 1 << 20, pieces: 3, targets: 1, pages: 1024, is_ordered: true };
+    let mut operation = Operation::default();
+    // In one piece on both sides.
+    let pages = Pages::contiguous(100, 4096);
+    let mut plan = Plan::new(4096, (&pages, 100 * 4096), (&pages, 100 * 4096)).unwrap();
+    assert!(plan.next(&limits, &mut operation));
+    assert_eq!((operation.pieces.len(), operation.pages), (1, 100));
+    assert!(!plan.next(&limits, &mut operation));
+    // Gathered into one range of the destination: three at a time.
+    let scattered = Pages { indices: vec![9, 3, 7, 1], stride: 4096, offset: 0 };
+    let joined = Pages::contiguous(4, 4096);
+    let mut plan = Plan::new(4096, (&scattered, 100 * 4096), (&joined, 4 * 4096)).unwrap();
+    assert!(plan.next(&limits, &mut operation));
+    assert_eq!((operation.pieces.len(), operation.targets.len(), operation.pages), (3, 1, 3));
+    assert!(plan.next(&limits, &mut operation));
+    assert_eq!(operation.pages, 1);
+}
