@@ -39,20 +39,45 @@
 //! [`Progress::Auto`] tells of a case where that is not the whole truth.
 
 mod address;
+mod av;
+mod backoff;
+mod cq;
+mod domain;
+mod driver;
+mod ep;
 mod error;
+mod fabric;
 mod flags;
+mod handle;
 mod hints;
 mod info;
 mod kinds;
+mod leak;
 mod library;
+mod mr;
 mod nic;
+mod op;
+mod profile;
 mod raw;
 
 pub use address::Address;
+pub use av::{AddressVector, Peer};
+pub use cq::{
+    Completion, CompletionQueue, Event, Events, Failure, OperationKind, Poller, Proof, Success, Written,
+};
+pub use domain::Domain;
+pub use driver::Driver;
+pub use ep::{Atomics, Endpoint, EndpointBuilder, Returned};
 pub use error::{Error, LibraryMissing, SymbolMissing};
+pub use fabric::Fabric;
+pub use farreach_fabric_sys as sys;
 pub use flags::{Capabilities, Mode, MrMode, Order};
 pub use hints::Hints;
 pub use info::Info;
 pub use kinds::{AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading};
+pub use leak::{Leaked, leaked};
 pub use library::{Library, Version};
+pub use mr::{ExposedRegion, RemoteAccess};
 pub use nic::{Nic, PciAddress};
+pub use op::{PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
+pub use profile::{KnownFrom, Profile, SameHost, WriteWithData};
