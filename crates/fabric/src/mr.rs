@@ -48,10 +48,10 @@ impl MemoryRegion {
     /// The memory is mapped until the region is closed, which may be never. The provider writes to it where `access` and operations
     /// say so; meanwhile nobody holds a reference into it.
     unsafe fn register(domain: &Domain, start: *mut u8, len: usize, access: u64) -> Result<Self, Error> {
-        let chooses = !domain.info().mr_mode().contains(MrMode::PROV_KEY);
         let mut attempts = 0;
         loop {
-            let key = if chooses { domain.next_key()? } else { 0 };
+            // Where the provider chooses, a layer over it may still keep regions by the key that was asked for.
+            let key = domain.next_key()?;
             let open = |mr| {
                 let (raw, buffer) = (domain.as_raw(), start.cast_const().cast());
                 // SAFETY: the domain lives; the rest is passed on to the caller.
@@ -60,7 +60,7 @@ impl MemoryRegion {
             // SAFETY: the function writes a region where it answers 0, and the domain is one for any thread.
             match unsafe { Handle::open(domain.library(), "fi_mr_reg", open) } {
                 Ok(mr) => return Ok(Self { mr, domain: domain.clone(), is_closed: false }),
-                Err(Error::Failed { errno: sys::FI_ENOKEY, .. }) if chooses && attempts < KEY_ATTEMPTS => {
+                Err(Error::Failed { errno: sys::FI_ENOKEY, .. }) if attempts < KEY_ATTEMPTS => {
                     attempts += 1;
                 }
                 Err(error) => return Err(error),

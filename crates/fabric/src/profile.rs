@@ -101,7 +101,6 @@ const KNOWN: &[(Protocol, Profile)] = &[
     (Protocol::RxmTcp, THROUGH_TARGET),
     (Protocol::Xnet, THROUGH_TARGET),
     (Protocol::SockTcp, THROUGH_TARGET),
-    (Protocol::Rxd, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
     // target copies the answer of a read into the initiator's buffer, whenever it gets to it.
     (Protocol::Shm, Profile { keys_enforced: false, close_stops_peers: false, ..THROUGH_TARGET }),

@@ -1,4 +1,5 @@
-//! The suite over every provider that needs no card, with whichever generation of libfabric the dynamic linker finds.
+//! The suite over the providers that need no card, with whichever generation of libfabric the dynamic linker finds. Why
+//! `udp;ofi_rxd` is not among them is told in docs/PROVIDERS.md.
 
 mod suite;
 
@@ -43,13 +44,14 @@ const SHM: Provider = Provider {
 const SOCKETS: Provider =
     Provider { names: ["sockets", "sockets"], delivers_unpolled: true, drop_orders_step: 7, ..TCP_UNDER_RXM };
 
-/// Reliable datagrams over unreliable ones.
-const UDP_UNDER_RXD: Provider = Provider { names: ["udp;ofi_rxd", "udp;ofi_rxd"], ..TCP_UNDER_RXM };
-
 suite! {
-    sockets = crate::SOCKETS, "needs libfabric: cargo xtask test runs it";
-    udp_under_rxd = crate::UDP_UNDER_RXD, "needs libfabric: cargo xtask test runs it";
-    tcp_under_rxm = crate::TCP_UNDER_RXM, "needs libfabric: cargo xtask test runs it";
-    tcp = crate::TCP, "needs libfabric: cargo xtask test runs it";
-    shm = crate::SHM, "needs libfabric: cargo xtask test runs it";
+    here, "needs libfabric: cargo xtask test runs it";
+    tcp_under_rxm = crate::TCP_UNDER_RXM;
+    tcp = crate::TCP;
+    shm = crate::SHM;
+    sockets = crate::SOCKETS;
+}
+
+fn here(test: impl FnOnce()) {
+    test();
 }

@@ -10,10 +10,10 @@ pub(crate) mod queues;
 
 pub(crate) use pair::Provider;
 
-/// Runs the suite over providers: a name, the provider, and why the tests are ignored elsewhere.
+/// Runs the suite over providers: what brings a test to where it runs, why it is ignored elsewhere, and each provider by a name.
 macro_rules! suite {
-    ($($name:ident = $provider:expr, $reason:literal;)*) => {
-        $(suite! { @provider $name, $provider, $reason;
+    ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
+        $(suite! { @provider $name, $provider, $run, $reason;
             messages: a_message_arrives_with_its_length_and_immediate;
             messages: an_injected_message_arrives_without_a_completion;
             messages: a_message_longer_than_its_room_is_told_and_the_room_comes_back;
@@ -41,13 +41,13 @@ macro_rules! suite {
             lifetime: objects_may_be_dropped_in_every_order;
         })*
     };
-    (@provider $name:ident, $provider:expr, $reason:literal; $($module:ident: $test:ident;)*) => {
+    (@provider $name:ident, $provider:expr, $run:ident, $reason:literal; $($module:ident: $test:ident;)*) => {
         mod $name {
             $(
                 #[test]
                 #[ignore = $reason]
                 fn $test() {
-                    $crate::suite::$module::$test(&$provider);
+                    $crate::$run(|| $crate::suite::$module::$test(&$provider));
                 }
             )*
         }
