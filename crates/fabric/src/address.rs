@@ -80,7 +80,7 @@ impl Address {
         if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return refused("only the digits 0 to 9 and a to f may be in it");
         }
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return refused("a digit is missing: each byte has two");
         }
         let byte = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value_of(*digit));

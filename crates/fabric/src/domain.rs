@@ -3,14 +3,15 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use farreach_fabric_sys as sys;
 use farreach_memory::DomainId;
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
+use crate::mr;
 use crate::{Error, Fabric, Info, Library, Mode, MrMode, Profile, Threading};
 
 /// An open domain: `fi_domain(3)`.
@@ -36,6 +37,8 @@ struct Inner {
     profile: Profile,
     delivers: bool,
     keys: Keys,
+    /// Asked once, when it is first needed.
+    caches_registrations: OnceLock<bool>,
     fabric: Fabric,
 }
 
@@ -60,6 +63,7 @@ impl Fabric {
             delivers: info.offers_delivery(),
             keys: Keys::new(info.key_size()),
             info,
+            caches_registrations: OnceLock::new(),
             fabric: self.clone(),
         })))
     }
@@ -106,6 +110,12 @@ impl Domain {
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivers(&self) -> bool {
         self.0.delivers
+    }
+
+    /// Whether the provider takes registrations from a cache of its own. Memory cannot be exposed then: `FI_MR_CACHE_MAX_COUNT=0` in the
+    /// environment turns the cache off.
+    pub fn caches_registrations(&self) -> bool {
+        *self.0.caches_registrations.get_or_init(|| mr::are_cached(self))
     }
 
     /// The fabric that it is in.

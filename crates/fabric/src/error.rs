@@ -104,6 +104,12 @@ pub enum Error {
         /// The last key.
         last: u64,
     },
+    /// The provider registers from a cache, so that nothing can be said of who reaches what.
+    #[error("memory cannot be exposed by {provider}, which registers from a cache")]
+    RegistrationCache {
+        /// The provider.
+        provider: String,
+    },
     /// Memory could not be had, or not be registered.
     #[error("{what}")]
     Memory {
@@ -170,6 +176,9 @@ impl Error {
             Self::KeysExhausted { .. } => {
                 "a key is not used twice, so that a late write finds nothing".to_owned()
             }
+            Self::RegistrationCache { .. } => {
+                "a key of the cache reaches beyond the slice, and lives on when it is ended".to_owned()
+            }
             Self::Memory { what, .. } => what.clone(),
             Self::Failed { errno, text, .. } => meaning(*errno).map_or_else(|| text.clone(), str::to_owned),
         }
@@ -192,6 +201,9 @@ impl Error {
             Self::InvalidAddress { .. } => "copy the line that the peer prints, whole".to_owned(),
             Self::AddressRefused { .. } => "check that both sides use the same provider".to_owned(),
             Self::KeysExhausted { .. } => "open the domain anew".to_owned(),
+            Self::RegistrationCache { .. } => {
+                "set FI_MR_CACHE_MAX_COUNT=0 in the environment before the program starts".to_owned()
+            }
             Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to read what the provider says".to_owned(),
         }

@@ -35,6 +35,29 @@ bitflags! {
     }
 }
 
+/// Whether registrations come from a cache, so that one of a part may be that of the whole, and one that was closed may live on.
+///
+/// No offer says it. Two registrations of the same page tell: they have keys of their own, unless both are the cache's.
+pub(crate) fn are_cached(domain: &Domain) -> bool {
+    if !domain.info().mr_mode().contains(MrMode::PROV_KEY) {
+        return false;
+    }
+    let Ok(page) = Memory::allocate(4096) else { return true };
+    let register = || {
+        let start = page.address().as_ptr();
+        // SAFETY: the page is mapped, and nobody uses it, until both regions are closed; where that fails it is kept.
+        unsafe { MemoryRegion::register(domain, start, page.len(), sys::FI_REMOTE_WRITE) }
+    };
+    // What cannot be told is taken for the worse.
+    let (Ok(first), Ok(second)) = (register(), register()) else { return true };
+    let is_same = first.key() == second.key();
+    if first.close().is_err() | second.close().is_err() {
+        std::mem::forget(page);
+        return true;
+    }
+    is_same
+}
+
 /// Registered memory: `fi_mr(3)`. It is closed when dropped, and kept for good, counted, where that fails.
 pub(crate) struct MemoryRegion {
     mr: Handle<sys::fid_mr>,
@@ -149,9 +172,13 @@ impl Domain {
 
     /// Gives peers access to a slice, under a key of its own: `fi_mr(3)`. On failure the slice is handed back.
     ///
-    /// From now on there is no reference to its bytes: a peer may change them at any time.
+    /// From now on there is no reference to its bytes: a peer may change them at any time. A provider that registers from a cache is
+    /// refused: its keys reach further than the slice, and live on when they are ended.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose(&self, slice: Slice, access: RemoteAccess) -> Result<ExposedRegion, (Error, Slice)> {
+        if self.caches_registrations() {
+            return Err((Error::RegistrationCache { provider: self.info().provider().to_owned() }, slice));
+        }
         let (start, len) = (slice.address(), slice.len());
         let exposed = slice.expose();
         // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is closed (for good where its key
@@ -230,6 +257,7 @@ impl ExposedRegion {
     /// Where the provider does not enforce keys, ending one proves nothing: the region is handed back, still live, and
     /// [`revoke_trusting_peers`](Self::revoke_trusting_peers) is what is left. Where the provider does not close it, the memory is leaked and counted.
     #[doc(alias = "fi_close")]
+    #[expect(clippy::result_large_err, reason = "the region is handed back whole")]
     pub fn revoke(self) -> Result<Slice, (Error, Option<Self>)> {
         if !self.is_key_enforced() {
             let error = Error::Unsupported {

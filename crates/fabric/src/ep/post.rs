@@ -103,6 +103,10 @@ impl Open {
 
     /// What the provider's answer means. What it refused is taken back out of the table.
     #[inline]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the operation is handed back whole, and boxing it would allocate"
+    )]
     fn accepted(
         &self,
         slots: &Slots,
