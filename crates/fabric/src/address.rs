@@ -88,7 +88,7 @@ impl Address {
     }
 
     /// The text, where the format is text and the bytes are printable.
-    fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         if self.format != AddressFormat::Text {
             return None;
         }

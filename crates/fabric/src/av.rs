@@ -91,8 +91,10 @@ impl AddressVector {
     fn check(&self, address: &Address) -> Option<()> {
         let info = self.domain().info();
         let is_whole = match info.source() {
-            // Texts differ in length, and end with a NUL.
-            Some(_) if info.address_format().is_text() => address.bytes().last() == Some(&0),
+            // Texts differ in length, and end with the only NUL.
+            Some(_) if info.address_format().is_text() => {
+                address.text().is_some_and(|text| text.len() + 1 == address.bytes().len())
+            }
             Some(own) => own.bytes().len() == address.bytes().len(),
             None => !address.bytes().is_empty(),
         };

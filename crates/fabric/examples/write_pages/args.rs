@@ -44,9 +44,18 @@ pub(crate) struct Args {
     #[arg(long, hide = true, conflicts_with = "address")]
     pub(crate) alter_byte: bool,
 
-    /// For tests: the client names its first page twice.
+    /// For tests: the client names one page too many.
     #[arg(long, hide = true, requires = "address")]
-    pub(crate) repeat_index: bool,
+    pub(crate) add_index: Option<AddIndex>,
+}
+
+/// Which page is one too many.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum AddIndex {
+    /// The first one, again.
+    Repeated,
+    /// The one behind the last that a region has.
+    Outside,
 }
 
 impl Args {

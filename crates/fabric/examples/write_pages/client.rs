@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use farreach_fabric::{Address, ExposedRegion, Peer, RemoteAccess};
 
-use crate::args::Args;
+use crate::args::{AddIndex, Args};
 use crate::arrivals::Arrivals;
 use crate::data::{Bytes, draw_pages};
 use crate::failure::Failure;
@@ -92,8 +92,10 @@ impl Client<'_> {
     fn ask(&mut self, client: u32, number: u32, seed: u64) -> Result<(), Failure> {
         let slots = (REGION_LEN as u64).checked_div(self.args.page_size).unwrap_or(0);
         let mut pages = draw_pages(seed, self.args.pages, slots as u32);
-        if self.args.repeat_index {
-            pages.push(pages[0]);
+        match self.args.add_index {
+            Some(AddIndex::Repeated) => pages.push(pages[0]),
+            Some(AddIndex::Outside) => pages.push(slots as u32),
+            None => {}
         }
         let fill = Fill { number, seed, page_size: self.args.page_size, pages };
         let deadline = self.deadline();
@@ -123,9 +125,10 @@ impl Client<'_> {
             for page in &fill.pages {
                 bytes.fill(&mut expected);
                 region.bytes().read_at(*page as usize * page_size, &mut arrived);
-                let wrong = expected.iter().zip(&arrived).position(|(expected, arrived)| expected != arrived);
-                if let Some(offset) = wrong {
-                    return Err(Failure::mismatch(number, *page, offset));
+                if expected != arrived {
+                    let same =
+                        expected.iter().zip(&arrived).take_while(|(expected, arrived)| expected == arrived);
+                    return Err(Failure::mismatch(number, *page, same.count()));
                 }
             }
         }

@@ -19,6 +19,8 @@ use crate::plan::{BYTES_MAX, Order, Plan};
 const RECEIVES: usize = 64;
 /// Requests that are served at the same time; more wait. Each has memory for the largest of all.
 const JOBS_MAX: usize = 8;
+/// Requests of one client that may wait.
+const REQUESTS_MAX: usize = 4;
 /// Clients that may be known at the same time.
 const CLIENTS_MAX: usize = 1024;
 /// What a client that does not take messages may cost the others.
@@ -45,7 +47,8 @@ struct Client {
     /// As it described them.
     described: [Region; REGIONS],
     regions: [RemoteRegion; REGIONS],
-    is_busy: bool,
+    /// Requests that are not done. The client may know that its pages are there before we know that our writes are done.
+    requests: usize,
 }
 
 /// A request that is being served.
@@ -89,16 +92,15 @@ impl Server {
     fn turn(&mut self) -> Result<(), Failure> {
         self.begin_jobs()?;
         let is_posting = self.post_writes();
-        let wait = if is_posting { Duration::ZERO } else { IDLE };
+        // Only what comes first is waited for: it may be something to do.
+        let mut wait = if is_posting { Duration::ZERO } else { IDLE };
         // A budget: what is left comes in the next turn.
         for _ in 0..RECEIVES {
             match self.node.hear(Instant::now() + wait)? {
                 Some(heard) => self.handle(heard),
                 None => break,
             }
-            if is_posting {
-                break;
-            }
+            wait = Duration::ZERO;
         }
         Ok(())
     }
@@ -133,7 +135,7 @@ impl Server {
             let client = self.next_client;
             self.next_client += 1;
             let regions = [self.node.remote(&described[0]), self.node.remote(&described[1])];
-            self.clients.insert(client, Client { peer: peer.clone(), described, regions, is_busy: false });
+            self.clients.insert(client, Client { peer: peer.clone(), described, regions, requests: 0 });
             Message::Welcome { client }
         };
         self.reply(&reply, &peer);
@@ -144,13 +146,13 @@ impl Server {
             return eprintln!("a request of client {number}, which is not known");
         };
         let peer = client.peer.clone();
-        let plan = match client.is_busy {
-            true => Err("one request at a time: the last one is not done".to_owned()),
+        let plan = match client.requests >= REQUESTS_MAX {
+            true => Err(format!("{REQUESTS_MAX} requests of this client are not done yet")),
             false => Plan::new(&fill, &client.described, self.order),
         };
         let reply = match plan {
             Ok(plan) => {
-                client.is_busy = true;
+                client.requests += 1;
                 let told = plan.told;
                 let accepted = Message::Accepted { number: fill.number, told };
                 let job = self.next_job;
@@ -249,7 +251,7 @@ impl Server {
             if job.has_failed {
                 self.clients.remove(&job.client);
             } else if let Some(client) = self.clients.get_mut(&job.client) {
-                client.is_busy = false;
+                client.requests -= 1;
             }
             // Every part has come back, so this is the last hand on it.
             self.slabs.extend(job.bytes.and_then(|bytes| bytes.try_unshare().ok()));

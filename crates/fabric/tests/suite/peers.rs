@@ -48,6 +48,7 @@ pub(crate) fn an_address_of_another_kind_is_refused(provider: &Provider) {
     for wrong in [
         Address::new(format, own[..own.len() - 1].to_vec()),
         Address::new(format, Vec::new()),
+        Address::new(format, vec![0]),
         Address::new(AddressFormat::Efa, vec![0; 32]),
     ] {
         let error = side.av.insert(&wrong).unwrap_err();

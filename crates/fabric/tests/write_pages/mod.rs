@@ -81,9 +81,11 @@ pub(crate) fn nonsense_is_refused_with_a_reason(place: &Place) {
     refused(&["--pages", "0"], "no page is named");
     refused(&["--pages", "17"], "more than 33554432 bytes in all");
     refused(&["--page-size", "18446744073709551615", "--pages", "1"], "more than 33554432 bytes in all");
-    // Its pages are too few to be too much, and one lies outside.
-    refused(&["--page-size", "16777215", "--pages", "1", "--repeat-index"], "is named twice");
-    refused(&["--page-size", "4096", "--pages", "3", "--repeat-index"], "is named twice");
+    refused(&["--page-size", "4096", "--pages", "3", "--add-index", "repeated"], "is named twice");
+    refused(
+        &["--page-size", "4096", "--pages", "3", "--add-index", "outside"],
+        "and region 0 has 16777216 bytes",
+    );
     server.visit(&["--pages", "4000000000"]).failed(2, "cannot name");
     server.visit(&["--page-size", "4096"]).verified(1);
 

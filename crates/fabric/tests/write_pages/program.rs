@@ -158,7 +158,8 @@ impl Ended {
     #[track_caller]
     pub(crate) fn verified(&self, requests: usize) {
         let verified = self.lines.iter().filter(|line| line.ends_with(", verified")).count();
-        assert!(self.code == Some(0) && verified == requests && self.stderr.is_empty(), "{self:#?}");
+        let is_well = self.code == Some(0) && verified == requests && self.stderr.is_empty();
+        assert!(is_well, "{}: {self:#?}", self.name);
     }
 
     /// It failed, and said why in the three lines that every failure has.
