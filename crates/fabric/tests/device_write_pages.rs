@@ -11,6 +11,7 @@ const VERBS_UNDER_RXM: Place = Place {
     // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a cache
     // of registrations nothing can be exposed.
     environment: &[("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")],
+    is_emulated: true,
 };
 
 program_suite! {

@@ -9,7 +9,8 @@ fn loopback() -> String {
     "127.0.0.1".to_owned()
 }
 
-const TCP_UNDER_RXM: Place = Place { provider: || "tcp;ofi_rxm", node: Some(loopback), environment: &[] };
+const TCP_UNDER_RXM: Place =
+    Place { provider: || "tcp;ofi_rxm", node: Some(loopback), environment: &[], is_emulated: false };
 
 /// Reliable datagrams of tcp's own: a provider by itself in 1.x.
 const TCP: Place = Place {
@@ -24,12 +25,16 @@ const SHM: Place = Place { provider: || "shm", node: None, ..TCP_UNDER_RXM };
 
 const SOCKETS: Place = Place { provider: || "sockets", ..TCP_UNDER_RXM };
 
+/// Reliable datagrams over unreliable ones.
+const UDP_UNDER_RXD: Place = Place { provider: || "udp;ofi_rxd", ..TCP_UNDER_RXM };
+
 program_suite! {
     here, "needs libfabric: cargo xtask test runs it";
     tcp_under_rxm = crate::TCP_UNDER_RXM;
     tcp = crate::TCP;
     shm = crate::SHM;
     sockets = crate::SOCKETS;
+    udp_under_rxd = crate::UDP_UNDER_RXD;
 }
 
 fn here(test: impl FnOnce()) {

@@ -57,9 +57,11 @@ pub(crate) fn a_hundred_requests_of_one_client_are_served(place: &Place) {
 
 pub(crate) fn sixteen_clients_are_served_at_once(place: &Place) {
     let server = place.serve(&[]);
+    let (pages, requests) = if place.is_emulated { (4, 1) } else { (32, 3) };
+    let numbers = [pages, requests].map(|number: usize| number.to_string());
+    let arguments = ["--page-size", "16384", "--pages", &numbers[0], "--requests", &numbers[1]];
     thread::scope(|scope| {
-        let visit =
-            || server.visit(&["--page-size", "16384", "--pages", "32", "--requests", "3"]).verified(3);
+        let visit = || server.visit(&arguments).verified(requests);
         let clients = [(); 16].map(|()| scope.spawn(visit));
         for client in clients {
             client.join().expect("a client verifies what it asked for");

@@ -18,6 +18,8 @@ pub(crate) struct Place {
     /// The local address, where the provider has such.
     pub(crate) node: Option<fn() -> String>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// Whether it runs under emulation, where a program that polls takes the others' time.
+    pub(crate) is_emulated: bool,
 }
 
 impl Place {
@@ -100,7 +102,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         let said = self.end();
         if thread::panicking() {
-            eprintln!("the server said: {said}");
+            // The one way to tell what goes with a panic that is under way.
+            #[expect(clippy::print_stderr)]
+            {
+                eprintln!("the server said: {said}");
+            }
         }
     }
 }
