@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use crate::AddressFormat;
+use crate::{AddressFormat, Error};
 
 /// The address of an endpoint, as its provider writes it: bytes that another host may be given.
 ///
@@ -52,8 +52,43 @@ impl Address {
         self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Longer ones do not exist: the longest that libfabric knows is a file's path.
+    pub const BYTES_MAX: usize = 512;
+
+    /// Reads what [`to_hex`](Self::to_hex) has written. White space around it is ignored, and nothing else.
+    ///
+    /// ```
+    /// use farreach_fabric::{Address, AddressFormat};
+    ///
+    /// let address = Address::new(AddressFormat::Efa, (0..32).collect::<Vec<u8>>());
+    /// assert_eq!(address.to_hex().len(), 64);
+    /// assert_eq!(Address::parse_hex(AddressFormat::Efa, &address.to_hex()), Ok(address));
+    /// assert!(Address::parse_hex(AddressFormat::Efa, "0x12").is_err());
+    /// ```
+    pub fn parse_hex(format: AddressFormat, text: &str) -> Result<Self, Error> {
+        let digits = text.trim();
+        let refused = |why| {
+            let text = digits.chars().take(2 * Self::BYTES_MAX).collect();
+            Err(Error::InvalidAddress { text, why })
+        };
+        if digits.is_empty() {
+            return refused("it is empty");
+        }
+        if digits.len() > 2 * Self::BYTES_MAX {
+            return refused("it is longer than any address");
+        }
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return refused("only the digits 0 to 9 and a to f may be in it");
+        }
+        if !digits.len().is_multiple_of(2) {
+            return refused("a digit is missing: each byte has two");
+        }
+        let byte = |pair: &[u8]| pair.iter().fold(0, |byte, digit| byte << 4 | value_of(*digit));
+        Ok(Self::new(format, digits.as_bytes().chunks(2).map(byte).collect::<Vec<u8>>()))
+    }
+
     /// The text, where the format is text and the bytes are printable.
-    fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         if self.format != AddressFormat::Text {
             return None;
         }
@@ -77,6 +112,14 @@ impl fmt::Display for Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Address({:?}, {self})", self.format)
+    }
+}
+
+/// The value of a digit that was checked to be one.
+fn value_of(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
     }
 }
 
@@ -136,6 +179,19 @@ mod tests {
         }
         let unix = (libc::AF_UNIX as u16).to_ne_bytes();
         assert_eq!(Address::new(AddressFormat::Socket, [unix, [0; 2]].concat()).socket_addr(), None);
+    }
+
+    #[test]
+    fn hexadecimal_is_read_back_and_nothing_else_is() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let address = Address::new(AddressFormat::Efa, bytes);
+        let parse = |text: &str| Address::parse_hex(AddressFormat::Efa, text);
+        assert_eq!(parse(&address.to_hex()), Ok(address.clone()));
+        assert_eq!(parse(&format!("  {}\n", address.to_hex().to_uppercase())), Ok(address));
+        for wrong in ["", " ", "1", "0g", "0x01", "01 02", "-1", "é9", &"00".repeat(513)] {
+            let error = parse(wrong).expect_err(wrong);
+            assert!(matches!(error, Error::InvalidAddress { .. }), "{wrong:?}: {error}");
+        }
     }
 
     #[test]

@@ -58,6 +58,66 @@ pub enum Error {
         /// The C function.
         operation: &'static str,
     },
+    /// This crate, or the provider, does not do it.
+    #[error("{what} cannot be used: {why}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// How that is known.
+        why: String,
+    },
+    /// Two objects were to work together that are not of the same domain.
+    #[error("the {object} is not of this {of}")]
+    NotOfThis {
+        /// The one that was passed in.
+        object: &'static str,
+        /// What it should belong to.
+        of: &'static str,
+    },
+    /// Something is still in use.
+    #[error("the {object} is still in use")]
+    InUse {
+        /// What.
+        object: &'static str,
+        /// By whom, in words.
+        by: &'static str,
+    },
+    /// A text is not an address.
+    #[error("{text:?} is not an address in hexadecimal: {why}")]
+    InvalidAddress {
+        /// The text, or its beginning where it is long.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The provider does not take the address.
+    #[error("{address} is not an address of the provider {provider}")]
+    AddressRefused {
+        /// The address.
+        address: String,
+        /// The provider.
+        provider: String,
+    },
+    /// Every key that fits the provider's key size was given once.
+    #[error("all keys up to {last:#x} were used")]
+    KeysExhausted {
+        /// The last key.
+        last: u64,
+    },
+    /// The provider registers from a cache, so that nothing can be said of who reaches what.
+    #[error("memory cannot be exposed by {provider}, which registers from a cache")]
+    RegistrationCache {
+        /// The provider.
+        provider: String,
+    },
+    /// Memory could not be had, or not be registered.
+    #[error("{what}")]
+    Memory {
+        /// What happened.
+        what: String,
+        /// What to do.
+        fix: String,
+    },
     /// A call failed.
     #[error("{operation} failed: {text} ({errno})")]
     #[doc(alias = "fi_errno")]
@@ -106,6 +166,20 @@ impl Error {
             Self::NoProvider { offered, .. } => format!("the providers here are {}", offered.join(", ")),
             Self::InvalidName { .. } => "C ends a text at its first NUL byte".to_owned(),
             Self::Incomplete { .. } => "the library, or one of its providers, is broken".to_owned(),
+            Self::Unsupported { why, .. } => why.clone(),
+            Self::NotOfThis { of, .. } => format!("an object works only with those of its own {of}"),
+            Self::InUse { by, .. } => format!("it is held by {by}"),
+            Self::InvalidAddress { why, .. } => (*why).to_owned(),
+            Self::AddressRefused { .. } => {
+                "its length, or what it says, is not what this provider reads".to_owned()
+            }
+            Self::KeysExhausted { .. } => {
+                "a key is not used twice, so that a late write finds nothing".to_owned()
+            }
+            Self::RegistrationCache { .. } => {
+                "a key of the cache reaches beyond the slice, and lives on when it is ended".to_owned()
+            }
+            Self::Memory { what, .. } => what.clone(),
             Self::Failed { errno, text, .. } => meaning(*errno).map_or_else(|| text.clone(), str::to_owned),
         }
     }
@@ -121,13 +195,23 @@ impl Error {
             }
             Self::InvalidName { what } => format!("correct the {what}"),
             Self::Incomplete { .. } => "reinstall libfabric".to_owned(),
+            Self::Unsupported { .. } => "ask with Hints::rdm(), and for what the provider has".to_owned(),
+            Self::NotOfThis { object, of } => format!("make the {object} of the same {of}"),
+            Self::InUse { by, .. } => format!("let go of {by} first"),
+            Self::InvalidAddress { .. } => "copy the line that the peer prints, whole".to_owned(),
+            Self::AddressRefused { .. } => "check that both sides use the same provider".to_owned(),
+            Self::KeysExhausted { .. } => "open the domain anew".to_owned(),
+            Self::RegistrationCache { .. } => {
+                "set FI_MR_CACHE_MAX_COUNT=0 in the environment before the program starts".to_owned()
+            }
+            Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to read what the provider says".to_owned(),
         }
     }
 }
 
 /// What the more frequent errors mean, where libfabric's own text does not tell.
-fn meaning(errno: i32) -> Option<&'static str> {
+pub(crate) fn meaning(errno: i32) -> Option<&'static str> {
     Some(match errno {
         sys::FI_ENOSYS => "the provider does not have this operation, or this version of the interface",
         sys::FI_EAGAIN => "the provider is busy: poll the completion queue and try again",

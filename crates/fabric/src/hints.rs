@@ -5,8 +5,9 @@ use std::fmt;
 
 use farreach_fabric_sys as sys;
 
+use crate::domain::{MODES_SERVED, MR_MODES_SERVED};
 use crate::raw::RawInfo;
-use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order};
+use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading};
 
 /// What to ask for in [`Info::query`](crate::Info::query).
 ///
@@ -33,6 +34,7 @@ pub struct Hints {
     mode: Mode,
     mr_mode: MrMode,
     message_order: Order,
+    threading: Threading,
     node: Option<String>,
     service: Option<String>,
     source: bool,
@@ -50,9 +52,30 @@ impl Hints {
             mode: Mode::all_known(),
             mr_mode: MrMode::all_known(),
             message_order: Order::empty(),
+            threading: Threading::Unspecified,
             node: None,
             service: None,
             source: false,
+        }
+    }
+
+    /// What the endpoints of this crate can serve: reliable datagrams with messages and one-sided access, callable from any thread,
+    /// demanding nothing of its user that is not done here.
+    ///
+    /// ```
+    /// use farreach_fabric::Hints;
+    ///
+    /// assert_eq!(Hints::rdm().provider("shm").to_string(), "provider shm, rdm endpoints, MSG | RMA, the modes given");
+    /// ```
+    #[doc(alias = "FI_EP_RDM")]
+    pub fn rdm() -> Self {
+        Self {
+            endpoint_type: EndpointType::ReliableDatagram,
+            capabilities: Capabilities::MSG | Capabilities::RMA,
+            mode: MODES_SERVED,
+            mr_mode: MR_MODES_SERVED,
+            threading: Threading::Safe,
+            ..Self::new()
         }
     }
 
@@ -108,6 +131,12 @@ impl Hints {
         self
     }
 
+    /// Only what may be called from several threads at once in this way.
+    pub fn threading(mut self, threading: Threading) -> Self {
+        self.threading = threading;
+        self
+    }
+
     /// The host to reach, by name or address; with [`source`](Self::source), the local address.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
@@ -149,6 +178,7 @@ impl Hints {
         parts.info.mode = self.mode.bits();
         parts.endpoint.type_ = self.endpoint_type.to_c();
         parts.domain.mr_mode = self.mr_mode.bits() as _;
+        parts.domain.threading = self.threading.to_c();
         parts.transmit.msg_order = self.message_order.bits();
         parts.receive.msg_order = self.message_order.bits();
         for (place, name) in [

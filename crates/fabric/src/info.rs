@@ -1,5 +1,6 @@
 //! What the providers offer.
 
+use std::ffi::CString;
 use std::fmt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -60,6 +61,37 @@ impl Info {
         let (provider, fabric, domain) =
             (name(parts.fabric.prov_name), name(parts.fabric.name), name(parts.domain.name));
         Ok(Self { raw, provider, fabric, domain })
+    }
+
+    /// A copy for an object that outlives this one.
+    pub(crate) fn try_clone(&self) -> Result<Self, Error> {
+        Self::from_raw(self.raw.duplicate(&Library::open()?)?)
+    }
+
+    /// The structure for functions that open something by it. They take it as one to be changed, and only read it.
+    pub(crate) fn as_raw_mut(&self) -> *mut sys::fi_info {
+        self.raw.as_ptr().cast_mut()
+    }
+
+    /// The part that names the fabric, as `fi_fabric(3)` takes it.
+    pub(crate) fn fabric_attr(&self) -> *mut sys::fi_fabric_attr {
+        self.parts().info.fabric_attr
+    }
+
+    /// What kind of address vector it wants.
+    pub(crate) fn av_type(&self) -> sys::fi_av_type {
+        self.parts().domain.av_type
+    }
+
+    /// Whether the same is offered with completions that tell of delivery. An offer does not say; asking for them does.
+    pub(crate) fn offers_delivery(&self) -> bool {
+        let ask = || {
+            let library = Library::open()?;
+            let mut raw = self.raw.duplicate(&library)?;
+            raw.parts_mut()?.transmit.op_flags |= sys::FI_DELIVERY_COMPLETE;
+            call_getinfo(&library, &raw, (None, None), 0)
+        };
+        ask().is_ok_and(|offers: Vec<Self>| !offers.is_empty())
     }
 
     fn parts(&self) -> Parts<'_> {
@@ -292,15 +324,22 @@ fn provider_names(offers: &[Info]) -> Vec<String> {
     names
 }
 
-/// `fi_getinfo(3)`, one call at a time.
 fn getinfo(library: &Library, hints: &Hints) -> Result<Vec<Info>, Error> {
+    call_getinfo(library, &hints.to_raw(library)?, hints.place()?, hints.flags())
+}
+
+/// `fi_getinfo(3)`, one call at a time.
+fn call_getinfo(
+    library: &Library,
+    hints: &RawInfo,
+    (node, service): (Option<CString>, Option<CString>),
+    flags: u64,
+) -> Result<Vec<Info>, Error> {
     /// The manual does not say that the function may be called from several threads, and the first call loads
     /// providers.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-    let raw_hints = hints.to_raw(library)?;
-    let (node, service) = hints.place()?;
-    let c_str = |text: &Option<std::ffi::CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+    let c_str = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
     let mut list = ptr::null_mut();
     let status = {
         let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -310,8 +349,8 @@ fn getinfo(library: &Library, hints: &Hints) -> Result<Vec<Info>, Error> {
                 sys::API_VERSION,
                 c_str(&node),
                 c_str(&service),
-                hints.flags(),
-                raw_hints.as_ptr(),
+                flags,
+                hints.as_ptr(),
                 &raw mut list,
             )
         }?

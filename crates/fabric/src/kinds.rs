@@ -130,6 +130,13 @@ kind! {
     }
 }
 
+impl AddressFormat {
+    /// Whether its addresses are texts, each of a length of its own.
+    pub(crate) fn is_text(self) -> bool {
+        self == Self::Text
+    }
+}
+
 kind! {
     /// What two endpoints speak: `fi_endpoint(3)`, under `protocol`.
     ///

@@ -1,15 +1,12 @@
-//! libfabric, safe: what its providers offer, as plain data.
+//! libfabric, safe: reliable datagrams with messages, one-sided access and atomics, over any provider.
 //!
 //! libfabric is one interface over many networks: AWS EFA, InfiniBand and RoCE by verbs, and tcp and shared memory
-//! wherever there is no such card. This crate asks it what there is:
+//! wherever there is no such card. First one asks what there is:
 //!
 //! ```
-//! use farreach_fabric::{Capabilities, EndpointType, Hints, Info};
+//! use farreach_fabric::{Hints, Info};
 //!
-//! let hints = Hints::new()
-//!     .endpoint_type(EndpointType::ReliableDatagram)
-//!     .capabilities(Capabilities::MSG | Capabilities::RMA);
-//! match Info::query(&hints) {
+//! match Info::query(&Hints::rdm()) {
 //!     Ok(offers) => {
 //!         for info in &offers {
 //!             println!(
@@ -24,35 +21,93 @@
 //! }
 //! ```
 //!
+//! Then an endpoint talks to any peer whose address it is given:
+//!
+//! ```no_run
+//! use std::time::{Duration, Instant};
+//! use farreach_fabric::{Address, Driver, EndpointBuilder, Event, Fabric, Hints, Info, TransmitRequest};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let info = Info::query(&Hints::rdm().provider("tcp"))?.swap_remove(0);
+//! let domain = Fabric::open(&info)?.open_domain(&info)?;
+//! let (cq, av) = (domain.open_cq()?, domain.open_av()?);
+//! let endpoint = EndpointBuilder::new(&cq, &av).build(&domain)?;
+//! println!("we are {}", endpoint.address().to_hex());
+//!
+//! let peer = av.insert(&Address::parse_hex(info.address_format(), &std::env::args().nth(1).unwrap())?)?;
+//! let mut slice = domain.allocate(4096)?;
+//! slice[..5].copy_from_slice(b"hello");
+//! let deadline = Instant::now() + Duration::from_secs(5);
+//! let mut driver = Driver::new(&cq);
+//! driver.post(&endpoint, TransmitRequest::send(slice, &peer), deadline)?;
+//! if let Some(Event::Completed(completion)) = driver.next(deadline)? {
+//!     let _slice_again = completion.into_buffers();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What it does
 //!
 //! - [`Info::query`] asks all providers, or those that [`Hints`] name, and gives each offer with its
-//!   capabilities, order, limits, registration modes, progress, address and card.
+//!   capabilities, order, limits, registration modes, progress, address and card. [`Profile`] has what no offer says.
+//! - [`Fabric`], [`Domain`], [`CompletionQueue`], [`AddressVector`], [`Endpoint`]: children hold their parents; drop them in any order, on any thread.
+//!   What its provider does not close stays until the process ends, with all that it stands on, and is [counted](leaked).
+//! - Memory is [`farreach_memory`]'s: a [`TransmitRequest`] or [`ReceiveRequest`] takes slices along, and the [`Completion`] brings them back, whether it
+//!   went well or not. While in flight nobody can name the bytes. What is refused is handed back whole, and a full queue is an ordinary answer;
+//!   [`Driver`] waits for room.
+//! - [`Domain::expose`] lets peers at a slice, by a key of its own; [`ExposedRegion::revoke`] gives it back when the key is dead.
+//! - A completion says what it proves: that the bytes were [sent](Proof::Sent), or that they were [delivered](Proof::Delivered).
 //! - libfabric is opened when it is first asked. Where it is missing, that is an [`Error`] with the command
 //!   that installs it. Releases from 1.17 to 2.x serve; [`Library`] tells which one is loaded.
 //! - Values that a newer library invents are kept: as `Other`, or as a bit without a name.
 //!
 //! # What it does not
 //!
-//! It opens no endpoint and moves no data. It prints nothing and reads no environment; libfabric itself reads
-//! variables such as `FI_PROVIDER` and `FI_LOG_LEVEL`. It believes what a provider says of itself:
-//! [`Progress::Auto`] tells of a case where that is not the whole truth.
+//! It has no connected endpoints, tagged messages, counters or collectives. It prints nothing, starts no thread and reads no environment; libfabric itself
+//! reads variables such as `FI_PROVIDER`, `FI_LOG_LEVEL` and `FI_MR_CACHE_MAX_COUNT`. It believes what a provider says of itself:
+//! [`Progress::Auto`] tells of a case where that is not the whole truth. An operation of a peer advances only while we poll.
 
 mod address;
+mod av;
+mod backoff;
+mod cq;
+mod domain;
+mod driver;
+mod ep;
 mod error;
+mod fabric;
 mod flags;
+mod handle;
 mod hints;
 mod info;
 mod kinds;
+mod leak;
 mod library;
+mod mr;
 mod nic;
+mod op;
+mod profile;
 mod raw;
 
 pub use address::Address;
+pub use av::{AddressVector, Peer};
+pub use cq::{
+    Completion, CompletionQueue, Event, Events, Failure, OperationKind, Poller, Proof, Success, Written,
+};
+pub use domain::Domain;
+pub use driver::Driver;
+pub use ep::{Atomics, Endpoint, EndpointBuilder, Returned};
 pub use error::{Error, LibraryMissing, SymbolMissing};
+pub use fabric::Fabric;
+pub use farreach_fabric_sys as sys;
 pub use flags::{Capabilities, Mode, MrMode, Order};
 pub use hints::Hints;
 pub use info::Info;
 pub use kinds::{AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading};
+pub use leak::{Leaked, leaked};
 pub use library::{Library, Version};
+pub use mr::{ExposedRegion, RemoteAccess};
 pub use nic::{Nic, PciAddress};
+pub use op::{PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
+pub use profile::{KnownFrom, Profile, SameHost, WriteWithData};

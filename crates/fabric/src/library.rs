@@ -94,7 +94,7 @@ impl Library {
     }
 
     /// `fi_strerror(3)`
-    fn strerror(&self, errno: c_int) -> String {
+    pub(crate) fn strerror(&self, errno: c_int) -> String {
         // SAFETY: any number may be asked for.
         match unsafe { self.functions.fi_strerror(errno) } {
             Ok(text) if !text.is_null() => {

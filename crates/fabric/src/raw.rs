@@ -90,6 +90,16 @@ impl RawInfo {
         }
     }
 
+    /// A copy that lives by itself.
+    pub(crate) fn duplicate(&self, library: &Library) -> Result<Self, Error> {
+        // SAFETY: the structure is one of the library's, and is only read.
+        let info = unsafe { self.functions.fi_dupinfo(self.as_ptr()) }?;
+        match NonNull::new(info) {
+            Some(info) => Ok(Self { info, functions: self.functions }),
+            None => Err(library.error("fi_dupinfo", -sys::FI_ENOMEM)),
+        }
+    }
+
     /// Takes a list apart, so that each entry lives and dies by itself.
     ///
     /// # Safety

@@ -45,6 +45,7 @@
 
 mod allocation;
 mod buffer;
+mod buffers;
 mod exposed;
 mod memory;
 mod options;
@@ -53,6 +54,7 @@ mod shared;
 mod slice;
 
 pub use buffer::Buffer;
+pub use buffers::Buffers;
 pub use exposed::Exposed;
 pub use memory::{Memory, leaked_bytes};
 pub use options::{AllocateError, AllocateReason, HugePages, MemoryOptions};

@@ -1,12 +1,11 @@
 //! Work requests: what a queue pair is asked to do, with the buffers that it takes along.
 
-mod buffers;
 mod recv;
 mod refusal;
 mod remote;
 mod send;
 
-pub use buffers::Buffers;
+pub use farreach_memory::Buffers;
 pub use recv::RecvRequest;
 pub use refusal::{PostError, Refusal};
 pub use remote::RemoteRange;

@@ -1,14 +1,13 @@
 //! The buffers of a request.
 
-use farreach_memory::{Buffer, Shared, Slice};
+use crate::{Buffer, Shared, Slice};
 
 /// What a request takes along and its completion brings back: nothing, one buffer, or a list of them.
 ///
 /// A list is a `Vec` of the caller's, so that it can be used again: posting allocates nothing.
 ///
 /// ```
-/// use farreach_memory::Memory;
-/// use farreach_verbs::wr::Buffers;
+/// use farreach_memory::{Buffers, Memory};
 ///
 /// let mut head = Memory::allocate(100)?;
 /// let tail = head.split_off(30);
@@ -29,7 +28,7 @@ pub enum Buffers {
 
 impl Buffers {
     /// For what a device writes to: exclusive slices only.
-    pub(crate) fn of_slices(slices: Vec<Slice>) -> Self {
+    pub fn of_slices(slices: Vec<Slice>) -> Self {
         Self::List(slices.into_iter().map(Buffer::Slice).collect())
     }
 

@@ -1,0 +1,255 @@
+//! What became of an operation.
+
+use std::fmt;
+
+use farreach_fabric_sys as sys;
+use farreach_memory::Buffers;
+
+use crate::Peer;
+use crate::error::meaning;
+
+/// What a completion queue tells.
+///
+/// ```no_run
+/// # use farreach_fabric::CompletionQueue;
+/// use farreach_fabric::Event;
+///
+/// # fn poll(cq: &CompletionQueue) -> Result<(), farreach_fabric::Error> {
+/// for event in cq.poller().poll()? {
+///     match event {
+///         Event::Completed(completion) => println!("{}: {:?}", completion.tag(), completion.outcome()),
+///         Event::Written(written) => println!("a peer has written, and says {:#x}", written.immediate),
+///         Event::Stray(failure) => println!("{failure}; {}", failure.fix()),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// An operation of ours is done.
+    Completed(Completion),
+    /// A peer has written to our memory, with immediate data. The bytes of that write are there.
+    Written(Written),
+    /// Something failed that is no operation of ours, or that the provider does not say the operation of.
+    Stray(Failure),
+}
+
+/// A peer's write with immediate data, whose bytes are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The immediate data.
+    #[doc(alias = "FI_REMOTE_CQ_DATA")]
+    pub immediate: u64,
+    /// How many bytes, where the provider says it; 0 otherwise.
+    pub len: usize,
+}
+
+/// An operation that the provider is done with: how it went, and its buffers.
+///
+/// It is the proof that the provider has stopped: the buffers are the caller's again, whether it went well or not.
+///
+/// ```no_run
+/// # use farreach_fabric::Completion;
+/// use farreach_fabric::Proof;
+///
+/// fn slice_of(completion: Completion) -> farreach_memory::Buffers {
+///     if let Ok(success) = completion.outcome() {
+///         println!("{}", if success.proof == Proof::Delivered { "it is there" } else { "it has left" });
+///     }
+///     completion.into_buffers()
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Completion {
+    pub(crate) tag: u64,
+    pub(crate) kind: OperationKind,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) outcome: Result<Success, Failure>,
+    pub(crate) buffers: Buffers,
+}
+
+impl Completion {
+    /// The number that the caller gave the operation.
+    pub fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// What was asked for.
+    pub fn kind(&self) -> OperationKind {
+        self.kind
+    }
+
+    /// The peer that it was for. A receive does not know.
+    pub fn peer(&self) -> Option<&Peer> {
+        self.peer.as_ref()
+    }
+
+    /// How it went.
+    pub fn outcome(&self) -> &Result<Success, Failure> {
+        &self.outcome
+    }
+
+    /// The buffers, which are the caller's again.
+    pub fn into_buffers(self) -> Buffers {
+        self.buffers
+    }
+
+    /// How it went, and the buffers.
+    pub fn into_parts(self) -> (Result<Success, Failure>, Buffers) {
+        (self.outcome, self.buffers)
+    }
+}
+
+/// What an operation asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OperationKind {
+    /// A message out.
+    Send,
+    /// Bytes into the peer's memory.
+    Write,
+    /// Bytes out of the peer's memory.
+    Read,
+    /// Fetch and add.
+    FetchAdd,
+    /// Compare and swap.
+    CompareSwap,
+    /// Room for a message, which has come.
+    Receive,
+}
+
+impl OperationKind {
+    /// Whether its buffers are written to.
+    pub(crate) fn writes_buffers(self) -> bool {
+        !matches!(self, Self::Send | Self::Write)
+    }
+}
+
+impl fmt::Display for OperationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::FetchAdd => "fetch and add",
+            Self::CompareSwap => "compare and swap",
+            Self::Receive => "receive",
+        })
+    }
+}
+
+/// What a completion proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The bytes have left: the buffers are free. Over tcp they may not have landed yet, nor ever land.
+    Sent,
+    /// The bytes are where they should be: in the peer's memory, or, of what brings bytes here, in the buffers.
+    Delivered,
+}
+
+/// What is known of an operation that went well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Success {
+    /// The bytes of the message that came; of other operations it means nothing.
+    pub len: usize,
+    /// The immediate data that came along with a message.
+    pub immediate: Option<u64>,
+    /// What the completion proves.
+    pub proof: Proof,
+}
+
+/// Why an operation failed. It displays as what the provider said; [`cause`](Self::cause) says what that means here.
+///
+/// ```
+/// use farreach_fabric::{Failure, OperationKind};
+///
+/// let failure = Failure {
+///     operation: Some(OperationKind::Receive),
+///     errno: 265,
+///     text: "Truncation error".to_owned(),
+///     provider_errno: 265,
+///     provider_text: "Truncation error".to_owned(),
+///     message_len: Some(9000),
+/// };
+/// assert_eq!(failure.to_string(), "receive failed: Truncation error (265)");
+/// assert!(failure.cause().contains("longer than the room"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What was asked for, where the provider says which operation it was.
+    pub operation: Option<OperationKind>,
+    /// The error number of `fi_errno(3)`, above zero.
+    pub errno: i32,
+    /// What libfabric calls it.
+    pub text: String,
+    /// The provider's own number for it.
+    #[doc(alias = "prov_errno")]
+    pub provider_errno: i32,
+    /// What the provider says to it.
+    #[doc(alias = "fi_cq_strerror")]
+    pub provider_text: String,
+    /// How long the message was, where it was longer than the room for it and the provider says so.
+    #[doc(alias = "olen")]
+    pub message_len: Option<usize>,
+}
+
+impl Failure {
+    /// What it means here.
+    pub fn cause(&self) -> String {
+        let known = match self.errno {
+            sys::FI_ETRUNC => "the message is longer than the room that was posted for it",
+            sys::FI_ECANCELED => {
+                "the endpoint or its connection was closed, or the peer refused the operation"
+            }
+            sys::FI_ECONNREFUSED | sys::FI_EHOSTUNREACH | sys::FI_ENETUNREACH => {
+                "nobody is at the peer's address"
+            }
+            sys::FI_ECONNRESET
+            | sys::FI_ECONNABORTED
+            | sys::FI_ENOTCONN
+            | sys::FI_ESHUTDOWN
+            | sys::FI_EIO => "the connection to the peer is lost",
+            sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED => {
+                "the peer's key does not allow it, or is dead"
+            }
+            sys::FI_ETIMEDOUT => "the peer does not answer",
+            errno => match meaning(errno) {
+                Some(known) => known,
+                None => return self.provider_text.clone(),
+            },
+        };
+        known.to_owned()
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self.errno {
+            sys::FI_ETRUNC => "post more room, or send less",
+            sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED => {
+                "ask the peer for its region anew; on shm, both processes must be of one user"
+            }
+            _ => "see that the peer runs and uses the same provider; FI_LOG_LEVEL=warn lets the provider tell more",
+        }
+        .to_owned()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.operation {
+            Some(operation) => write!(f, "{operation} failed: ")?,
+            None => f.write_str("something without an operation failed: ")?,
+        }
+        write!(f, "{} ({})", self.text, self.errno)?;
+        if self.provider_text != self.text && !self.provider_text.is_empty() {
+            write!(f, ", the provider says: {} ({})", self.provider_text, self.provider_errno)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,66 @@
+//! Waiting for something to happen.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach_fabric_sys as sys;
+
+use super::{CompletionQueue, Poller};
+use crate::Error;
+use crate::backoff::Backoff;
+
+/// A sleep on a descriptor is at most this long. A provider that forgets to wake us costs a little time, and never the
+/// wait's end.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+impl CompletionQueue {
+    /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first.
+    #[doc(alias = "fi_trywait")]
+    pub fn may_sleep(&self) -> Result<bool, Error> {
+        let fabric = self.domain().fabric();
+        let mut fids = [self.fid()];
+        // SAFETY: the fabric and the queue live.
+        match unsafe { sys::fi_trywait(fabric.as_raw(), fids.as_mut_ptr(), 1) } {
+            0 => Ok(true),
+            status if status == -sys::FI_EAGAIN => Ok(false),
+            status => Err(fabric.library().error("fi_trywait", status)),
+        }
+    }
+}
+
+impl Poller<'_> {
+    /// Waits until there is something to take, at most until `deadline`; whether there is. It keeps the provider moving
+    /// meanwhile, and sleeps on the queue's descriptor where there is one.
+    pub fn wait(&mut self, deadline: Instant) -> Result<bool, Error> {
+        let mut backoff = Backoff::new();
+        loop {
+            if self.fill()? {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return Ok(false);
+            }
+            let left = deadline - now;
+            // A short while of looking costs less than a sleep.
+            if backoff.is_spinning() {
+                backoff.pause(left);
+                continue;
+            }
+            match self.cq().wait_fd() {
+                Some(fd) if self.cq().may_sleep()? => sleep_on(fd, left.min(SLEEP_MAX)),
+                Some(_) => thread::yield_now(),
+                None => backoff.pause(left),
+            }
+        }
+    }
+}
+
+/// Until the descriptor is readable, or the time is over, or a signal comes: whoever waits looks again anyway.
+fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
+    let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let timeout_ms = time.as_millis().max(1) as i32;
+    // SAFETY: one entry, valid for reading and writing, and the descriptor is open.
+    unsafe { libc::poll(&raw mut polled, 1, timeout_ms) };
+}

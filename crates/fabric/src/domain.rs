@@ -1,0 +1,227 @@
+//! Domains: a card or an interface, and what its regions, queues and endpoints have in common.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use farreach_fabric_sys as sys;
+use farreach_memory::DomainId;
+
+use crate::handle::Handle;
+use crate::leak::{self, Kind};
+use crate::mr;
+use crate::{Error, Fabric, Info, Library, Mode, MrMode, Profile, Threading};
+
+/// An open domain: `fi_domain(3)`.
+///
+/// Cheap to clone; it is closed when the last clone, and everything made in it, is gone.
+///
+/// ```no_run
+/// # use farreach_fabric::{Fabric, Hints, Info};
+/// # let offers = Info::query(&Hints::rdm().provider("tcp"))?;
+/// let domain = Fabric::open(&offers[0])?.open_domain(&offers[0])?;
+/// let slice = domain.allocate(1 << 20)?;
+/// println!("{} bytes for {}", slice.len(), domain.info().domain());
+/// # Ok::<(), farreach_fabric::Error>(())
+/// ```
+#[doc(alias = "fid_domain")]
+#[derive(Clone)]
+pub struct Domain(Arc<Inner>);
+
+struct Inner {
+    domain: Handle<sys::fid_domain>,
+    id: DomainId,
+    info: Info,
+    profile: Profile,
+    delivers: bool,
+    keys: Keys,
+    /// Asked once, when it is first needed.
+    caches_registrations: OnceLock<bool>,
+    fabric: Fabric,
+}
+
+impl Fabric {
+    /// Opens the domain of an offer: `fi_domain(3)`.
+    ///
+    /// The offer must be one that this crate can serve, as [`Hints::rdm`](crate::Hints::rdm) asks for: callable from any thread,
+    /// and demanding nothing of its user that is not done here.
+    #[doc(alias = "fi_domain")]
+    pub fn open_domain(&self, info: &Info) -> Result<Domain, Error> {
+        check(info)?;
+        let info = info.try_clone()?;
+        let raw = info.as_raw_mut();
+        // SAFETY: the fabric lives, and the offer through the call.
+        let open = |domain| unsafe { sys::fi_domain(self.as_raw(), raw, domain, ptr::null_mut()) };
+        // SAFETY: the function writes a domain where it answers 0, and the offer is one for any thread.
+        let domain = unsafe { Handle::open(self.library(), "fi_domain", open) }?;
+        Ok(Domain(Arc::new(Inner {
+            domain,
+            id: DomainId::unique(),
+            profile: Profile::of(&info),
+            delivers: info.offers_delivery(),
+            keys: Keys::new(info.key_size()),
+            info,
+            caches_registrations: OnceLock::new(),
+            fabric: self.clone(),
+        })))
+    }
+}
+
+/// What an offer may demand of its user, because this crate does it.
+pub(crate) const MODES_SERVED: Mode = Mode::CONTEXT.union(Mode::CONTEXT2);
+
+/// What an offer may demand of memory regions, because this crate does it.
+pub(crate) const MR_MODES_SERVED: MrMode =
+    MrMode::LOCAL.union(MrMode::VIRT_ADDR).union(MrMode::ALLOCATED).union(MrMode::PROV_KEY);
+
+fn check(info: &Info) -> Result<(), Error> {
+    let refused =
+        |why: String| Err(Error::Unsupported { what: format!("the offer of {}", info.provider()), why });
+    let (mode, mr_mode) = (info.mode().difference(MODES_SERVED), info.mr_mode().difference(MR_MODES_SERVED));
+    if !mode.is_empty() {
+        return refused(format!("it demands the mode {mode:?} of its user"));
+    }
+    if !mr_mode.is_empty() {
+        return refused(format!("it demands {mr_mode:?} of memory regions"));
+    }
+    if info.threading() != Threading::Safe {
+        return refused(format!(
+            "it may not be called from any thread: its threading is {}",
+            info.threading()
+        ));
+    }
+    Ok(())
+}
+
+impl Domain {
+    /// The offer that it was opened by.
+    pub fn info(&self) -> &Info {
+        &self.0.info
+    }
+
+    /// What is known of this kind of provider, and not told by its offer.
+    pub fn profile(&self) -> &Profile {
+        &self.0.profile
+    }
+
+    /// Whether an operation may be asked to complete when its bytes have landed at the peer.
+    #[doc(alias = "FI_DELIVERY_COMPLETE")]
+    pub fn delivers(&self) -> bool {
+        self.0.delivers
+    }
+
+    /// Whether the provider takes registrations from a cache of its own. Memory cannot be exposed then: `FI_MR_CACHE_MAX_COUNT=0` in the
+    /// environment turns the cache off.
+    pub fn caches_registrations(&self) -> bool {
+        *self.0.caches_registrations.get_or_init(|| mr::are_cached(self))
+    }
+
+    /// The fabric that it is in.
+    pub fn fabric(&self) -> &Fabric {
+        &self.0.fabric
+    }
+
+    /// A name that no other domain of this process has, or ever had: what memory knows it by.
+    pub fn id(&self) -> DomainId {
+        self.0.id
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::fid_domain {
+        self.0.domain.as_ptr()
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        self.fabric().library()
+    }
+
+    /// A key for a new region, where the user chooses.
+    pub(crate) fn next_key(&self) -> Result<u64, Error> {
+        self.0.keys.next()
+    }
+
+    /// Whether the domain wants local buffers registered.
+    #[inline]
+    pub(crate) fn needs_local_keys(&self) -> bool {
+        self.info().mr_mode().contains(MrMode::LOCAL)
+    }
+}
+
+impl PartialEq for Domain {
+    fn eq(&self, other: &Self) -> bool {
+        self.id() == other.id()
+    }
+}
+
+impl Eq for Domain {}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Domain")
+            .field("provider", &self.info().provider())
+            .field("name", &self.info().domain())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Inner {
+    #[doc(alias = "fi_close")]
+    fn drop(&mut self) {
+        // SAFETY: everything made in the domain holds it, so nothing is left.
+        if unsafe { self.domain.close(self.fabric.library(), Kind::Domain) }.is_err() {
+            leak::keep(&self.fabric);
+        }
+    }
+}
+
+/// Keys for regions, where the user chooses them. None is given twice, so that a write by a dead key finds nothing.
+struct Keys {
+    next: AtomicU64,
+    /// The last that fits.
+    last: u64,
+}
+
+impl Keys {
+    /// Of as many bytes. They begin at a place that differs from process to process, so that a key of a process that is gone is
+    /// not one of its successor.
+    fn new(bytes: usize) -> Self {
+        // The largest value of all means that there is no key.
+        let last = if bytes >= 8 { u64::MAX - 1 } else { (1 << (8 * bytes)) - 1 };
+        // The upper half of the digits is drawn, the lower half counts.
+        let drawn = RandomState::new().hash_one(std::process::id()) & (last >> 1);
+        let counted_bits = last.count_ones() / 2;
+        Self { next: AtomicU64::new((drawn >> counted_bits << counted_bits) + 1), last }
+    }
+
+    fn next(&self) -> Result<u64, Error> {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        if key > self.last {
+            return Err(Error::KeysExhausted { last: self.last });
+        }
+        Ok(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_fit_their_size_and_are_not_given_twice() {
+        for bytes in [1, 2, 4, 8, 16] {
+            let keys = Keys::new(bytes);
+            let [first, second] = [keys.next().unwrap(), keys.next().unwrap()];
+            assert_eq!(second, first + 1);
+            assert!(first > 0 && second <= keys.last, "{bytes} bytes: {first} of {}", keys.last);
+        }
+    }
+
+    #[test]
+    fn exhausted_keys_are_an_error() {
+        let keys = Keys { next: AtomicU64::new(255), last: 255 };
+        assert_eq!(keys.next(), Ok(255));
+        assert_eq!(keys.next(), Err(Error::KeysExhausted { last: 255 }));
+    }
+}

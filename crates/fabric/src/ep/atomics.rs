@@ -1,0 +1,95 @@
+//! Atomic operations: which there are, and where their operands lie.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+use farreach_fabric_sys as sys;
+use farreach_memory::Slice;
+
+use super::slots::Number;
+use crate::handle::Handle;
+use crate::{Capabilities, Domain, Error};
+
+/// The bytes of an operand.
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// An operation has two at most.
+const OPERANDS_SIZE: usize = 2 * WORD;
+
+/// Which atomic operations an endpoint has, on eight bytes: `fi_atomicvalid(3)`.
+///
+/// The capability is not enough: one provider offers it and then has no operation.
+///
+/// ```
+/// use farreach_fabric::Atomics;
+///
+/// assert!(!Atomics::default().fetch_add);
+/// ```
+#[doc(alias = "fi_fetch_atomicvalid")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Atomics {
+    /// Fetch and add.
+    pub fetch_add: bool,
+    /// Compare and swap.
+    pub compare_swap: bool,
+}
+
+impl Atomics {
+    pub(super) fn of(ep: &Handle<sys::fid_ep>, domain: &Domain) -> Self {
+        // Without the capability there may be no table to ask.
+        if !domain.info().capabilities().contains(Capabilities::ATOMIC) {
+            return Self::default();
+        }
+        let is_valid = |ask: &dyn Fn(*mut usize) -> c_int| {
+            let mut count = 0;
+            ask(&raw mut count) == 0 && count >= 1
+        };
+        Self {
+            // SAFETY: the endpoint lives and has the capability, and the place takes a number.
+            fetch_add: is_valid(&|count| unsafe {
+                sys::fi_fetch_atomicvalid(ep.as_ptr(), sys::FI_UINT64, sys::FI_SUM, count)
+            }),
+            // SAFETY: as above.
+            compare_swap: is_valid(&|count| unsafe {
+                sys::fi_compare_atomicvalid(ep.as_ptr(), sys::FI_UINT64, sys::FI_CSWAP, count)
+            }),
+        }
+    }
+
+    pub(super) fn any(self) -> bool {
+        self.fetch_add || self.compare_swap
+    }
+}
+
+/// Where the operands of atomic operations lie while these are in flight: two words for each place of the table.
+#[derive(Debug)]
+pub(super) struct Operands {
+    /// Nobody has a reference into it.
+    memory: Slice,
+    /// As operations name it, where the provider asks for that.
+    pub(super) descriptor: u64,
+}
+
+impl Operands {
+    pub(super) fn new(domain: &Domain, depth: usize) -> Result<Self, Error> {
+        let memory = domain.allocate(depth * OPERANDS_SIZE)?;
+        let descriptor = memory.local_key(domain.id()).unwrap_or(0);
+        Ok(Self { memory, descriptor })
+    }
+
+    /// Writes the operands of an operation that is about to be posted, and gives their addresses.
+    pub(super) fn set(&self, number: Number, operands: [u64; 2]) -> [*const c_void; 2] {
+        let offset = number.index() * OPERANDS_SIZE;
+        assert!(offset + OPERANDS_SIZE <= self.memory.len(), "a place has its operands");
+        let place: NonNull<[u64; 2]> = self.memory.address().cast();
+        // SAFETY: inside of the memory, which is aligned to a page, and these two words are the poster's alone: the operation has its
+        // place and the provider does not have the operation yet.
+        unsafe {
+            let place = place.byte_add(offset);
+            place.write(operands);
+            let first: NonNull<u64> = place.cast();
+            [first.as_ptr().cast_const().cast(), first.add(1).as_ptr().cast_const().cast()]
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Few bytes, copied when they are posted: no buffer to wait for, and no completion.
+
+use farreach_fabric_sys as sys;
+
+use super::Endpoint;
+use crate::{Peer, Refusal, RemoteRegion};
+
+impl Endpoint {
+    /// Sends a few bytes that are copied at once: `fi_inject(3)`. It has no completion, so whether it arrived is for the peer to
+    /// tell. At most [`inject_size`](crate::Info::inject_size) bytes.
+    ///
+    /// A peer that was injected to stays in its address vector until that is closed.
+    #[doc(alias = "fi_inject")]
+    #[doc(alias = "fi_injectdata")]
+    pub fn inject(&self, bytes: &[u8], peer: &Peer, immediate: Option<u64>) -> Result<(), Refusal> {
+        self.check_injection(bytes, peer, immediate)?;
+        let (ep, data, len, to) = (self.as_raw(), bytes.as_ptr().cast(), bytes.len(), peer.number());
+        peer.note_injection();
+        // SAFETY: the endpoint and the peer live, and the bytes through the call, which is all that an injection asks for.
+        let status = unsafe {
+            match immediate {
+                None => sys::fi_inject(ep, data, len, to),
+                Some(immediate) => sys::fi_injectdata(ep, data, len, immediate, to),
+            }
+        };
+        self.injected("fi_inject", status)
+    }
+
+    /// Writes a few bytes, copied at once, to the beginning of `remote`: `fi_inject_write(3)`. As [`inject`](Self::inject).
+    #[doc(alias = "fi_inject_write")]
+    #[doc(alias = "fi_inject_writedata")]
+    pub fn inject_write(
+        &self,
+        bytes: &[u8],
+        peer: &Peer,
+        remote: RemoteRegion,
+        immediate: Option<u64>,
+    ) -> Result<(), Refusal> {
+        self.check_injection(bytes, peer, immediate)?;
+        self.open().check_remote(remote, bytes.len())?;
+        let (ep, data, len, to) = (self.as_raw(), bytes.as_ptr().cast(), bytes.len(), peer.number());
+        let (address, key) = (remote.address(), remote.key());
+        peer.note_injection();
+        // SAFETY: as above; the region was checked.
+        let status = unsafe {
+            match immediate {
+                None => sys::fi_inject_write(ep, data, len, to, address, key),
+                Some(immediate) => sys::fi_inject_writedata(ep, data, len, immediate, to, address, key),
+            }
+        };
+        self.injected("fi_inject_write", status)
+    }
+
+    fn check_injection(&self, bytes: &[u8], peer: &Peer, immediate: Option<u64>) -> Result<(), Refusal> {
+        let open = self.open();
+        if !peer.is_of(&open.av) {
+            return Err(Refusal::OtherAddressVector);
+        }
+        if bytes.len() > open.limits.inject_max {
+            return Err(Refusal::TooLong { len: bytes.len(), max: open.limits.inject_max });
+        }
+        open.check_immediate(immediate)
+    }
+
+    fn injected(&self, operation: &'static str, status: isize) -> Result<(), Refusal> {
+        match status as i32 {
+            0 => Ok(()),
+            status if status == -sys::FI_EAGAIN => {
+                Err(Refusal::QueueFull { in_flight: self.transmits_in_flight() })
+            }
+            status => Err(Refusal::Engine(self.domain().library().error(operation, status))),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Endpoints: reliable datagrams.
+
+mod atomics;
+mod builder;
+mod inject;
+mod post;
+pub(crate) mod slots;
+
+use std::fmt;
+use std::sync::Arc;
+
+use farreach_fabric_sys as sys;
+use farreach_memory::Buffers;
+
+use crate::handle::Handle;
+use crate::leak::{self, Kind};
+use crate::{Address, AddressVector, CompletionQueue, Domain, Error, OperationKind};
+
+pub use atomics::Atomics;
+pub use builder::EndpointBuilder;
+
+use atomics::Operands;
+use slots::{InFlight, Slots};
+
+/// An endpoint that talks to any peer of its address vector: `fi_endpoint(3)`.
+///
+/// What is posted takes its buffers along, and the completion brings them back. Dropping or [closing](Self::close) the endpoint
+/// ends what is in flight.
+///
+/// ```no_run
+/// # use farreach_fabric::Domain;
+/// use farreach_fabric::{EndpointBuilder, ReceiveRequest};
+///
+/// # fn open(domain: &Domain) -> Result<(), farreach_fabric::Error> {
+/// let (cq, av) = (domain.open_cq()?, domain.open_av()?);
+/// let endpoint = EndpointBuilder::new(&cq, &av).build(domain)?;
+/// println!("{}", endpoint.address().to_hex());
+/// endpoint.post_receive(ReceiveRequest::new(domain.allocate(8192)?)).expect("there is room");
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "fid_ep")]
+pub struct Endpoint {
+    /// Taken out by whoever closes it.
+    open: Option<Open>,
+}
+
+/// What an endpoint is, and what it stands on.
+pub(crate) struct Open {
+    ep: Handle<sys::fid_ep>,
+    transmit: Arc<Slots>,
+    receive: Arc<Slots>,
+    atomics: Atomics,
+    operands: Option<Operands>,
+    address: Address,
+    limits: Limits,
+    transmit_cq: CompletionQueue,
+    receive_cq: CompletionQueue,
+    av: AddressVector,
+    domain: Domain,
+}
+
+/// What is checked on every post, copied out of the offer.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    message_max: usize,
+    inject_max: usize,
+    transmit_buffers_max: usize,
+    receive_buffers_max: usize,
+    immediate_bytes: usize,
+    needs_local_keys: bool,
+    keys_enforced: bool,
+    delivers: bool,
+}
+
+/// An operation that was in flight when its endpoint was closed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Returned {
+    /// The number that the caller gave it.
+    pub tag: u64,
+    /// What was asked for.
+    pub kind: OperationKind,
+    /// Its buffers. Whether anything of it was done is not known.
+    pub buffers: Buffers,
+}
+
+impl Endpoint {
+    #[inline]
+    fn open(&self) -> &Open {
+        self.open.as_ref().expect("it is taken out only at the end")
+    }
+
+    /// Its address, for peers: `fi_getname(3)`.
+    #[doc(alias = "fi_getname")]
+    pub fn address(&self) -> &Address {
+        &self.open().address
+    }
+
+    /// The domain that it is in.
+    pub fn domain(&self) -> &Domain {
+        &self.open().domain
+    }
+
+    /// The address vector that its peers are in.
+    pub fn av(&self) -> &AddressVector {
+        &self.open().av
+    }
+
+    /// Where what leaves it completes.
+    pub fn transmit_cq(&self) -> &CompletionQueue {
+        &self.open().transmit_cq
+    }
+
+    /// Where receives complete, and what peers write with immediate data.
+    pub fn receive_cq(&self) -> &CompletionQueue {
+        &self.open().receive_cq
+    }
+
+    /// Which atomic operations it has.
+    pub fn atomics(&self) -> Atomics {
+        self.open().atomics
+    }
+
+    /// How many operations that leave are in flight.
+    pub fn transmits_in_flight(&self) -> usize {
+        self.open().transmit.in_flight()
+    }
+
+    /// How many receives are posted.
+    pub fn receives_in_flight(&self) -> usize {
+        self.open().receive.in_flight()
+    }
+
+    /// The C object. It lives as long as this does.
+    pub fn as_raw(&self) -> *mut sys::fid_ep {
+        self.open().ep.as_ptr()
+    }
+
+    /// Closes it, and gives back what was in flight: `fi_close(3)`.
+    ///
+    /// The close is the proof that the provider has stopped. Where it fails, the endpoint and all that is in flight stay for good, counted. So
+    /// do buffers that a peer may still write to: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
+    #[doc(alias = "fi_close")]
+    pub fn close(mut self) -> Result<Vec<Returned>, Error> {
+        self.open.take().expect("it is taken out only at the end").close()
+    }
+}
+
+impl Open {
+    fn close(self) -> Result<Vec<Returned>, Error> {
+        // SAFETY: the endpoint is ours, and nothing was made of it. Operations in flight end with it.
+        if let Err(error) = unsafe { self.ep.close(self.domain.library(), Kind::Endpoint) } {
+            // With the tables, the queues and the address vector: the provider may still use all of it.
+            std::mem::forget(self);
+            return Err(error);
+        }
+        let are_peers_stopped = self.domain.profile().close_stops_peers;
+        let mut returned = Vec::new();
+        for (slots, cq) in [(&self.transmit, &self.transmit_cq), (&self.receive, &self.receive_cq)] {
+            cq.registry().retire(slots);
+            for operation in slots.take_all() {
+                let InFlight { tag, kind, buffers, .. } = operation;
+                // A receive is filled by this side; the answer of what asked a peer may be written by the peer.
+                if !are_peers_stopped && kind.writes_buffers() && kind != OperationKind::Receive {
+                    leak::count(Kind::Operation);
+                    std::mem::forget(buffers);
+                    continue;
+                }
+                returned.push(Returned { tag, kind, buffers });
+            }
+        }
+        Ok(returned)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            // What fails is counted, and kept.
+            let _ = open.close();
+        }
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("address", &self.address())
+            .field("transmits_in_flight", &self.transmits_in_flight())
+            .field("receives_in_flight", &self.receives_in_flight())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,311 @@
+//! Memory regions: what operations may name, and what a peer may touch.
+
+use std::fmt;
+use std::ptr;
+
+use bitflags::bitflags;
+use farreach_fabric_sys as sys;
+use farreach_memory::{
+    AllocateError, AttachReason, Exposed, Memory, MemoryOptions, Registration, Release, Slice,
+};
+
+use crate::handle::Handle;
+use crate::leak::{self, Kind};
+use crate::{Domain, Error, MrMode, RemoteRegion};
+
+/// How often another key is tried where the provider says that one is taken.
+const KEY_ATTEMPTS: usize = 16;
+
+bitflags! {
+    /// What peers may do with a region.
+    ///
+    /// ```
+    /// use farreach_fabric::RemoteAccess;
+    ///
+    /// assert!(RemoteAccess::all().contains(RemoteAccess::READ | RemoteAccess::WRITE));
+    /// ```
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct RemoteAccess: u64 {
+        /// Read it.
+        #[doc(alias = "FI_REMOTE_READ")]
+        const READ = sys::FI_REMOTE_READ;
+        /// Write to it. Atomic operations need both.
+        #[doc(alias = "FI_REMOTE_WRITE")]
+        const WRITE = sys::FI_REMOTE_WRITE;
+    }
+}
+
+/// Whether registrations come from a cache, so that one of a part may be that of the whole, and one that was closed may live on.
+///
+/// No offer says it. Two registrations of the same page tell: they have keys of their own, unless both are the cache's.
+pub(crate) fn are_cached(domain: &Domain) -> bool {
+    if !domain.info().mr_mode().contains(MrMode::PROV_KEY) {
+        return false;
+    }
+    let Ok(page) = Memory::allocate(4096) else { return true };
+    let register = || {
+        let start = page.address().as_ptr();
+        // SAFETY: the page is mapped, and nobody uses it, until both regions are closed; where that fails it is kept.
+        unsafe { MemoryRegion::register(domain, start, page.len(), sys::FI_REMOTE_WRITE) }
+    };
+    // What cannot be told is taken for the worse.
+    let (Ok(first), Ok(second)) = (register(), register()) else { return true };
+    let is_same = first.key() == second.key();
+    if first.close().is_err() | second.close().is_err() {
+        std::mem::forget(page);
+        return true;
+    }
+    is_same
+}
+
+/// Registered memory: `fi_mr(3)`. It is closed when dropped, and kept for good, counted, where that fails.
+pub(crate) struct MemoryRegion {
+    mr: Handle<sys::fid_mr>,
+    domain: Domain,
+    is_closed: bool,
+}
+
+impl MemoryRegion {
+    /// # Safety
+    ///
+    /// The memory is mapped until the region is closed, which may be never. The provider writes to it where `access` and operations
+    /// say so; meanwhile nobody holds a reference into it.
+    unsafe fn register(domain: &Domain, start: *mut u8, len: usize, access: u64) -> Result<Self, Error> {
+        let mut attempts = 0;
+        loop {
+            // Where the provider chooses, a layer over it may still keep regions by the key that was asked for.
+            let key = domain.next_key()?;
+            let open = |mr| {
+                let (raw, buffer) = (domain.as_raw(), start.cast_const().cast());
+                // SAFETY: the domain lives; the rest is passed on to the caller.
+                unsafe { sys::fi_mr_reg(raw, buffer, len, access, 0, key, 0, mr, ptr::null_mut()) }
+            };
+            // SAFETY: the function writes a region where it answers 0, and the domain is one for any thread.
+            match unsafe { Handle::open(domain.library(), "fi_mr_reg", open) } {
+                Ok(mr) => return Ok(Self { mr, domain: domain.clone(), is_closed: false }),
+                Err(Error::Failed { errno: sys::FI_ENOKEY, .. }) if attempts < KEY_ATTEMPTS => {
+                    attempts += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn key(&self) -> u64 {
+        // SAFETY: the region lives.
+        unsafe { sys::fi_mr_key(self.mr.as_ptr()) }
+    }
+
+    /// What own operations name it by, as a number.
+    fn descriptor(&self) -> u64 {
+        // SAFETY: the region lives.
+        unsafe { sys::fi_mr_desc(self.mr.as_ptr()) }.expose_provenance() as u64
+    }
+
+    /// Ends it. After success its key is dead where the provider enforces keys.
+    fn close(mut self) -> Result<(), Error> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if self.is_closed {
+            return Ok(());
+        }
+        self.is_closed = true;
+        // SAFETY: the region is ours, and nothing was made of it.
+        let closed = unsafe { self.mr.close(self.domain.library(), Kind::MemoryRegion) };
+        if closed.is_err() {
+            leak::keep(&self.domain);
+        }
+        closed
+    }
+}
+
+impl Drop for MemoryRegion {
+    #[doc(alias = "fi_close")]
+    fn drop(&mut self) {
+        // It counts itself; whoever owns the pages asks before, and keeps them.
+        let _ = self.end();
+    }
+}
+
+impl Release for MemoryRegion {
+    fn release(self: Box<Self>) -> bool {
+        self.close().is_ok()
+    }
+}
+
+impl Domain {
+    /// Registers an allocation, so that operations may name its slices: `fi_mr(3)`. Once for each domain; again, or where the provider
+    /// does not ask for it, it does nothing. It gives no peer any access: [`expose`](Self::expose) does.
+    ///
+    /// The registration ends with the allocation.
+    #[doc(alias = "fi_mr_reg")]
+    #[doc(alias = "FI_MR_LOCAL")]
+    pub fn register(&self, memory: &Memory) -> Result<(), Error> {
+        if !self.needs_local_keys() || memory.local_key(self.id()).is_some() {
+            return Ok(());
+        }
+        let access = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
+        // SAFETY: the pages stay mapped until the registration is ended, for good where that fails: it is attached to them. The
+        // provider writes where an operation says so, and operations hold the slices that they name.
+        let mr = unsafe { MemoryRegion::register(self, memory.start().as_ptr(), memory.len(), access) }?;
+        let registration = Registration::new(self.id(), mr.descriptor(), Box::new(mr));
+        // SAFETY: the region is of all pages, its descriptor lives as long as it does, and it allows no remote access.
+        match unsafe { memory.attach(registration) } {
+            Ok(()) => Ok(()),
+            // Another thread was faster. Ours is ended by its drop: no operation knew it.
+            Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
+            Err(error) => Err(Error::Memory {
+                what: error.reason.to_string(),
+                fix: "use fewer domains, or another allocation for some of them".to_owned(),
+            }),
+        }
+    }
+
+    /// Allocates memory and registers it.
+    pub fn allocate(&self, len: usize) -> Result<Slice, Error> {
+        let slice = MemoryOptions::new().allocate(len)?;
+        self.register(slice.memory())?;
+        Ok(slice)
+    }
+
+    /// Gives peers access to a slice, under a key of its own: `fi_mr(3)`. On failure the slice is handed back.
+    ///
+    /// From now on there is no reference to its bytes: a peer may change them at any time. A provider that registers from a cache is
+    /// refused: its keys reach further than the slice, and live on when they are ended.
+    #[doc(alias = "fi_mr_reg")]
+    pub fn expose(&self, slice: Slice, access: RemoteAccess) -> Result<ExposedRegion, (Error, Slice)> {
+        if self.caches_registrations() {
+            return Err((Error::RegistrationCache { provider: self.info().provider().to_owned() }, slice));
+        }
+        let (start, len) = (slice.address(), slice.len());
+        let exposed = slice.expose();
+        // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is closed (for good where its key
+        // is not enforced), and no reference into them exists.
+        let registered = unsafe { MemoryRegion::register(self, start.as_ptr(), len, access.bits()) };
+        match registered {
+            Ok(mr) => {
+                let has_addresses = self.info().mr_mode().contains(MrMode::VIRT_ADDR);
+                // Otherwise a peer counts from the region's beginning.
+                let address = if has_addresses { start.as_ptr().expose_provenance() as u64 } else { 0 };
+                let remote = RemoteRegion::new(address, len as u64, mr.key());
+                Ok(ExposedRegion { parts: Some((mr, exposed)), remote })
+            }
+            // SAFETY: no key to it was made.
+            Err(error) => Err((error, unsafe { exposed.conceal() })),
+        }
+    }
+}
+
+impl From<AllocateError> for Error {
+    fn from(error: AllocateError) -> Self {
+        Self::Memory { what: error.to_string(), fix: error.fix() }
+    }
+}
+
+/// A slice that peers may touch, and the key by which they do.
+///
+/// ```no_run
+/// # use farreach_fabric::Domain;
+/// use farreach_fabric::RemoteAccess;
+///
+/// # fn expose(domain: &Domain) -> Result<(), farreach_fabric::Error> {
+/// let slice = domain.allocate(4096)?;
+/// let region = domain.expose(slice, RemoteAccess::WRITE).map_err(|(error, _slice)| error)?;
+/// let told_to_the_peer = region.remote();
+/// // … the peer writes …
+/// let slice = region.revoke().map_err(|(error, _region)| error)?;
+/// println!("{} bytes by key {:#x}", slice.len(), told_to_the_peer.key());
+/// # Ok(())
+/// # }
+/// ```
+#[doc(alias = "fid_mr")]
+pub struct ExposedRegion {
+    /// Taken out by whoever ends it.
+    parts: Option<(MemoryRegion, Exposed)>,
+    remote: RemoteRegion,
+}
+
+impl ExposedRegion {
+    fn parts(&self) -> &(MemoryRegion, Exposed) {
+        self.parts.as_ref().expect("it is taken out only at the end")
+    }
+
+    /// What a peer needs to know.
+    pub fn remote(&self) -> RemoteRegion {
+        self.remote
+    }
+
+    /// The bytes, to be copied in and out.
+    pub fn bytes(&self) -> &Exposed {
+        &self.parts().1
+    }
+
+    /// The domain that it is in.
+    pub fn domain(&self) -> &Domain {
+        &self.parts().0.domain
+    }
+
+    /// Whether ending the key keeps peers out: [`Profile::keys_enforced`](crate::Profile::keys_enforced).
+    pub fn is_key_enforced(&self) -> bool {
+        self.domain().profile().keys_enforced
+    }
+
+    /// Ends the key and gives the slice back: `fi_close(3)`. A write that arrives later finds no region.
+    ///
+    /// Where the provider does not enforce keys, ending one proves nothing: the region is handed back, still live, and
+    /// [`revoke_trusting_peers`](Self::revoke_trusting_peers) is what is left. Where the provider does not close it, the memory is leaked and counted.
+    #[doc(alias = "fi_close")]
+    #[expect(clippy::result_large_err, reason = "the region is handed back whole")]
+    pub fn revoke(self) -> Result<Slice, (Error, Option<Self>)> {
+        if !self.is_key_enforced() {
+            let error = Error::Unsupported {
+                what: "revoking a region by its key".to_owned(),
+                why: "this provider lets a peer write by a dead key".to_owned(),
+            };
+            return Err((error, Some(self)));
+        }
+        // SAFETY: the key is enforced, and dead when the slice is given back.
+        unsafe { self.revoke_trusting_peers() }.map_err(|error| (error, None))
+    }
+
+    /// Ends the key and gives the slice back, also where the provider does not enforce keys.
+    ///
+    /// # Safety
+    ///
+    /// The provider enforces keys; or no peer that was told of the region, or guessed it, will access it from now on: each has said so,
+    /// or is gone.
+    pub unsafe fn revoke_trusting_peers(mut self) -> Result<Slice, Error> {
+        let (mr, exposed) = self.parts.take().expect("it is taken out only at the end");
+        match mr.close() {
+            // SAFETY: the only key to it is dead, and the caller vouches for those who do not care.
+            Ok(()) => Ok(unsafe { exposed.conceal() }),
+            Err(error) => {
+                std::mem::forget(exposed);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for ExposedRegion {
+    fn drop(&mut self) {
+        let Some((mr, exposed)) = self.parts.take() else { return };
+        let is_enforced = mr.domain.profile().keys_enforced;
+        let is_closed = mr.close().is_ok();
+        if !is_enforced {
+            leak::count(Kind::ExposedSlice);
+        }
+        if !(is_closed && is_enforced) {
+            // A peer may still reach the pages, so they stay.
+            std::mem::forget(exposed);
+        }
+    }
+}
+
+impl fmt::Debug for ExposedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExposedRegion").field("remote", &self.remote).finish_non_exhaustive()
+    }
+}

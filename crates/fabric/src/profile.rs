@@ -1,0 +1,137 @@
+//! What is known of a provider and not told by its offer.
+//!
+//! An offer says a great deal as data, and the rest of the crate decides from that. What is left is written down here, for each
+//! protocol by itself, with where it is known from. The protocol is data of the offer too; a provider's name is never asked.
+
+use crate::{Info, Protocol};
+
+/// Properties of one kind of provider. One that is not listed has the careful value of each.
+///
+/// ```
+/// use farreach_fabric::{Profile, Protocol};
+///
+/// let shm = Profile::of_protocol(Protocol::Shm);
+/// assert!(!shm.keys_enforced, "a wrong key does not keep anybody out");
+/// assert!(Profile::of_protocol(Protocol::Efa).target_must_know_initiator);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Profile {
+    /// Whether the target's side refuses a wrong or dead key. Where it does not, a revoked region cannot be told from a live one, so
+    /// its bytes come back only by the word of the peers.
+    pub keys_enforced: bool,
+    /// Whether closing an endpoint also ends what a peer does on its behalf: copying the answer of a read into its
+    /// buffers. Where it does not, buffers of unfinished reads are kept for good.
+    pub close_stops_peers: bool,
+    /// Whether a peer must be in the target's address vector before it can reach the target's memory.
+    pub target_must_know_initiator: bool,
+    /// Whether two endpoints of one host can be relied upon to reach each other.
+    pub same_host: SameHost,
+    /// How a write with immediate data is made.
+    pub write_with_data: WriteWithData,
+    /// Where this is known from.
+    pub known_from: KnownFrom,
+}
+
+/// Whether two endpoints of one host reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SameHost {
+    /// They do.
+    Reachable,
+    /// Some were seen to lose or slow down such traffic: try before relying on it.
+    Uncertain,
+}
+
+/// How a write with immediate data is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WriteWithData {
+    /// As one operation.
+    Native,
+    /// As one operation, or by a message of the provider's own after the write, depending on the card's generation.
+    MaybeEmulated,
+}
+
+/// Where a profile is known from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KnownFrom {
+    /// Tests of this crate show it.
+    Tests,
+    /// The provider's documents and those who run it; it was never run here.
+    Documents,
+    /// Nothing: the careful values.
+    Nothing,
+}
+
+impl Profile {
+    /// The profile of an offer.
+    pub fn of(info: &Info) -> Self {
+        Self::of_protocol(info.protocol())
+    }
+
+    /// The profile of a protocol.
+    pub fn of_protocol(protocol: Protocol) -> Self {
+        KNOWN.iter().find(|(known, _)| *known == protocol).map_or(UNKNOWN, |(_, profile)| *profile)
+    }
+}
+
+const UNKNOWN: Profile = Profile {
+    keys_enforced: false,
+    close_stops_peers: false,
+    target_must_know_initiator: true,
+    same_host: SameHost::Uncertain,
+    write_with_data: WriteWithData::MaybeEmulated,
+    known_from: KnownFrom::Nothing,
+};
+
+/// Both sides talk through a socket or a queue pair, and the target's library or card looks the key up.
+const THROUGH_TARGET: Profile = Profile {
+    keys_enforced: true,
+    close_stops_peers: true,
+    target_must_know_initiator: false,
+    same_host: SameHost::Reachable,
+    write_with_data: WriteWithData::Native,
+    known_from: KnownFrom::Tests,
+};
+
+const KNOWN: &[(Protocol, Profile)] = &[
+    (Protocol::Rxm, THROUGH_TARGET),
+    (Protocol::RxmTcp, THROUGH_TARGET),
+    (Protocol::Xnet, THROUGH_TARGET),
+    (Protocol::SockTcp, THROUGH_TARGET),
+    // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
+    // target copies the answer of a read into the initiator's buffer, whenever it gets to it.
+    (Protocol::Shm, Profile { keys_enforced: false, close_stops_peers: false, ..THROUGH_TARGET }),
+    // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
+    (
+        Protocol::Efa,
+        Profile {
+            target_must_know_initiator: true,
+            same_host: SameHost::Uncertain,
+            write_with_data: WriteWithData::MaybeEmulated,
+            known_from: KnownFrom::Documents,
+            ..THROUGH_TARGET
+        },
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_known_is_treated_with_care() {
+        let profile = Profile::of_protocol(Protocol::Other(999));
+        assert!(!profile.keys_enforced && !profile.close_stops_peers);
+        assert_eq!(profile.known_from, KnownFrom::Nothing);
+    }
+
+    #[test]
+    fn no_protocol_is_listed_twice() {
+        for (index, (protocol, _)) in KNOWN.iter().enumerate() {
+            assert!(KNOWN[..index].iter().all(|(other, _)| other != protocol), "{protocol}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The program `write_pages` over Soft-RoCE.
+
+mod write_pages;
+
+use farreach_testkit::{Device, on_host_a};
+use write_pages::{Place, program_suite};
+
+const VERBS_UNDER_RXM: Place = Place {
+    provider: || "verbs;ofi_rxm",
+    node: Some(|| Device::find().address.to_string()),
+    // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a cache
+    // of registrations nothing can be exposed.
+    environment: &[("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")],
+    is_emulated: true,
+};
+
+program_suite! {
+    on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
+    verbs_under_rxm = crate::VERBS_UNDER_RXM;
+}

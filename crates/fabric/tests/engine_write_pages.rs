@@ -1,0 +1,42 @@
+//! The program `write_pages` over the providers that need no card.
+
+mod write_pages;
+
+use farreach_fabric::Library;
+use write_pages::{Place, program_suite};
+
+fn loopback() -> String {
+    "127.0.0.1".to_owned()
+}
+
+const TCP_UNDER_RXM: Place =
+    Place { provider: || "tcp;ofi_rxm", node: Some(loopback), environment: &[], is_emulated: false };
+
+/// Reliable datagrams of tcp's own: a provider by itself in 1.x.
+const TCP: Place = Place {
+    provider: || {
+        let is_2 = Library::open().expect("libfabric is installed").version().major >= 2;
+        if is_2 { "tcp" } else { "net" }
+    },
+    ..TCP_UNDER_RXM
+};
+
+const SHM: Place = Place { provider: || "shm", node: None, ..TCP_UNDER_RXM };
+
+const SOCKETS: Place = Place { provider: || "sockets", ..TCP_UNDER_RXM };
+
+/// Reliable datagrams over unreliable ones.
+const UDP_UNDER_RXD: Place = Place { provider: || "udp;ofi_rxd", ..TCP_UNDER_RXM };
+
+program_suite! {
+    here, "needs libfabric: cargo xtask test runs it";
+    tcp_under_rxm = crate::TCP_UNDER_RXM;
+    tcp = crate::TCP;
+    shm = crate::SHM;
+    sockets = crate::SOCKETS;
+    udp_under_rxd = crate::UDP_UNDER_RXD;
+}
+
+fn here(test: impl FnOnce()) {
+    test();
+}

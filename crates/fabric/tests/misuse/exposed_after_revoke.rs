@@ -1,0 +1,10 @@
+//! A region that was revoked is gone.
+
+use farreach_fabric::ExposedRegion;
+
+fn misuse(region: ExposedRegion) {
+    let slice = region.revoke().unwrap();
+    println!("{:?} {:?}", slice, region.remote());
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+//! A peer that was removed cannot be named any more.
+
+use farreach_fabric::{AddressVector, Endpoint, Peer};
+
+fn misuse(av: &AddressVector, endpoint: &Endpoint, peer: Peer) {
+    av.remove(peer).unwrap();
+    endpoint.inject(b"hello", &peer, None).unwrap();
+}
+
+fn main() {}

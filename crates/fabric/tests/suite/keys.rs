@@ -1,0 +1,149 @@
+//! Keys: wrong, dead, and reaching too far.
+
+use std::time::{Duration, Instant};
+
+use farreach_fabric::{Event, Refusal, RemoteRegion, TransmitRequest};
+use farreach_testkit::wait_for;
+
+use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
+
+/// Writes a pattern and waits for its fate, which the sender is told.
+fn write(pair: &mut Pair, remote: RemoteRegion, len: usize) -> Result<(), String> {
+    let peer = pair[A].peer();
+    let request = TransmitRequest::write(pair[A].slice(&pattern(7, len)), &peer, remote);
+    // Where keys are not enforced, delivery takes another way, on which a wrong key is never answered.
+    let asks_for_delivery = pair[A].domain.delivers() && pair[A].domain.profile().keys_enforced;
+    let request = if asks_for_delivery { request.delivered() } else { request };
+    // One provider answers "full" to what it refuses, and tells by an error without an operation.
+    let mut waiting = Some(request);
+    let refused = wait_for("fate of the write", || {
+        if let Some(request) = waiting.take() {
+            match pair[A].endpoint.post(request) {
+                Ok(()) => return Some(None),
+                Err(error) => {
+                    assert!(matches!(error.reason, Refusal::QueueFull { .. }), "{error}");
+                    waiting = Some(error.request);
+                }
+            }
+        }
+        pair[B].poll();
+        let told = pair[A].cq.poller().poll().unwrap().next();
+        match told {
+            Some(Event::Stray(failure)) => Some(Some(failure.to_string())),
+            None => None,
+            Some(other) => panic!("{other:?}"),
+        }
+    });
+    if let Some(refused) = refused {
+        return Err(refused);
+    }
+    let completion = pair.completion(A);
+    let outcome = completion.outcome().clone();
+    assert_eq!(completion.into_buffers().len(), len, "the buffer comes back in any case");
+    outcome.map(drop).map_err(|failure| format!("{failure}; {}", failure.cause()))
+}
+
+pub(crate) fn a_wrong_key_is_refused_where_keys_are_enforced(provider: &Provider) {
+    const LEN: usize = 32_768;
+    let mut pair = Pair::open(provider);
+    let region = pair[B].expose(LEN);
+    let right = region.remote();
+    write(&mut pair, vouched(right), LEN).expect("the right key serves");
+    region.bytes().write_at(0, &[0; LEN]);
+
+    let wrong = vouched(RemoteRegion::new(right.address(), right.len(), right.key() ^ 0x55));
+    if pair[A].domain.profile().keys_enforced {
+        let outcome = write(&mut pair, wrong, LEN);
+        assert!(outcome.is_err() || !pair[A].domain.delivers(), "a wrong key was taken");
+        assert_eq!(copy(&region, 0, LEN), [0; LEN], "nothing has landed");
+        return;
+    }
+    // This is what the profile says: nobody can rely on the key. Whether it keeps anybody out differs.
+    let request = TransmitRequest::write(pair[A].slice(&pattern(7, LEN)), &pair[A].peer(), wrong);
+    pair.post(A, request);
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut has_landed = false;
+    while !has_landed && Instant::now() < end {
+        pair.progress();
+        has_landed = copy(&region, 0, LEN) == pattern(7, LEN);
+    }
+    assert_eq!(has_landed, provider.wrong_key_lands());
+}
+
+pub(crate) fn a_region_that_promises_too_much_is_refused_by_its_target(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    // Behind the region lies memory of the same allocation, which is nobody's target.
+    let mut slice = pair[B].domain.allocate(16_384).unwrap();
+    let behind = slice.split_off(4096);
+    let region = pair[B].domain.expose(slice, farreach_fabric::RemoteAccess::all()).unwrap();
+    let right = region.remote();
+    write(&mut pair, vouched(right), 64).expect("what is inside is taken");
+    let long = vouched(RemoteRegion::new(right.address(), 16_384, right.key()));
+    if !pair[A].domain.profile().keys_enforced {
+        // Nobody looks at the bounds either, and to write there would be to write to what is ours.
+        return;
+    }
+    let outcome = write(&mut pair, long.get(4090, 100).unwrap(), 100);
+    assert!(outcome.is_err() || !pair[A].domain.delivers(), "it reaches beyond the end");
+    assert!(behind.iter().all(|byte| *byte == 0), "nothing has landed behind the region");
+}
+
+pub(crate) fn a_revoked_region_takes_no_late_write(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    let region = pair[B].expose(4096);
+    let remote = vouched(region.remote());
+    write(&mut pair, remote, 64).expect("the key serves");
+    let revoked = region.revoke();
+    if !pair[A].domain.profile().keys_enforced {
+        let (error, region) = revoked.expect_err("a dead key keeps nobody out");
+        assert!(error.cause().contains("dead key"), "{error}");
+        let region = region.expect("it is handed back, live");
+        write(&mut pair, remote, 64).expect("it is still live");
+        // SAFETY: the peer is this test, which writes no more.
+        let slice = unsafe { region.revoke_trusting_peers() }.unwrap();
+        assert_eq!(slice.len(), 4096);
+        return;
+    }
+    let mut slice = revoked.map_err(|(error, _)| error).expect("the key dies");
+    slice.fill(0);
+    let outcome = write(&mut pair, remote, 64);
+    assert!(outcome.is_err() || !pair[A].domain.delivers(), "a dead key was taken");
+    assert!(slice.iter().all(|byte| *byte == 0), "a late write has landed in memory that is ours again");
+}
+
+pub(crate) fn what_reaches_beyond_a_region_is_not_posted(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    let region = pair[B].expose(4096);
+    let remote = vouched(region.remote());
+    assert_eq!(remote.get(4000, 97), None);
+    let (peer, slice) = (pair[A].peer(), pair[A].slice(&pattern(1, 97)));
+    let request = TransmitRequest::write(slice, &peer, remote.get(4000, 96).unwrap());
+    let refused = pair[A].endpoint.post(request).unwrap_err();
+    assert!(matches!(refused.reason, Refusal::OutOfBounds { len: 97, remote_len: 96 }), "{}", refused.reason);
+    assert_eq!(refused.request.into_buffers().len(), 97);
+    let slice = pair[A].slice(&[0; 5000]);
+    let refused = pair[A].endpoint.post(TransmitRequest::read(slice, &peer, remote)).unwrap_err();
+    assert!(matches!(refused.reason, Refusal::OutOfBounds { .. }), "{}", refused.reason);
+    pair.assert_quiet();
+}
+
+pub(crate) fn a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    let region = pair[B].expose(4096);
+    assert_eq!(region.is_key_enforced(), pair[B].domain.profile().keys_enforced);
+    let request = |pair: &Pair| {
+        TransmitRequest::write(pair[A].slice(&pattern(1, 64)), &pair[A].peer(), region.remote())
+    };
+    if region.is_key_enforced() {
+        let request = request(&pair);
+        pair.post(A, request);
+        pair.success(A);
+    } else {
+        let refused = pair[A].endpoint.post(request(&pair)).unwrap_err();
+        assert!(matches!(refused.reason, Refusal::NotVouched), "{refused}");
+        assert!(refused.reason.fix().contains("vouch"), "{}", refused.reason.fix());
+        let refused =
+            pair[A].endpoint.inject_write(&[1; 8], &pair[A].peer(), region.remote(), None).unwrap_err();
+        assert!(matches!(refused, Refusal::NotVouched), "{refused}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Ends: closing with operations in flight, and dropping in every order.
+
+use std::any::Any;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farreach_fabric::{
+    EndpointBuilder, Fabric, OperationKind, ReceiveRequest, RemoteAccess, TransmitRequest, leaked,
+};
+
+use super::pair::{A, B, Pair, Provider, Side, pattern};
+
+pub(crate) fn closing_gives_back_what_was_posted(provider: &Provider) {
+    let before = leaked();
+    let side = Side::open(provider);
+    for tag in 0..3 {
+        let slice = side.slice(&pattern(tag, 64));
+        side.endpoint.post_receive(ReceiveRequest::new(slice).tag(tag)).unwrap();
+    }
+    let mut returned = side.endpoint.close().unwrap();
+    returned.sort_by_key(|operation| operation.tag);
+    assert_eq!(returned.len(), 3);
+    for (tag, operation) in returned.into_iter().enumerate() {
+        assert_eq!((operation.tag, operation.kind), (tag as u64, OperationKind::Receive));
+        assert_eq!(operation.buffers.into_slice().unwrap()[..], pattern(tag as u64, 64));
+    }
+    assert_eq!(leaked().operations, before.operations, "nothing was kept");
+    assert!(side.cq.poller().poll().unwrap().next().is_none(), "what is left in the queue is nobody's");
+}
+
+pub(crate) fn late_completions_of_a_closed_endpoint_are_nobodys(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    for _ in 0..4 {
+        let room = pair[B].domain.allocate(64).unwrap();
+        pair.post_receive(B, room);
+    }
+    for number in 0..4 {
+        let request = TransmitRequest::send(pair[A].slice(&pattern(number, 64)), &pair[A].peer());
+        pair.post(A, request);
+        assert_eq!(pair.success(A).1.len(), 64);
+    }
+    // B's queue may hold completions that nobody has taken when its endpoint is closed, and another one takes its place.
+    let [_source, target] = pair.into_sides();
+    let Side { endpoint, cq, av, domain, .. } = target;
+    let returned = endpoint.close().unwrap();
+    let next = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
+    for tag in 100..104 {
+        next.post_receive(ReceiveRequest::new(domain.allocate(64).unwrap()).tag(tag)).unwrap();
+    }
+    for _ in 0..100 {
+        let events: Vec<_> = cq.poller().poll().unwrap().collect();
+        assert!(events.is_empty(), "{events:?}, after {} came back", returned.len());
+    }
+    assert_eq!(next.close().unwrap().len(), 4, "all that was posted is still there");
+}
+
+/// The handles that the user drops: every order of them is tried.
+const HANDLES: usize = 6;
+/// HANDLES!
+const ORDERS: usize = 720;
+
+fn everything(provider: &Provider) -> [Box<dyn Any + Send>; HANDLES] {
+    let info = provider.offer();
+    let fabric = Fabric::open(&info).unwrap();
+    let domain = fabric.open_domain(&info).unwrap();
+    let (cq, av) = (domain.open_cq_of(16).unwrap(), domain.open_av().unwrap());
+    let endpoint = EndpointBuilder::new(&cq, &av).transmit_depth(2).receive_depth(2).build(&domain).unwrap();
+    let peer = av.insert(endpoint.address()).unwrap();
+    let slice = domain.allocate(4096).unwrap();
+    endpoint.post_receive(ReceiveRequest::new(domain.allocate(64).unwrap())).unwrap();
+    let exposed = domain.allocate(4096).unwrap();
+    let region = domain.expose(exposed, RemoteAccess::WRITE).unwrap();
+    [
+        Box::new(fabric),
+        Box::new(domain),
+        Box::new(cq),
+        Box::new(av),
+        Box::new(endpoint),
+        Box::new((peer, slice, region)),
+    ]
+}
+
+/// The `number`th order of the handles.
+fn order(mut number: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..HANDLES).collect();
+    let mut order = Vec::new();
+    while !left.is_empty() {
+        order.push(left.remove(number % left.len()));
+        number /= left.len() + 1;
+    }
+    order
+}
+
+pub(crate) fn objects_may_be_dropped_in_every_order(provider: &Provider) {
+    let provider = *provider;
+    let before = leaked();
+    let (tell, told) = mpsc::channel();
+    let worker = thread::spawn(move || {
+        for number in (0..ORDERS).step_by(provider.drop_orders_step) {
+            let mut handles = everything(&provider).map(Some);
+            let order = order(number);
+            tell.send(order.clone()).unwrap();
+            for handle in order {
+                drop(handles[handle].take());
+            }
+        }
+    });
+    let mut last = Vec::new();
+    loop {
+        match told.recv_timeout(Duration::from_secs(60)) {
+            Ok(order) => last = order,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs when dropped in the order {last:?}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    worker.join().expect("it makes and drops everything");
+    let after = leaked();
+    // Other tests of this program run at the same time, and keep exposed slices where keys are not enforced.
+    let objects = |it: farreach_fabric::Leaked| it.total() - it.exposed_slices - it.operations;
+    assert_eq!(objects(after), objects(before), "{after:?}");
+}

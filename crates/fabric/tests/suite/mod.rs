@@ -1,0 +1,57 @@
+//! One suite, run over each provider.
+
+pub(crate) mod keys;
+pub(crate) mod lifetime;
+pub(crate) mod messages;
+pub(crate) mod one_sided;
+mod pair;
+pub(crate) mod peers;
+pub(crate) mod queues;
+
+pub(crate) use pair::Provider;
+
+/// Runs the suite over providers: what brings a test to where it runs, why it is ignored elsewhere, and each provider by a name.
+macro_rules! suite {
+    ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
+        $(suite! { @provider $name, $provider, $run, $reason;
+            messages: a_message_arrives_with_its_length_and_immediate;
+            messages: an_injected_message_arrives_without_a_completion;
+            messages: a_message_longer_than_its_room_is_told_and_the_room_comes_back;
+            messages: many_messages_arrive_in_order;
+            one_sided: a_write_with_immediate_has_landed_when_its_target_is_told;
+            one_sided: a_write_without_immediate_is_silent_at_its_target;
+            one_sided: a_delivered_write_is_there_when_it_completes;
+            one_sided: a_read_brings_the_peers_memory;
+            one_sided: an_injected_write_lands;
+            one_sided: atomics_are_there_where_the_endpoint_says_so;
+            keys: a_wrong_key_is_refused_where_keys_are_enforced;
+            keys: a_region_that_promises_too_much_is_refused_by_its_target;
+            keys: a_revoked_region_takes_no_late_write;
+            keys: what_reaches_beyond_a_region_is_not_posted;
+            keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
+            queues: a_full_queue_hands_the_request_back;
+            queues: a_driver_waits_for_room;
+            queues: a_wait_ends_at_its_deadline_or_with_an_event;
+            queues: what_cannot_be_posted_is_handed_back;
+            peers: addresses_are_inserted_looked_up_and_removed;
+            peers: an_address_of_another_kind_is_refused;
+            peers: many_peers_of_one_address_vector_are_reached;
+            lifetime: closing_gives_back_what_was_posted;
+            lifetime: late_completions_of_a_closed_endpoint_are_nobodys;
+            lifetime: objects_may_be_dropped_in_every_order;
+        })*
+    };
+    (@provider $name:ident, $provider:expr, $run:ident, $reason:literal; $($module:ident: $test:ident;)*) => {
+        mod $name {
+            $(
+                #[test]
+                #[ignore = $reason]
+                fn $test() {
+                    $crate::$run(|| $crate::suite::$module::$test(&$provider));
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use suite;

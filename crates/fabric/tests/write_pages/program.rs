@@ -1,0 +1,200 @@
+//! The program, run as a user runs it: a server here, clients there, and what they say.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// What takes longer hangs. The program's own waits end before.
+const RUN_MAX: Duration = Duration::from_secs(120);
+
+/// Where and over what the program runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) provider: fn() -> &'static str,
+    /// The local address, where the provider has such.
+    pub(crate) node: Option<fn() -> String>,
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+    /// Whether it runs under emulation, where a program that polls takes the others' time.
+    pub(crate) is_emulated: bool,
+}
+
+impl Place {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(["--provider", (self.provider)()]);
+        if let Some(node) = self.node {
+            command.args(["--node", &node()]);
+        }
+        command.args(arguments).envs(self.environment.iter().copied());
+        command
+    }
+
+    /// Starts the server; it has printed its address.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let (tell, told) = mpsc::channel();
+        let mut command = self.command(arguments);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = child.stdout.take().expect("it is piped");
+        thread::spawn(move || {
+            let mut line = String::new();
+            // Nothing is read where the server ends early, which its stderr tells.
+            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = tell.send(line);
+        });
+        let stderr = read(child.stderr.take());
+        let mut server = Server { place: *self, child, address: String::new(), stderr: Some(stderr) };
+        match told.recv_timeout(RUN_MAX) {
+            Ok(line) if line.len() > 2 => server.address = line.trim_end().to_owned(),
+            other => {
+                let said = server.end();
+                panic!("no address but {other:?}; the server said: {said}");
+            }
+        }
+        server
+    }
+}
+
+/// A server, which is killed at the end.
+pub(crate) struct Server {
+    place: Place,
+    child: Child,
+    pub(crate) address: String,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Server {
+    /// Runs a client to its end.
+    pub(crate) fn visit(&self, arguments: &[&str]) -> Ended {
+        self.start_visit(arguments).finish()
+    }
+
+    pub(crate) fn start_visit(&self, arguments: &[&str]) -> Client {
+        let mut command = self.place.command(&[&[self.address.as_str()], arguments].concat());
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (tell, lines) = mpsc::channel();
+        let stdout = child.stdout.take().expect("it is piped");
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                // Whoever does not listen any more does not need it.
+                let _ = tell.send(line);
+            }
+        });
+        let stderr = Some(read(child.stderr.take()));
+        Client { name: format!("{command:?}"), child, lines, stderr }
+    }
+
+    /// Ends it; what it said.
+    pub(crate) fn end(&mut self) -> String {
+        // It may be over already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.stderr.take().map(|stderr| stderr.join().expect("a reader does not panic")).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let said = self.end();
+        if thread::panicking() {
+            // The one way to tell what goes with a panic that is under way.
+            #[expect(clippy::print_stderr)]
+            {
+                eprintln!("the server said: {said}");
+            }
+        }
+    }
+}
+
+pub(crate) struct Client {
+    name: String,
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    stderr: Option<JoinHandle<String>>,
+}
+
+impl Client {
+    /// The next line that it prints.
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(RUN_MAX).unwrap_or_else(|error| panic!("{}: no line, {error}", self.name))
+    }
+
+    /// Kills it, so that it can tidy up nothing.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it is ours");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) -> Ended {
+        let deadline = Instant::now() + RUN_MAX;
+        let code = loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                break status.code();
+            }
+            if Instant::now() >= deadline {
+                // It may end this very moment.
+                let _ = self.child.kill();
+                let lines: Vec<_> = self.lines.try_iter().collect();
+                panic!("{} hangs, having said {lines:?}", self.name);
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        let stderr = self.stderr.take().expect("it is asked once").join().expect("a reader does not panic");
+        Ended { name: self.name.clone(), code, lines: self.lines.iter().collect(), stderr }
+    }
+}
+
+/// What became of a client.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    name: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) lines: Vec<String>,
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// It verified so many requests.
+    #[track_caller]
+    pub(crate) fn verified(&self, requests: usize) {
+        let verified = self.lines.iter().filter(|line| line.ends_with(", verified")).count();
+        let is_well = self.code == Some(0) && verified == requests && self.stderr.is_empty();
+        assert!(is_well, "{}: {self:#?}", self.name);
+    }
+
+    /// It failed, and said why in the three lines that every failure has.
+    #[track_caller]
+    pub(crate) fn failed(&self, code: i32, words: &str) {
+        let starts: Vec<_> =
+            self.stderr.lines().filter_map(|line| line.split_once(": ")).map(|(it, _)| it).collect();
+        assert_eq!(starts, ["error", "cause", "fix"], "{self:#?}");
+        assert!(self.code == Some(code) && self.stderr.contains(words), "{words:?} is not in {self:#?}");
+    }
+}
+
+/// The program, built beside this test.
+fn program() -> PathBuf {
+    let test = env::current_exe().expect("Linux tells a program's file");
+    let folder = test.ancestors().nth(2).expect("tests are built two folders deep");
+    let program = folder.join("examples").join("write_pages");
+    assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
+    program
+}
+
+/// Reads to the end on a thread of its own, so that a full pipe stops nobody.
+fn read(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            // What was said before a failure is still worth telling.
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
