@@ -10,12 +10,14 @@
 //! | [`inflight`] | what is under way, and whose is this completion? |
 //! | [`credit`] | may there be one more, and whose turn is it? |
 //! | [`counter`] | how many pages have arrived, and when does a wait end? |
+//! | [`outbox`] | what does a sender do next, and what after a rail was lost? |
 //! | [`wire`] | what do two engines tell each other beside the data? |
 #![forbid(unsafe_code)]
 
 pub mod counter;
 pub mod credit;
 pub mod inflight;
+pub mod outbox;
 pub mod plan;
 pub mod route;
 pub mod wire;

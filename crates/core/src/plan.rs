@@ -156,6 +156,10 @@ impl Extent {
     fn end(self) -> u64 {
         self.offset + self.len
     }
+
+    fn advance(&mut self, len: u64) {
+        (self.offset, self.len) = (self.offset + len, self.len - len);
+    }
 }
 
 /// What a rail is asked to do: bytes of one side's ranges to those of the other, in their order.
@@ -172,6 +176,56 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// The same bytes in operations that these limits allow, of which only the last one says that the pages are whole.
+    ///
+    /// ```
+    /// use farreach_core::plan::{Extent, Limits, Operation};
+    ///
+    /// let pieces = vec![Extent { offset: 0, len: 10 }, Extent { offset: 50, len: 10 }];
+    /// let targets = vec![Extent { offset: 7, len: 20 }];
+    /// let whole = Operation { pieces, targets, bytes: 20, pages: 2 };
+    /// let one_piece = Limits { bytes: 1000, pieces: 1, targets: 1, pages: 1024, is_ordered: true };
+    /// let parts = whole.split(&one_piece);
+    /// assert_eq!(parts.iter().map(|part| (part.bytes, part.pages)).collect::<Vec<_>>(), [(10, 0), (10, 2)]);
+    /// ```
+    pub fn split(self, limits: &Limits) -> Vec<Self> {
+        let fits = self.bytes <= limits.bytes
+            && self.pieces.len() <= limits.pieces
+            && self.targets.len() <= limits.targets;
+        if fits {
+            return vec![self];
+        }
+        let mut parts = vec![Self::default()];
+        let (mut pieces, mut targets) = (self.pieces.into_iter(), self.targets.into_iter());
+        let (mut piece, mut target) = (pieces.next(), targets.next());
+        while let (Some(from), Some(to)) = (&mut piece, &mut target) {
+            let part = parts.last_mut().expect("there is always one");
+            let len = from.len.min(to.len).min(limits.bytes - part.bytes);
+            let (next_from, next_to) =
+                (Extent { offset: from.offset, len }, Extent { offset: to.offset, len });
+            let has_room = len > 0
+                && fits_in(&part.pieces, next_from, limits.pieces)
+                && fits_in(&part.targets, next_to, limits.targets);
+            if !has_room {
+                parts.push(Self::default());
+                continue;
+            }
+            append(&mut part.pieces, next_from);
+            append(&mut part.targets, next_to);
+            part.bytes += len;
+            from.advance(len);
+            to.advance(len);
+            if from.len == 0 {
+                piece = pieces.next();
+            }
+            if to.len == 0 {
+                target = targets.next();
+            }
+        }
+        parts.last_mut().expect("there is always one").pages = self.pages;
+        parts
+    }
+
     fn clear(&mut self) {
         self.pieces.clear();
         self.targets.clear();
@@ -188,7 +242,7 @@ impl Operation {
 /// let source = Pages::contiguous(4, 4096);
 /// // The first two land beside each other, the others elsewhere.
 /// let destination = Pages { indices: vec![6, 7, 3, 1], stride: 4096, offset: 0 };
-/// let mut plan = Plan::new(4096, (&source, 4 * 4096), (&destination, 8 * 4096))?;
+/// let mut plan = Plan::new(4096, (source, 4 * 4096), (destination, 8 * 4096))?;
 /// let limits = Limits { bytes: 1 << 20, pieces: 4, targets: 1, pages: 1024, is_ordered: true };
 /// let mut operation = Operation::default();
 /// let mut pages = Vec::new();
@@ -199,21 +253,21 @@ impl Operation {
 /// # Ok::<(), farreach_core::plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Plan<'a> {
+pub struct Plan {
     page_len: u64,
-    source: &'a Pages,
-    destination: &'a Pages,
+    source: Pages,
+    destination: Pages,
     /// The page that is next, and how many of its bytes are done.
     place: usize,
     within: u64,
 }
 
-impl<'a> Plan<'a> {
+impl Plan {
     /// Checks every page of both sides, each with the length of its memory.
     pub fn new(
         page_len: u64,
-        (source, source_len): (&'a Pages, u64),
-        (destination, destination_len): (&'a Pages, u64),
+        (source, source_len): (Pages, u64),
+        (destination, destination_len): (Pages, u64),
     ) -> Result<Self, PlanError> {
         let (source_count, destination_count) = (source.indices.len(), destination.indices.len());
         if page_len == 0 {
@@ -248,11 +302,13 @@ impl<'a> Plan<'a> {
                 false if operation.bytes == 0 => left,
                 false => break,
             };
-            let (Some(from), Some(to)) = (self.extent(self.source, len), self.extent(self.destination, len))
+            let (Some(from), Some(to)) =
+                (self.extent(&self.source, len), self.extent(&self.destination, len))
             else {
                 break;
             };
-            if !fits(&operation.pieces, from, limits.pieces) || !fits(&operation.targets, to, limits.targets)
+            if !fits_in(&operation.pieces, from, limits.pieces)
+                || !fits_in(&operation.targets, to, limits.targets)
             {
                 break;
             }
@@ -268,6 +324,16 @@ impl<'a> Plan<'a> {
         operation.bytes > 0
     }
 
+    /// The bytes of a page.
+    pub fn page_len(&self) -> u64 {
+        self.page_len
+    }
+
+    /// Pages of the whole transfer.
+    pub fn pages(&self) -> usize {
+        self.source.indices.len()
+    }
+
     /// Pages that are not in an operation yet, or not wholly.
     pub fn pages_left(&self) -> usize {
         self.source.indices.len() - self.place
@@ -280,7 +346,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Whether a range joins the last one, or there is room for one more.
-fn fits(extents: &[Extent], next: Extent, max: usize) -> bool {
+fn fits_in(extents: &[Extent], next: Extent, max: usize) -> bool {
     extents.len() < max || extents.last().is_some_and(|last| last.end() == next.offset)
 }
 

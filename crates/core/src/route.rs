@@ -36,14 +36,20 @@ impl Rails {
 
     /// The rail for an operation of so many bytes, among those that are alive and that `has_room` says yes to; none where there is none.
     pub fn assign(&mut self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        let index = self.pick(bytes, has_room)?;
-        let rail = &mut self.rails[index];
-        rail.pending += bytes;
-        rail.share += bytes / u64::from(rail.weight.max(1)) + 1;
-        Some(index)
+        let rail = self.pick(bytes, has_room)?;
+        self.charge(rail, bytes);
+        Some(rail)
     }
 
-    fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
+    /// Gives a rail an operation of so many bytes.
+    pub fn charge(&mut self, rail: usize, bytes: u64) {
+        let rail = &mut self.rails[rail];
+        rail.pending += bytes;
+        rail.share += bytes / u64::from(rail.weight.max(1)) + 1;
+    }
+
+    /// As [`assign`](Self::assign), for one who cannot say yet how many bytes it will be: it is charged later.
+    pub fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
         let usable = self.rails.iter().enumerate().filter(|(index, rail)| rail.is_alive && has_room(*index));
         usable
             .min_by(|(_, a), (_, b)| {

@@ -27,11 +27,37 @@ fn maps() -> impl Strategy<Value = (u64, Pages, Pages)> {
 const MEMORY: u64 = 100 * 100;
 
 proptest! {
+    /// An operation that was made for one rail, cut for another: the same bytes to the same places.
+    #[test]
+    fn an_operation_is_cut_for_narrower_limits((page_len, source, destination) in maps(), narrow in limits()) {
+        let wide = Limits { bytes: 1 << 20, pieces: 64, targets: 64, pages: 1024, is_ordered: true };
+        let mut plan = Plan::new(page_len, (source, MEMORY), (destination, MEMORY)).unwrap();
+        let mut operation = Operation::default();
+        while plan.next(&wide, &mut operation) {
+            let parts = operation.clone().split(&narrow);
+            let bytes = |operations: &[Operation]| -> Vec<(u64, u64)> {
+                operations.iter().flat_map(|operation| {
+                    let all = |extents: &[farreach_core::plan::Extent]| -> Vec<u64> {
+                        extents.iter().flat_map(|extent| extent.offset..extent.offset + extent.len).collect()
+                    };
+                    all(&operation.pieces).into_iter().zip(all(&operation.targets)).collect::<Vec<_>>()
+                }).collect()
+            };
+            prop_assert_eq!(bytes(&parts), bytes(std::slice::from_ref(&operation)));
+            for part in &parts {
+                prop_assert!(part.bytes > 0 && part.bytes <= narrow.bytes);
+                prop_assert!(part.pieces.len() <= narrow.pieces && part.targets.len() <= narrow.targets);
+            }
+            prop_assert_eq!(parts.iter().map(|part| part.pages).sum::<u32>(), operation.pages);
+            prop_assert_eq!(parts.last().unwrap().pages, operation.pages);
+        }
+    }
+
     #[test]
     fn every_byte_goes_to_its_place_once((page_len, source, destination) in maps(), limits in limits()) {
         // A page that does not fit is cut only where order is kept.
         prop_assume!(limits.is_ordered || page_len <= limits.bytes);
-        let mut plan = Plan::new(page_len, (&source, MEMORY), (&destination, MEMORY)).unwrap();
+        let mut plan = Plan::new(page_len, (source.clone(), MEMORY), (destination.clone(), MEMORY)).unwrap();
         let memory: Vec<u32> = (0..MEMORY as u32).collect();
         let mut written = vec![None; MEMORY as usize];
         let mut operation = Operation::default();
@@ -66,7 +92,7 @@ proptest! {
 fn what_cannot_be_moved_is_refused_with_its_reason() {
     let good = Pages::contiguous(2, 8);
     let refused = |page_len, source: &Pages, destination: &Pages| {
-        Plan::new(page_len, (source, 16), (destination, 16)).unwrap_err()
+        Plan::new(page_len, (source.clone(), 16), (destination.clone(), 16)).unwrap_err()
     };
     assert_eq!(refused(0, &good, &good), PlanError::EmptyPage);
     let one = Pages::contiguous(1, 8);
@@ -85,7 +111,7 @@ fn what_cannot_be_moved_is_refused_with_its_reason() {
         PlanError::Overlap { side: Side::Destination, stride: 4, page_len: 8 }
     );
     // A source may be read twice.
-    Plan::new(8, (&twice, 16), (&good, 16)).unwrap();
+    Plan::new(8, (twice, 16), (good, 16)).unwrap();
 }
 
 #[test]
@@ -94,14 +120,14 @@ fn neighbours_are_joined_and_scattered_pages_are_gathered() {
     let mut operation = Operation::default();
     // In one piece on both sides.
     let pages = Pages::contiguous(100, 4096);
-    let mut plan = Plan::new(4096, (&pages, 100 * 4096), (&pages, 100 * 4096)).unwrap();
+    let mut plan = Plan::new(4096, (pages.clone(), 100 * 4096), (pages, 100 * 4096)).unwrap();
     assert!(plan.next(&limits, &mut operation));
     assert_eq!((operation.pieces.len(), operation.pages), (1, 100));
     assert!(!plan.next(&limits, &mut operation));
     // Gathered into one range of the destination: three at a time.
     let scattered = Pages { indices: vec![9, 3, 7, 1], stride: 4096, offset: 0 };
     let joined = Pages::contiguous(4, 4096);
-    let mut plan = Plan::new(4096, (&scattered, 100 * 4096), (&joined, 4 * 4096)).unwrap();
+    let mut plan = Plan::new(4096, (scattered, 100 * 4096), (joined, 4 * 4096)).unwrap();
     assert!(plan.next(&limits, &mut operation));
     assert_eq!((operation.pieces.len(), operation.targets.len(), operation.pages), (3, 1, 3));
     assert!(plan.next(&limits, &mut operation));

@@ -1,0 +1,436 @@
+//! What a sender does for one peer: transfers go in, operations for its rails come out, and every page is counted once at the receiver, whatever
+//! rail is lost on the way.
+//!
+//! The caller has the cards. He asks for the [next](Outbox::next_post) operation, posts it, and says when its bytes are there: an operation that is only
+//! *sent* is not done, because its rail may be lost before it lands, and then it is to be sent again. When a rail is lost he first
+//! makes its card stop and takes every buffer back, and then [says so](Outbox::lose): what was under way on it goes to the others, without ticks. The
+//! receiver is asked how many pages it has counted from that rail; when it has answered, and what was sent again is delivered, it is told the
+//! difference.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::counter::{Claims, CounterId, LinkId, TICK_PAGES_MAX, Tick};
+use crate::credit::Credits;
+use crate::inflight::{SlotId, Slots};
+use crate::plan::{Limits, Operation, Plan};
+use crate::route::Rails;
+use crate::wire::Frame;
+
+/// One rail to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RailSettings {
+    /// Its connection.
+    pub link: LinkId,
+    /// What one operation on it can do.
+    pub limits: Limits,
+    /// How many operations it may have under way.
+    pub window: u32,
+    /// Its share.
+    pub weight: u32,
+}
+
+/// Names a transfer of one outbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferId(u64);
+
+/// An operation to be posted: [`Outbox::operation`] says what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Post {
+    /// Its number: the card gives it back.
+    pub slot: SlotId,
+    /// Which rail.
+    pub rail: usize,
+    /// Whose pages.
+    pub transfer: TransferId,
+    /// What it tells the receiver.
+    pub tick: Option<Tick>,
+}
+
+/// What one outbox has to do.
+#[derive(Debug)]
+pub struct Outbox {
+    rails: Rails,
+    settings: Vec<RailSettings>,
+    windows: Vec<Credits>,
+    slots: Slots<Posted>,
+    transfers: BTreeMap<TransferId, Transfer>,
+    next_transfer: u64,
+    claims: Claims,
+    debts: BTreeMap<(LinkId, CounterId), Debt>,
+    finished: VecDeque<TransferId>,
+    /// Operations that are done: their room is used again.
+    spare: Vec<Operation>,
+}
+
+#[derive(Debug)]
+struct Posted {
+    rail: usize,
+    transfer: TransferId,
+    operation: Operation,
+    tick: Option<Tick>,
+    /// What it is sent again for.
+    debt: Option<(LinkId, CounterId)>,
+}
+
+#[derive(Debug)]
+struct Transfer {
+    plan: Plan,
+    counter: Option<CounterId>,
+    under_way: usize,
+    /// By rail: pages that were posted and that no tick has told of yet.
+    untold: Vec<u32>,
+    /// Refused by their rail for want of room.
+    refused: VecDeque<(usize, Operation)>,
+    /// Under way on a rail that was lost.
+    again: VecDeque<(Operation, Option<(LinkId, CounterId)>)>,
+    /// Debts that must be paid before it is done.
+    debts: usize,
+}
+
+/// Pages that the receiver may not have counted, since a rail was lost.
+#[derive(Debug, Default)]
+struct Debt {
+    /// Told of by ticks over the lost rail.
+    claimed: u64,
+    /// Never told of.
+    untold: u64,
+    /// What the receiver has counted of the claimed ones.
+    settled: Option<u64>,
+    /// Operations that are sent again and not delivered yet.
+    again: usize,
+    creditors: Vec<TransferId>,
+}
+
+impl Outbox {
+    /// For these rails.
+    pub fn new(settings: Vec<RailSettings>) -> Self {
+        let weights: Vec<u32> = settings.iter().map(|rail| rail.weight).collect();
+        let windows: Vec<Credits> = settings.iter().map(|rail| Credits::new(rail.window)).collect();
+        let total = settings.iter().map(|rail| rail.window).fold(0, u32::saturating_add);
+        Self {
+            rails: Rails::new(&weights),
+            settings,
+            windows,
+            slots: Slots::new(total),
+            transfers: BTreeMap::new(),
+            next_transfer: 0,
+            claims: Claims::new(),
+            debts: BTreeMap::new(),
+            finished: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Takes a transfer, whose pages raise this counter of the receiver's.
+    pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>) -> TransferId {
+        let id = TransferId(self.next_transfer);
+        self.next_transfer += 1;
+        let transfer = Transfer {
+            plan,
+            counter,
+            under_way: 0,
+            untold: vec![0; self.settings.len()],
+            refused: VecDeque::new(),
+            again: VecDeque::new(),
+            debts: 0,
+        };
+        self.transfers.insert(id, transfer);
+        self.check_done(id);
+        id
+    }
+
+    /// The next operation that there is room for. It is under way from now on.
+    pub fn next_post(&mut self) -> Option<Post> {
+        let mut from = TransferId(0);
+        loop {
+            let id = *self.transfers.range(from..).next()?.0;
+            if let Some(post) = self.next_of(id) {
+                return Some(post);
+            }
+            from = TransferId(id.0 + 1);
+        }
+    }
+
+    /// What a post is about, as long as it is under way. Without any bytes, it only carries its tick.
+    pub fn operation(&self, slot: SlotId) -> Option<&Operation> {
+        self.slots.get(slot).map(|posted| &posted.operation)
+    }
+
+    fn next_of(&mut self, id: TransferId) -> Option<Post> {
+        self.next_again(id)
+            .or_else(|| self.next_refused(id))
+            .or_else(|| self.next_planned(id))
+            .or_else(|| self.next_bell(id))
+    }
+
+    /// What a lost rail had under way.
+    fn next_again(&mut self, id: TransferId) -> Option<Post> {
+        let (operation, _) = self.transfers.get(&id)?.again.front()?;
+        let rail = self.pick(operation.bytes)?;
+        let (operation, debt) = self.transfers.get_mut(&id)?.again.pop_front()?;
+        let mut parts = operation.split(&self.settings[rail].limits);
+        let first = parts.remove(0);
+        let transfer = self.transfers.get_mut(&id)?;
+        if let Some(debt) = debt.and_then(|debt| self.debts.get_mut(&debt)) {
+            debt.again += parts.len();
+        }
+        for part in parts.into_iter().rev() {
+            transfer.again.push_front((part, debt));
+        }
+        self.post(id, rail, first, None, debt)
+    }
+
+    fn next_refused(&mut self, id: TransferId) -> Option<Post> {
+        let transfer = self.transfers.get_mut(&id)?;
+        let place = transfer
+            .refused
+            .iter()
+            .position(|(rail, _)| self.windows[*rail].free() > 0 && self.rails.is_alive(*rail))?;
+        let (rail, operation) = transfer.refused.remove(place)?;
+        self.post_counted(id, rail, operation)
+    }
+
+    fn next_planned(&mut self, id: TransferId) -> Option<Post> {
+        let plan = &self.transfers.get(&id)?.plan;
+        if plan.pages_left() == 0 {
+            return None;
+        }
+        let rail = self.pick(plan.page_len())?;
+        let mut limits = self.settings[rail].limits;
+        limits.pages = limits.pages.min(TICK_PAGES_MAX);
+        let mut operation = self.spare.pop().unwrap_or_default();
+        self.transfers.get_mut(&id)?.plan.next(&limits, &mut operation).then_some(())?;
+        self.post_counted(id, rail, operation)
+    }
+
+    /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there.
+    fn next_bell(&mut self, id: TransferId) -> Option<Post> {
+        let transfer = self.transfers.get(&id)?;
+        if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() || transfer.counter.is_none() {
+            return None;
+        }
+        let has_untold = |rail: &usize| {
+            transfer.untold[*rail] > 0 && self.windows[*rail].free() > 0 && self.rails.is_alive(*rail)
+        };
+        let rail = (0..self.settings.len()).find(has_untold)?;
+        self.post_counted(id, rail, Operation::default())
+    }
+
+    fn pick(&self, bytes: u64) -> Option<usize> {
+        self.rails.pick(bytes, |rail| self.windows[rail].free() > 0)
+    }
+
+    /// Posts an operation whose pages are to be told of: at once where the rail keeps no order; where it does, by the last one of the
+    /// transfer there, or when a tick can tell of no more.
+    fn post_counted(&mut self, id: TransferId, rail: usize, operation: Operation) -> Option<Post> {
+        let limits = self.settings[rail].limits;
+        let transfer = self.transfers.get_mut(&id)?;
+        let pages = transfer.untold[rail] + operation.pages;
+        let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
+        let is_full = pages + limits.pages.min(TICK_PAGES_MAX) > TICK_PAGES_MAX;
+        let tells = !limits.is_ordered || is_last || is_full;
+        let tick = transfer.counter.filter(|_| tells).and_then(|counter| Tick::new(counter, pages));
+        transfer.untold[rail] = match tick {
+            Some(_) => 0,
+            None if transfer.counter.is_some() => pages,
+            None => 0,
+        };
+        if let Some(tick) = tick {
+            self.claims.claim(self.settings[rail].link, tick);
+        }
+        self.post(id, rail, operation, tick, None)
+    }
+
+    fn post(
+        &mut self,
+        transfer: TransferId,
+        rail: usize,
+        operation: Operation,
+        tick: Option<Tick>,
+        debt: Option<(LinkId, CounterId)>,
+    ) -> Option<Post> {
+        let took = self.windows[rail].take(1);
+        debug_assert!(took, "only a rail with room is picked");
+        self.rails.charge(rail, operation.bytes);
+        self.transfers.get_mut(&transfer)?.under_way += 1;
+        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt }).ok()?;
+        Some(Post { slot, rail, transfer, tick })
+    }
+
+    /// The card had no room for it: it is not under way, and comes again.
+    pub fn refuse(&mut self, slot: SlotId) {
+        let Some(Posted { rail, transfer, operation, tick, debt }) = self.take(slot) else { return };
+        let Some(of) = self.transfers.get_mut(&transfer) else { return };
+        if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
+            of.again.push_front((operation, debt));
+            return;
+        }
+        // What it would have told of is untold again, but for its own pages, which are counted when it is posted again.
+        let told = tick.map_or(of.untold[rail], Tick::pages);
+        of.untold[rail] = told.saturating_sub(operation.pages);
+        if let Some(tick) = tick {
+            self.claims.unclaim(self.settings[rail].link, tick);
+        }
+        if operation.bytes > 0 {
+            of.refused.push_front((rail, operation));
+        }
+    }
+
+    /// Its bytes are there, and its buffers are back. (What failed is not done: its rail is to be stopped, and then [lost](Self::lose).)
+    pub fn complete(&mut self, slot: SlotId) -> Vec<Frame> {
+        let Some(Posted { transfer, debt, operation, .. }) = self.take(slot) else { return Vec::new() };
+        self.spare.push(operation);
+        let mut frames = Vec::new();
+        if let Some(key) = debt {
+            if let Some(debt) = self.debts.get_mut(&key) {
+                debt.again -= 1;
+            }
+            frames.extend(self.pay(key));
+        }
+        self.check_done(transfer);
+        frames
+    }
+
+    fn take(&mut self, slot: SlotId) -> Option<Posted> {
+        let posted = self.slots.take(slot)?;
+        self.windows[posted.rail].give(1);
+        self.rails.finish(posted.rail, posted.operation.bytes);
+        if let Some(transfer) = self.transfers.get_mut(&posted.transfer) {
+            transfer.under_way -= 1;
+        }
+        Some(posted)
+    }
+
+    /// A rail is lost. Its card has stopped, and every buffer that it had is back.
+    pub fn lose(&mut self, rail: usize) -> Vec<Frame> {
+        let link = self.settings[rail].link;
+        let claimed: BTreeMap<CounterId, u64> = self.claims.lose(link).into_iter().collect();
+        for (counter, pages) in &claimed {
+            self.debts.entry((link, *counter)).or_default().claimed = *pages;
+        }
+        let lost: Vec<SlotId> =
+            self.slots.iter().filter(|(_, posted)| posted.rail == rail).map(|(slot, _)| slot).collect();
+        for slot in lost {
+            let Some(posted) = self.take(slot) else { continue };
+            self.send_again(link, posted);
+        }
+        self.rails.lose(rail);
+        let ids: Vec<TransferId> = self.transfers.keys().copied().collect();
+        for id in ids {
+            self.owe_untold(link, rail, id);
+        }
+        let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
+        self.debts.keys().filter(|(of, _)| *of == link).map(settle).collect()
+    }
+
+    /// What was under way: it goes to another rail, and its pages are told of by a frame.
+    fn send_again(&mut self, link: LinkId, posted: Posted) {
+        let Some(transfer) = self.transfers.get_mut(&posted.transfer) else { return };
+        // Sent again already for another lost rail: that debt stays.
+        let debt = posted.debt.or(transfer.counter.map(|counter| (link, counter)));
+        if posted.operation.bytes > 0 {
+            if posted.debt.is_none()
+                && let Some(key) = debt
+            {
+                self.debts.entry(key).or_default().again += 1;
+            }
+            transfer.again.push_back((posted.operation, debt));
+        }
+        if posted.debt.is_none()
+            && let Some(key) = debt
+        {
+            Self::owe(&mut self.debts, key, posted.transfer, transfer);
+        }
+    }
+
+    /// What was posted without a tick, or refused: nobody has told of it.
+    fn owe_untold(&mut self, link: LinkId, rail: usize, id: TransferId) {
+        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        let refused: Vec<Operation> = {
+            let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == rail);
+            transfer.refused = others.into();
+            mine.into_iter().map(|(_, operation)| operation).collect()
+        };
+        let untold = std::mem::take(&mut transfer.untold[rail]);
+        let refused_pages: u32 = refused.iter().map(|operation| operation.pages).sum();
+        let key = transfer.counter.map(|counter| (link, counter));
+        if let Some(key) = key.filter(|_| untold + refused_pages > 0 || !refused.is_empty()) {
+            let debt = self.debts.entry(key).or_default();
+            debt.untold += u64::from(untold + refused_pages);
+            debt.again += refused.len();
+            Self::owe(&mut self.debts, key, id, transfer);
+        }
+        transfer.again.extend(refused.into_iter().map(|operation| (operation, key)));
+    }
+
+    fn owe(
+        debts: &mut BTreeMap<(LinkId, CounterId), Debt>,
+        key: (LinkId, CounterId),
+        id: TransferId,
+        transfer: &mut Transfer,
+    ) {
+        let debt = debts.entry(key).or_default();
+        if !debt.creditors.contains(&id) {
+            debt.creditors.push(id);
+            transfer.debts += 1;
+        }
+    }
+
+    /// The receiver has counted so many pages from a lost rail.
+    pub fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
+        if let Some(debt) = self.debts.get_mut(&(link, counter)) {
+            debt.settled = Some(pages);
+        }
+        self.pay((link, counter)).into_iter().collect()
+    }
+
+    /// Tells the receiver of what it has not counted, when all of it is there.
+    fn pay(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
+        let debt = self.debts.get(&key)?;
+        let settled = debt.settled.filter(|_| debt.again == 0)?;
+        let debt = self.debts.remove(&key)?;
+        for id in debt.creditors {
+            if let Some(transfer) = self.transfers.get_mut(&id) {
+                transfer.debts -= 1;
+            }
+            self.check_done(id);
+        }
+        let pages = debt.claimed.saturating_sub(settled) + debt.untold;
+        (pages > 0).then_some(Frame::Add { counter: key.1, pages })
+    }
+
+    /// A rail is back, by a connection of another name.
+    pub fn restore(&mut self, rail: usize, link: LinkId) {
+        self.settings[rail].link = link;
+        self.rails.restore(rail);
+    }
+
+    /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
+    pub fn finished(&mut self) -> Option<TransferId> {
+        self.finished.pop_front()
+    }
+
+    fn check_done(&mut self, id: TransferId) {
+        let is_done = self.transfers.get(&id).is_some_and(|transfer| {
+            let is_posted = transfer.plan.pages_left() == 0
+                && transfer.refused.is_empty()
+                && transfer.again.is_empty()
+                && transfer.untold.iter().all(|pages| *pages == 0);
+            is_posted && transfer.under_way == 0 && transfer.debts == 0
+        });
+        if is_done {
+            self.transfers.remove(&id);
+            self.finished.push_back(id);
+        }
+    }
+
+    /// How many operations are under way.
+    pub fn under_way(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_idle(&self) -> bool {
+        self.transfers.is_empty() && self.debts.is_empty()
+    }
+}

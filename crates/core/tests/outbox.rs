@@ -1,0 +1,285 @@
+//! A sender and a receiver over rails that delay, reorder, refuse and die, driven by a seed: whatever happens, every page arrives,
+//! is counted once, and never before it is there.
+
+use std::collections::VecDeque;
+
+use farreach_core::counter::{CounterId, Counters, LinkId, Tick};
+use farreach_core::inflight::SlotId;
+use farreach_core::outbox::{Outbox, RailSettings};
+use farreach_core::plan::{Limits, Operation, Pages, Plan};
+use farreach_core::wire::Frame;
+
+/// SplitMix64: a seed gives the same history on every machine.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Once in so many times.
+    fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// An operation that a card has.
+struct Sent {
+    slot: SlotId,
+    operation: Operation,
+    tick: Option<Tick>,
+}
+
+struct Rail {
+    link: LinkId,
+    is_ordered: bool,
+    is_alive: bool,
+    sent: VecDeque<Sent>,
+    /// Landed, and not told to the sender yet.
+    landed: Vec<SlotId>,
+}
+
+struct World {
+    seed: u64,
+    chance: Chance,
+    page_len: usize,
+    source: Vec<u8>,
+    memory: Vec<u8>,
+    expected: Vec<u8>,
+    places: Vec<usize>,
+    rails: Vec<Rail>,
+    outbox: Outbox,
+    counters: Counters,
+    counter: CounterId,
+    to_receiver: VecDeque<Frame>,
+    to_sender: VecDeque<Frame>,
+    next_link: u64,
+    losses: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let (page_len, pages) = (1 + chance.below(40), 1 + chance.below(60));
+        let rail_count = 1 + chance.below(3);
+        let mut to: Vec<u32> = (0..pages as u32 * 2).collect();
+        for index in (1..to.len()).rev() {
+            to.swap(index, chance.below(index + 1));
+        }
+        // Sometimes in order, so that neighbours are joined.
+        if chance.once_in(2) {
+            to.sort_unstable();
+        }
+        to.truncate(pages);
+        let from: Vec<u32> = (0..pages as u32).collect();
+        let len = pages * 2 * page_len;
+        let source: Vec<u8> = (0..len).map(|_| chance.next() as u8 | 1).collect();
+        let mut expected = vec![0; len];
+        let mut places = Vec::new();
+        for (from, to) in from.iter().zip(&to) {
+            let (from, to) = (*from as usize * page_len, *to as usize * page_len);
+            expected[to..to + page_len].copy_from_slice(&source[from..from + page_len]);
+            places.push(to);
+        }
+        let rails: Vec<Rail> = (0..rail_count)
+            .map(|index| Rail {
+                link: LinkId(index as u64),
+                is_ordered: chance.once_in(2),
+                is_alive: true,
+                sent: VecDeque::new(),
+                landed: Vec::new(),
+            })
+            .collect();
+        let settings = rails
+            .iter()
+            .map(|rail| RailSettings {
+                link: rail.link,
+                limits: Limits {
+                    bytes: (page_len + chance.below(3 * page_len)) as u64,
+                    pieces: 1 + chance.below(4),
+                    targets: 1 + chance.below(2),
+                    pages: 1 + chance.below(5) as u32,
+                    is_ordered: rail.is_ordered,
+                },
+                window: 1 + chance.below(6) as u32,
+                weight: 1 + chance.below(5) as u32,
+            })
+            .collect();
+        let mut counters = Counters::new();
+        let counter = counters.open([0]).unwrap();
+        let mut outbox = Outbox::new(settings);
+        let stride = page_len as u64;
+        let plan = Plan::new(
+            stride,
+            (Pages { indices: from, stride, offset: 0 }, len as u64),
+            (Pages { indices: to, stride, offset: 0 }, len as u64),
+        );
+        outbox.submit(plan.unwrap(), Some(counter));
+        Self {
+            seed,
+            chance,
+            page_len,
+            source,
+            memory: vec![0; len],
+            expected,
+            places,
+            next_link: rails.len() as u64,
+            rails,
+            outbox,
+            counters,
+            counter,
+            to_receiver: VecDeque::new(),
+            to_sender: VecDeque::new(),
+            losses: 0,
+        }
+    }
+
+    fn run(mut self) -> usize {
+        for step in 0.. {
+            assert!(step < 200_000, "seed {}: it does not end", self.seed);
+            if self.outbox.is_idle() && self.to_receiver.is_empty() {
+                break;
+            }
+            self.step();
+            self.check();
+        }
+        let pages = self.places.len() as u64;
+        assert_eq!(self.counters.reached(self.counter), Some(pages), "seed {}: counted", self.seed);
+        assert_eq!(self.memory, self.expected, "seed {}: the bytes", self.seed);
+        assert_eq!(self.outbox.under_way(), 0, "seed {}: slots", self.seed);
+        assert!(
+            self.outbox.finished().is_some() && self.outbox.finished().is_none(),
+            "seed {}: done once",
+            self.seed
+        );
+        self.losses
+    }
+
+    fn step(&mut self) {
+        let rail = self.chance.below(self.rails.len());
+        match self.chance.below(12) {
+            0..=3 => self.post(),
+            4..=6 => self.land(rail),
+            7..=8 => self.tell(rail),
+            9 => self.control(),
+            10 if self.rails[rail].is_alive && self.losses < 6 && self.chance.once_in(8) => self.lose(rail),
+            10 => {}
+            _ if !self.rails[rail].is_alive => self.restore(rail),
+            _ => {}
+        }
+    }
+
+    fn post(&mut self) {
+        let Some(post) = self.outbox.next_post() else { return };
+        assert!(self.rails[post.rail].is_alive, "seed {}: a dead rail", self.seed);
+        if self.chance.once_in(5) {
+            self.outbox.refuse(post.slot);
+            return;
+        }
+        let operation = self.outbox.operation(post.slot).expect("it is under way").clone();
+        self.rails[post.rail].sent.push_back(Sent { slot: post.slot, operation, tick: post.tick });
+    }
+
+    /// One operation's bytes arrive, and with them its tick.
+    fn land(&mut self, rail: usize) {
+        let count = self.rails[rail].sent.len();
+        if count == 0 {
+            return;
+        }
+        let place = if self.rails[rail].is_ordered { 0 } else { self.chance.below(count) };
+        let sent = self.rails[rail].sent.remove(place).expect("it is there");
+        let bytes: Vec<u8> = sent
+            .operation
+            .pieces
+            .iter()
+            .flat_map(|piece| {
+                self.source[piece.offset as usize..(piece.offset + piece.len) as usize].to_vec()
+            })
+            .collect();
+        let mut rest = &bytes[..];
+        for target in &sent.operation.targets {
+            let (now, later) = rest.split_at(target.len as usize);
+            self.memory[target.offset as usize..(target.offset + target.len) as usize].copy_from_slice(now);
+            rest = later;
+        }
+        if let Some(tick) = sent.tick {
+            self.counters.arrive(self.rails[rail].link, tick);
+        }
+        self.rails[rail].landed.push(sent.slot);
+    }
+
+    /// The sender hears of a completion.
+    fn tell(&mut self, rail: usize) {
+        let count = self.rails[rail].landed.len();
+        if count > 0 {
+            let place = self.chance.below(count);
+            let slot = self.rails[rail].landed.swap_remove(place);
+            let frames = self.outbox.complete(slot);
+            self.to_receiver.extend(frames);
+        }
+    }
+
+    fn control(&mut self) {
+        match self.to_receiver.pop_front() {
+            Some(Frame::Settle { link, counter }) => {
+                let pages = self.counters.settle(link, counter).expect("it is open");
+                self.to_sender.push_back(Frame::Settled { link, counter, pages });
+            }
+            Some(Frame::Add { counter, pages }) => {
+                self.counters.add(counter, pages).expect("it is open");
+            }
+            Some(other) => panic!("seed {}: {other:?}", self.seed),
+            None => {}
+        }
+        if let Some(Frame::Settled { link, counter, pages }) = self.to_sender.pop_front() {
+            let frames = self.outbox.settled(link, counter, pages);
+            self.to_receiver.extend(frames);
+        }
+    }
+
+    /// Some of what is under way arrives still, and the sender hears of none of it.
+    fn lose(&mut self, rail: usize) {
+        self.losses += 1;
+        for _ in 0..self.chance.below(4) {
+            self.land(rail);
+        }
+        let lost = &mut self.rails[rail];
+        lost.sent.clear();
+        lost.landed.clear();
+        lost.is_alive = false;
+        let frames = self.outbox.lose(rail);
+        self.to_receiver.extend(frames);
+    }
+
+    fn restore(&mut self, rail: usize) {
+        let link = LinkId(self.next_link);
+        self.next_link += 1;
+        (self.rails[rail].is_alive, self.rails[rail].link) = (true, link);
+        self.outbox.restore(rail, link);
+    }
+
+    /// Never more pages are counted than are there.
+    fn check(&self) {
+        let there = self.places.iter().filter(|place| {
+            let range = **place..**place + self.page_len;
+            self.memory[range.clone()] == self.expected[range]
+        });
+        let (there, counted) =
+            (there.count() as u64, self.counters.reached(self.counter).expect("it is open"));
+        assert!(counted <= there, "seed {}: {counted} counted, {there} there", self.seed);
+    }
+}
+
+#[test]
+fn every_page_arrives_and_is_counted_once_whatever_rail_is_lost() {
+    let losses: usize = (0..3000).map(|seed| World::new(seed).run()).sum();
+    assert!(losses > 1000, "rails were lost {losses} times");
+}
