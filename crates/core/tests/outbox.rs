@@ -47,6 +47,20 @@ struct Rail {
     landed: Vec<SlotId>,
 }
 
+fn rail(chance: &mut Chance, index: u64, page_len: usize) -> (Rail, RailSettings) {
+    let (link, is_ordered) = (LinkId(index), chance.once_in(2));
+    let limits = Limits {
+        bytes: (page_len + chance.below(3 * page_len)) as u64,
+        pieces: 1 + chance.below(4),
+        targets: 1 + chance.below(2),
+        pages: 1 + chance.below(5) as u32,
+        is_ordered,
+    };
+    let (window, weight) = (1 + chance.below(6) as u32, 1 + chance.below(5) as u32);
+    let rail = Rail { link, is_ordered, is_alive: true, sent: VecDeque::new(), landed: Vec::new() };
+    (rail, RailSettings { link, limits, window, weight })
+}
+
 struct World {
     seed: u64,
     chance: Chance,
@@ -89,30 +103,8 @@ impl World {
             expected[to..to + page_len].copy_from_slice(&source[from..from + page_len]);
             places.push(to);
         }
-        let rails: Vec<Rail> = (0..rail_count)
-            .map(|index| Rail {
-                link: LinkId(index as u64),
-                is_ordered: chance.once_in(2),
-                is_alive: true,
-                sent: VecDeque::new(),
-                landed: Vec::new(),
-            })
-            .collect();
-        let settings = rails
-            .iter()
-            .map(|rail| RailSettings {
-                link: rail.link,
-                limits: Limits {
-                    bytes: (page_len + chance.below(3 * page_len)) as u64,
-                    pieces: 1 + chance.below(4),
-                    targets: 1 + chance.below(2),
-                    pages: 1 + chance.below(5) as u32,
-                    is_ordered: rail.is_ordered,
-                },
-                window: 1 + chance.below(6) as u32,
-                weight: 1 + chance.below(5) as u32,
-            })
-            .collect();
+        let (rails, settings): (Vec<_>, Vec<_>) =
+            (0..rail_count).map(|index| rail(&mut chance, index as u64, page_len)).unzip();
         let mut counters = Counters::new();
         let counter = counters.open([0]).unwrap();
         let mut outbox = Outbox::new(settings);
