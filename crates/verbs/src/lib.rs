@@ -27,6 +27,8 @@
 //! - [`device`]: the devices of this host, before and without opening them.
 //! - [`context`]: an open device, and what it answers about itself ([`attributes`]), its ports ([`port`]) and their GIDs.
 //! - [`pd`], [`mr`], [`mw`], [`dm`]: which memory the device may reach, and the keys that name it.
+//! - [`region`]: memory of [`farreach_memory`] that requests may name, and what a peer may touch.
+//! - [`wr`]: requests, with the buffers that they take along.
 //! - [`cq`], [`srq`], [`qp`]: the queues, and how a queue pair gets [from RESET to RTS](qp::state) by hand.
 //! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid), and address handles; [`gid`]: which GID to use, and why.
 //! - [`xrc`]: extended reliable connections.
@@ -55,6 +57,30 @@
 //!
 //! What the kernel refuses to release stays until the process ends, with all that it stands on, and is [counted](leak::leaked): the
 //! device may still be using it.
+//!
+//! # Whose the bytes are
+//!
+//! A slice is in exactly one place: in your hand, in flight, or exposed to peers. A post takes it, and its completion brings it back, whether it
+//! went well or not; what has no completion of its own comes back with the next one that has. A refused post hands it back at
+//! once, and the end of a queue pair gives back what is left.
+//!
+//! ```text
+//!               SendRequest::write(slice, …)            qp.post_send(request)
+//!  your hand ─────────────────────────────► request ─────────────────────────► in flight
+//!      ▲                                       │ refused: PostError.request        │
+//!      │◄──────────────────────────────────────┘                                   │
+//!      │                                         cq.poller(): completion.into_buffers()
+//!      │◄──────────────────────────────────────────────────────────────────────────┤
+//!      │                                                            qp.destroy()   │
+//!      └◄──────────────────────────────────────────────────────────────────────────┘
+//!
+//!  your hand ── pd.expose(slice, rights) ──► ExposedRegion: peers read and write, nobody has a reference
+//!      ▲                                       │
+//!      └◄───────── region.revoke() ────────────┘ the key is dead; a late write bounces
+//! ```
+//!
+//! Lists go out by [`post_send_list`](qp::QueuePair::post_send_list); [`Poller::wait`](cq::Poller::wait) waits busily, asleep, or first the one and then
+//! the other. A queue pair is made only if its completion queue has room for all that can be in flight.
 //!
 //! # The raw door
 //!
