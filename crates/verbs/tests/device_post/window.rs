@@ -12,11 +12,12 @@ use farreach_verbs::wr::{RecvRequest, Refusal, RemoteRange, SendRequest};
 
 use crate::pair::{Pair, bytes, next, open};
 
-/// Bytes 1024..2048 of a region of `b`'s, lent to `a`.
+/// Bytes 1024..2048 of a region of `b`'s, lent to `a`. The window goes first: Soft-RoCE waits 50 s for one that is bound to a queue
+/// pair before it destroys the queue pair.
 struct Lent {
-    pair: Pair,
-    region: Arc<ExposedRegion>,
     window: MemoryWindow,
+    region: Arc<ExposedRegion>,
+    pair: Pair,
 }
 
 const PART: std::ops::Range<usize> = 1024..2048;
@@ -26,7 +27,7 @@ impl Lent {
         let pair = Pair::rc();
         let region = Arc::new(pair.exposed_for(5, 4096, AccessFlags::MW_BIND));
         let window = pair.pd.alloc_mw(kind).unwrap();
-        let lent = Self { pair, region, window };
+        let lent = Self { window, region, pair };
         lent.bind();
         lent
     }
@@ -68,9 +69,9 @@ impl Lent {
 
     /// Nothing keeps the memory any more.
     fn gives_back(self) {
-        let Self { pair, region, window } = self;
+        let Self { window, region, pair } = self;
         let before = leaked();
-        drop((pair, window));
+        drop((window, pair));
         let region = Arc::try_unwrap(region).expect("the window has let it go");
         assert_eq!(region.revoke().unwrap().len(), 4096);
         assert_eq!(leaked(), before);
