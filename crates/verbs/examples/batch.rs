@@ -9,7 +9,7 @@
 //! system call. A list rings once. What the writes do is the same, and is checked for both.
 //!
 //! What is compared is the time until all are posted. Each repetition posts both ways, one right after the other, and the two
-//! times are divided: so that a machine which is slow for a while is slow for both. Less than the spread says nothing.
+//! times are divided: so that a machine which is slow for a while is slow for both. What lies within the spread says nothing.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
 
