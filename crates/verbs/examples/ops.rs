@@ -240,11 +240,11 @@ impl Pair {
     }
 }
 
-/// Memory of `b` that `a` may write to by a window alone. The window goes before the queue pair that it is bound to.
+/// Memory of `b` that `a` may write to by a window alone.
 struct Lent {
-    window: MemoryWindow,
-    region: Arc<ExposedRegion>,
     pair: Pair,
+    region: Arc<ExposedRegion>,
+    window: MemoryWindow,
 }
 
 impl Lent {
@@ -258,7 +258,7 @@ impl Lent {
         let (region, window) = (Arc::new(region), pair.pd.alloc_mw(WindowType::Two)?);
         pair.b.post_send(SendRequest::bind(&window, &region, 0..BYTES, AccessFlags::REMOTE_WRITE))?;
         wait(&pair.cq_b)?;
-        Ok(Self { window, region, pair })
+        Ok(Self { pair, region, window })
     }
 
     /// What `b` would tell `a`.
