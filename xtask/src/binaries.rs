@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::paths;
-use crate::process::{command, output};
+use crate::process::{command, output, run};
 
 /// A compiled test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,12 @@ pub(crate) fn test_binaries(prefix: &str) -> Result<Vec<TestBinary>> {
     Ok(binaries)
 }
 
+/// Builds an example for release, beside the tests' own build, where a test that counts its instructions finds it.
+pub(crate) fn build_release_example(package: &str, example: &str) -> Result<()> {
+    let words = ["build", "--quiet", "--release", "--package", package, "--example", example];
+    run(command("cargo", words).current_dir(paths::repository()))
+}
+
 /// What one line of cargo's messages says of an integration test, if it speaks of one.
 fn integration_test(line: &str) -> Option<TestBinary> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -43,10 +49,10 @@ fn integration_test(line: &str) -> Option<TestBinary> {
 }
 
 impl TestBinary {
-    /// How many of its tests wait for an engine's library or a device, and are ignored elsewhere.
-    pub(crate) fn count_ignored(&self) -> Result<usize> {
+    /// Those of its tests that wait for an engine's library or a device, and are ignored elsewhere.
+    pub(crate) fn ignored(&self) -> Result<Vec<String>> {
         let list = output(&mut command(self.path()?, ["--ignored", "--list"]))?;
-        Ok(list.lines().filter(|line| line.ends_with(": test")).count())
+        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(ToOwned::to_owned).collect())
     }
 
     /// The executable as text, for a command line.

@@ -20,7 +20,7 @@ pub(crate) fn execute() -> Result<()> {
 fn say_what_waits() -> Result<()> {
     let mut waiting = 0;
     for binary in test_binaries("device_")? {
-        waiting += binary.count_ignored()?;
+        waiting += binary.ignored()?.len();
     }
     println!("{waiting} device tests were not run here: `cargo xtask vm test` runs them");
     Ok(())
@@ -30,7 +30,7 @@ fn say_what_waits() -> Result<()> {
 fn engines() -> Result<()> {
     let binaries = test_binaries("engine_")?;
     for binary in &binaries {
-        ensure!(binary.count_ignored()? > 0, "{} has no test that waits for a library", binary.name);
+        ensure!(!binary.ignored()?.is_empty(), "{} has no test that waits for a library", binary.name);
     }
     let mut failed = Vec::new();
     for userland in [Userland::Debian12, Userland::Newest] {

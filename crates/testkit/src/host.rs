@@ -1,6 +1,7 @@
 //! Tests that need to run on one of the guest's hosts.
 
 use std::env;
+use std::io::{self, Write};
 use std::process::Command;
 
 /// Set in a process that was started on a host, so that it does not start another.
@@ -37,6 +38,8 @@ fn run_again(launcher: &mut Command, test: &str) {
     // A name that matches nothing would pass.
     let ran = output.status.success() && told.contains("test result: ok. 1 passed");
     assert!(ran, "{test} on the other host: {}\n{told}", output.status);
+    // What a test that passes tells, it tells here too.
+    let _ = io::stderr().write_all(&output.stderr);
 }
 
 /// The path of the function that a closure is written in, without the crate.

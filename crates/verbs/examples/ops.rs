@@ -10,15 +10,17 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{Done, Failure, check, fill, is_filled, open, wait};
+use common::{Done, Failure, check, deadline, fill, is_filled, open, wait};
 use farreach_memory::Slice;
 use farreach_verbs::Error;
 use farreach_verbs::attributes::AtomicCapability;
-use farreach_verbs::cq::CompletionQueue;
+use farreach_verbs::cq::{CompletionQueue, Wait, WorkStatus};
 use farreach_verbs::imm::ImmediateData;
 use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::mw::{MemoryWindow, WindowType};
 use farreach_verbs::pd::ProtectionDomain;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType, SendOperations};
 use farreach_verbs::region::ExposedRegion;
@@ -33,9 +35,10 @@ const IMMEDIATE: ImmediateData = ImmediateData(0x0102_0304);
 
 type Operation = (&'static str, fn() -> Result<(), Outcome>);
 
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 12] = [
     ("SEND", || send(false)),
     ("SEND+IMM", || send(true)),
+    ("SEND+INV", send_invalidate),
     ("WRITE", || write(false)),
     ("WRITE+IMM", || write(true)),
     ("READ", read),
@@ -43,6 +46,8 @@ const OPERATIONS: [Operation; 9] = [
     ("FAA", || atomic(|into, word| SendRequest::fetch_add(into, word, 2), 42)),
     ("ATOMIC WRITE", atomic_write),
     ("FLUSH", flush),
+    ("BIND", bind),
+    ("LOCAL INV", local_invalidate),
 ];
 
 /// Why an operation did not show its effect.
@@ -91,6 +96,32 @@ fn send(with_immediate: bool) -> Result<(), Outcome> {
     let slice = buffers.into_slice().expect("it was one slice");
     check(is_filled(&slice, NEW) && success.byte_len as usize == BYTES, "the message")?;
     Ok(check(success.immediate == with_immediate.then_some(IMMEDIATE), "the immediate data")?)
+}
+
+/// A message that ends a key of its receiver: what was lent by it is out of reach from then on.
+fn send_invalidate() -> Result<(), Outcome> {
+    let lent = Lent::new()?;
+    let pair = &lent.pair;
+    pair.b.post_recv(RecvRequest::new(pair.slice(OLD)?))?;
+    pair.do_it(SendRequest::send_invalidate(pair.slice(NEW)?, lent.remote()?.key()))?;
+    let message = wait(&pair.cq_b)?.buffers.into_slice().expect("it was one slice");
+    check(is_filled(&message, NEW), "the message")?;
+    lent.is_out_of_reach()
+}
+
+/// A window: a part of a region under a key of its own. The region itself gives no peer any right.
+fn bind() -> Result<(), Outcome> {
+    let lent = Lent::new()?;
+    lent.pair.do_it(SendRequest::write(lent.pair.slice(NEW)?, lent.remote()?))?;
+    Ok(check_written(&lent.region)?)
+}
+
+/// The owner ends the key himself.
+fn local_invalidate() -> Result<(), Outcome> {
+    let lent = Lent::new()?;
+    lent.pair.b.post_send(SendRequest::local_invalidate(lent.remote()?.key()))?;
+    wait(&lent.pair.cq_b)?;
+    lent.is_out_of_reach()
 }
 
 /// Bytes into the peer's memory. It takes no notice, unless immediate data takes one of its receives.
@@ -149,9 +180,13 @@ fn flush() -> Result<(), Outcome> {
 }
 
 fn check_written(region: &ExposedRegion) -> Result<(), Failure> {
+    check(holds(region, NEW), "the peer's memory")
+}
+
+fn holds(region: &ExposedRegion, message: u32) -> bool {
     let mut bytes = [0; BYTES];
     region.bytes().read_at(0, &mut bytes);
-    check(is_filled(&bytes, NEW), "the peer's memory")
+    is_filled(&bytes, message)
 }
 
 /// Two connected queue pairs: `a` asks, `b` serves.
@@ -202,5 +237,51 @@ impl Pair {
     fn do_it(&self, request: SendRequest) -> Result<Done, Failure> {
         self.a.post_send(request)?;
         wait(&self.cq_a)
+    }
+}
+
+/// Memory of `b` that `a` may write to by a window alone.
+struct Lent {
+    pair: Pair,
+    region: Arc<ExposedRegion>,
+    window: MemoryWindow,
+}
+
+impl Lent {
+    fn new() -> Result<Self, Outcome> {
+        let pair = Pair::new(SendOperations::empty())?;
+        if pair.pd.context().query_device()?.max_mw == 0 {
+            return Err(Outcome::Unsupported("the device has no memory windows".to_owned()));
+        }
+        let region =
+            pair.pd.expose(pair.slice(OLD)?, AccessFlags::MW_BIND).map_err(|(error, _slice)| error)?;
+        let (region, window) = (Arc::new(region), pair.pd.alloc_mw(WindowType::Two)?);
+        pair.b.post_send(SendRequest::bind(&window, &region, 0..BYTES, AccessFlags::REMOTE_WRITE))?;
+        wait(&pair.cq_b)?;
+        Ok(Self { pair, region, window })
+    }
+
+    /// What `b` would tell `a`.
+    fn remote(&self) -> Result<RemoteRange, Failure> {
+        let unbound =
+            || Failure::new("the window is bound to nothing", "its binding is gone", "bind it anew");
+        self.window.remote().ok_or_else(unbound)
+    }
+
+    /// A write by the key that was bound ends with the status that says so, and changes nothing.
+    fn is_out_of_reach(&self) -> Result<(), Outcome> {
+        self.pair.a.post_send(SendRequest::write(self.pair.slice(NEW)?, self.remote()?))?;
+        let mut poller = self.pair.cq_a.poller();
+        let mut completions = poller.wait(Wait::Busy, Some(deadline()))?;
+        let completion = completions.next().ok_or_else(|| Failure::timed_out("completion"))?;
+        match completion.outcome() {
+            Err(failure) if failure.status == WorkStatus::RemoteAccess => {}
+            Err(failure) => return Err(failure.into()),
+            Ok(_) => {
+                let error = "a write by an ended key went well";
+                return Err(Failure::new(error, "the key still works", "look into dmesg").into());
+            }
+        }
+        Ok(check(holds(&self.region, OLD), "memory that was out of reach")?)
     }
 }

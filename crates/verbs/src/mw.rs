@@ -1,8 +1,9 @@
 //! Memory windows: a part of a region under a key of its own, which can be taken back without deregistering.
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farreach_verbs_sys as sys;
 
@@ -17,7 +18,8 @@ use crate::wr::RemoteRange;
 
 /// A memory window, bound to nothing at first: [`SendRequest::bind`](crate::wr::SendRequest::bind) binds it.
 ///
-/// Cheap to clone; it is deallocated when it is [revoked](Self::revoke), or when the last clone is gone.
+/// Cheap to clone; it is deallocated when it is [revoked](Self::revoke), or when the last clone is gone. One of type 2 belongs to the
+/// queue pair that bound it, and is revoked when that is destroyed.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -42,7 +44,7 @@ use crate::wr::RemoteRange;
 #[derive(Clone)]
 pub struct MemoryWindow(Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     mw: Handle<sys::ibv_mw>,
     kind: WindowType,
     state: Mutex<State>,
@@ -60,6 +62,37 @@ pub(crate) struct State {
 pub(crate) struct Bound {
     pub(crate) region: Arc<ExposedRegion>,
     pub(crate) remote: RemoteRange,
+    /// The queue pair that a window of type 2 belongs to, by its number.
+    pub(crate) owner: Option<u32>,
+}
+
+/// The windows of type 2 that a queue pair has bound. They go before it: the standard lets a device refuse to destroy it otherwise, and
+/// Soft-RoCE waits 50 s for them, and then destroys it under them.
+#[derive(Default)]
+pub(crate) struct OwnWindows(Mutex<HashMap<usize, Weak<Inner>>>);
+
+impl OwnWindows {
+    /// Notes one that is about to be bound.
+    pub(crate) fn note(&self, window: &MemoryWindow) {
+        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if windows.len() == windows.capacity() {
+            // Before it grows: of those that are gone, nothing is left to do.
+            windows.retain(|_, window| window.strong_count() > 0);
+        }
+        windows.insert(Arc::as_ptr(&window.0).addr(), Arc::downgrade(&window.0));
+    }
+
+    /// Revokes those that nobody else has bound since.
+    pub(crate) fn revoke(&self, owner: u32) {
+        let windows = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for window in windows.into_values().filter_map(|window| window.upgrade()) {
+            let state = window.lock();
+            if state.bound.as_ref().is_some_and(|bound| bound.owner == Some(owner)) {
+                // A failure is counted, and what follows fails too.
+                let _ = window.release(state);
+            }
+        }
+    }
 }
 
 /// How a window is bound, and to whom it belongs.
@@ -180,7 +213,7 @@ impl MemoryWindow {
     /// Where the kernel refuses, nothing is proven: the window and its region stay for good, and are counted.
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn revoke(&self) -> Result<(), Error> {
-        self.0.release()
+        self.0.release(self.lock())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -194,8 +227,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn release(&self) -> Result<(), Error> {
-        let mut state = self.lock();
+    fn release(&self, mut state: MutexGuard<'_, State>) -> Result<(), Error> {
         if state.is_released {
             return Ok(());
         }
@@ -214,7 +246,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // A failure is counted; a drop has nobody else to tell.
-        let _ = self.release();
+        let _ = self.release(self.lock());
     }
 }
 

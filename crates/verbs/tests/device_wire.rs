@@ -122,7 +122,7 @@ fn sent_by_hand(traffic_class: Option<u8>) -> u8 {
     let failure = wait_for("completion", || {
         let mut poller = cq.poller();
         let completion = poller.poll().unwrap().next()?;
-        completion.outcome().as_ref().err().copied()
+        completion.outcome().err()
     });
     assert_eq!(failure.status, WorkStatus::RetryExceeded, "{failure}");
     seen

@@ -2,11 +2,12 @@
 
 use anyhow::{Result, bail};
 
-use super::spec::{GuestSpec, Task};
-use crate::binaries::{TestBinary, test_binaries};
+use super::kernel::KernelChoice;
+use super::spec::{GuestSpec, Task, Topology};
+use crate::binaries::{TestBinary, build_release_example, test_binaries};
 
-/// The guests that device tests run in, as words for `cargo xtask vm run`. Every test runs in each: both
-/// kernels, both topologies, both user spaces.
+/// The guests that device tests run in, as words for `cargo xtask vm run`: both kernels, both topologies, both user spaces. Every
+/// test runs in each, but for those [`APART`].
 const GUESTS: [&[&str]; 4] = [
     &["--kernel", "newest", "--topology", "one"],
     &["--kernel", "newest", "--topology", "two"],
@@ -16,6 +17,26 @@ const GUESTS: [&[&str]; 4] = [
 
 /// What every one of them has beside: memory of all kinds.
 const EVERY_GUEST: [&str; 4] = ["--numa", "2", "--hugepages", "64"];
+
+/// Tests that only some guests run, by the module that they are in. The others count them as skipped, with the reason.
+struct Apart {
+    module: &'static str,
+    is_run_in: fn(&GuestSpec) -> bool,
+    reason: &'static str,
+}
+
+const APART: [Apart; 2] = [
+    Apart { module: "two_hosts::", is_run_in: has_two_hosts, reason: "need two hosts" },
+    Apart {
+        module: "one_guest::",
+        is_run_in: |spec| spec.kernel == KernelChoice::Newest && !has_two_hosts(spec),
+        reason: "are the same everywhere: the newest kernel with one host runs them",
+    },
+];
+
+fn has_two_hosts(spec: &GuestSpec) -> bool {
+    spec.two_guests || spec.topology == Topology::Two
+}
 
 /// One test program may take so long before it counts as hung.
 const PROGRAM_LIMIT_S: u32 = 300;
@@ -41,7 +62,7 @@ impl TestArgs {
 /// Runs every device test in each guest; an error if one failed or none ran.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
     let binaries = test_binaries("device_")?;
-    let script = script(&binaries, args.filter.as_deref())?;
+    build_release_example("farreach-verbs", "cost")?;
     let mut failed = Vec::new();
     let mut guests = 0;
     for words in GUESTS {
@@ -58,7 +79,8 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
             println!("skipped: {reason}");
             continue;
         }
-        let task = Task::Command(vec!["sh".into(), "-c".into(), script.clone()]);
+        let script = script(&spec, &binaries, args.filter.as_deref())?;
+        let task = Task::Command(vec!["sh".into(), "-c".into(), script]);
         if super::guest(&spec, task)? != 0 {
             failed.push(name);
         }
@@ -73,12 +95,15 @@ pub(crate) fn run(args: &TestArgs) -> Result<()> {
 }
 
 /// Runs each program where cargo would and counts. No test having run is a failure, never a pass.
-fn script(binaries: &[TestBinary], filter: Option<&str>) -> Result<String> {
+fn script(spec: &GuestSpec, binaries: &[TestBinary], filter: Option<&str>) -> Result<String> {
+    let left_out: Vec<&Apart> = APART.iter().filter(|apart| !(apart.is_run_in)(spec)).collect();
+    let mut words: Vec<String> = filter.iter().map(|filter| format!("'{filter}'")).collect();
+    words.extend(left_out.iter().map(|apart| format!("--skip '{}'", apart.module)));
+    let words = words.join(" ");
     let mut script = String::from("failed=0\n");
     for binary in binaries {
-        let filter = filter.map(|filter| format!("'{filter}' ")).unwrap_or_default();
         script.push_str(&format!(
-            "cd '{}' && timeout {PROGRAM_LIMIT_S} '{}' {filter}--ignored --test-threads=1 > /tmp/out 2>&1 || failed=1\n\
+            "cd '{}' && timeout {PROGRAM_LIMIT_S} '{}' {words} --ignored --test-threads=1 > /tmp/out 2>&1 || failed=1\n\
              echo '{}'; cat /tmp/out; cat /tmp/out >> /tmp/all\n",
             binary.directory.display(),
             binary.path()?,
@@ -86,7 +111,24 @@ fn script(binaries: &[TestBinary], filter: Option<&str>) -> Result<String> {
         ));
     }
     script.push_str(COUNT);
+    for apart in left_out {
+        let mut count = 0;
+        for binary in binaries {
+            count += count_in(apart.module, &binary.ignored()?, filter);
+        }
+        if count > 0 {
+            script.push_str(&format!("echo 'device: {count} skipped, which {}'\n", apart.reason));
+        }
+    }
+    script.push_str("exit $failed\n");
     Ok(script)
+}
+
+/// How many of the tests are in the module, and would be run. As libtest has it: a part of the name is enough.
+fn count_in(module: &str, tests: &[String], filter: Option<&str>) -> usize {
+    let is_wanted =
+        |test: &&String| test.contains(module) && filter.is_none_or(|filter| test.contains(filter));
+    tests.iter().filter(is_wanted).count()
 }
 
 /// Adds up libtest's closing lines.
@@ -96,5 +138,37 @@ awk '/^test result:/ { passed += $4; failed += $6 } END {
     exit passed == 0
 }' /tmp/all || { echo "no device test ran" >&2; failed=1; }
 [ $failed = 0 ] || { echo "kernel log:" >&2; dmesg | tail -n 30 >&2; }
-exit $failed
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_leaves_out_is_what_it_cannot_show() {
+        let left_out = |words: &[&str]| {
+            let spec = GuestSpec::from_words(words);
+            APART
+                .iter()
+                .filter(|apart| !(apart.is_run_in)(&spec))
+                .map(|apart| apart.module)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            GUESTS.map(left_out),
+            [
+                vec!["two_hosts::"],
+                vec!["one_guest::"],
+                vec!["two_hosts::", "one_guest::"],
+                vec!["one_guest::"],
+            ]
+        );
+    }
+
+    #[test]
+    fn only_what_the_filter_lets_through_is_counted() {
+        let tests = ["two_hosts::cut", "two_hosts::removed", "cut"].map(str::to_owned);
+        assert_eq!(count_in("two_hosts::", &tests, None), 2);
+        assert_eq!(count_in("two_hosts::", &tests, Some("cut")), 1);
+    }
+}

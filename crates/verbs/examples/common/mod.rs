@@ -15,7 +15,7 @@ use farreach_verbs::context::Context;
 use farreach_verbs::cq::{CompletionQueue, Success, WorkKind};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::qp::state::ConnectionParameters;
-use farreach_verbs::wr::{Buffers, PostError};
+use farreach_verbs::wr::{Buffers, PostError, Refusal};
 use farreach_verbs::{cm, cq, system};
 
 pub(crate) mod end;
@@ -46,7 +46,7 @@ impl Failure {
         eprintln!("error: {}\ncause: {}\nfix: {}", self.error, self.cause, self.fix);
     }
 
-    fn usage(error: impl Into<String>) -> Self {
+    pub(crate) fn usage(error: impl Into<String>) -> Self {
         let usage =
             Self::new(error, "the command line is not one of this program's", "see the usage: --help");
         Self { code: 2, ..usage }
@@ -87,9 +87,15 @@ impl From<cq::Failure> for Failure {
     }
 }
 
+impl From<Refusal> for Failure {
+    fn from(reason: Refusal) -> Self {
+        Self::new("a request was not posted", reason.to_string(), reason.fix())
+    }
+}
+
 impl<R: Debug> From<PostError<R>> for Failure {
     fn from(error: PostError<R>) -> Self {
-        Self::new("a request was not posted", error.reason.to_string(), error.reason.fix())
+        error.reason.into()
     }
 }
 

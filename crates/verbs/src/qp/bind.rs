@@ -59,6 +59,9 @@ impl QueuePair {
             mw_access_flags: (*access & remote_rights).bits(),
         };
         let id = WorkRequestId { queue: self.flight.send().number, number: poster.next_number() };
+        if window.kind() == WindowType::Two {
+            self.windows.note(window);
+        }
         let mut state = window.lock();
         let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));
         let kept = Kept::Window { _window: window.clone(), _before: before };
@@ -80,7 +83,8 @@ impl QueuePair {
             return Err(refusal(is_refused, self.failed(operation, errno)));
         }
         let remote = RemoteRange::new(part.address(), part.len(), state.key);
-        state.bound = Some(Bound { region: Arc::clone(region), remote });
+        let owner = (window.kind() == WindowType::Two).then_some(id.queue);
+        state.bound = Some(Bound { region: Arc::clone(region), remote, owner });
         Ok(())
     }
 

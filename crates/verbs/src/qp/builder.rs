@@ -16,6 +16,7 @@ use crate::error::{Errno, Error};
 use crate::handle::Handle;
 use crate::leak;
 use crate::limits::{CreationRefused, Excess};
+use crate::mw::OwnWindows;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
@@ -301,6 +302,7 @@ impl QueuePair {
             parents,
             flight,
             groups: Mutex::new(Vec::new()),
+            windows: OwnWindows::default(),
             is_released: false,
         }
     }

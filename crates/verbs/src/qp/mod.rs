@@ -33,6 +33,7 @@ use crate::cq::CompletionQueue;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::leak;
+use crate::mw::OwnWindows;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 use crate::wr::Buffers;
@@ -74,6 +75,7 @@ pub struct QueuePair {
     flight: Flight,
     /// The multicast groups that it is in. Locked also by who changes or asks for the state, which libibverbs keeps in the C object.
     groups: Mutex<Vec<(Gid, Lid)>>,
+    windows: OwnWindows,
     is_released: bool,
 }
 
@@ -298,6 +300,7 @@ impl QueuePair {
             // Where it fails, so does what follows.
             let _ = self.detach_mcast(gid, lid);
         }
+        self.windows.revoke(self.flight.send().number);
         // SAFETY: this is the owner's last use of the queue pair.
         let answer = unsafe { self.context().lib().ibv_destroy_qp(self.as_raw()) };
         leak::judge(leak::Kind::QueuePair, answer).map_err(|errno| {

@@ -13,3 +13,4 @@ mod killed;
 mod peer;
 mod removed;
 mod stream;
+mod two_hosts;

@@ -2,10 +2,9 @@
 
 use farreach_testkit::on_host_a;
 use farreach_verbs::cm::Error;
-use farreach_verbs::cq::WorkStatus;
 
-use crate::faults::{FarDevice, RemovedDevice};
-use crate::peer::{Peer, is_alone};
+use crate::faults::RemovedDevice;
+use crate::peer::Peer;
 use crate::stream::{Stream, Told};
 
 #[test]
@@ -38,32 +37,4 @@ fn own_device_removed(stream: impl FnOnce() -> (Stream, Peer)) -> u32 {
     drop(peer);
     drop(device);
     failed
-}
-
-#[test]
-#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-fn a_sender_whose_receivers_device_is_removed_is_told() {
-    on_host_a(|| {
-        if is_alone() {
-            // It is this host's, of which the tests above are.
-            return;
-        }
-        let (mut stream, mut peer) = Stream::sender();
-        stream.run(200);
-        let device = FarDevice::remove();
-        match stream.wait_told(device.since, |_| true) {
-            Told::Connection(error @ Error::Disconnected { .. }) => {
-                assert!(error.cause().contains("ended the connection"), "{}", error.cause());
-            }
-            Told::Completion(failure) => {
-                assert_eq!(failure.status, WorkStatus::RetryExceeded);
-                assert!(failure.cause().contains("no acknowledgement from the peer"), "{}", failure.cause());
-            }
-            other => panic!("{other:?}"),
-        }
-        stream.finish();
-        // The peer is told too, and ends, without which the device would stay.
-        peer.wait_end();
-        drop(device);
-    });
 }

@@ -13,7 +13,7 @@ use farreach_verbs::cq::{self, CompletionQueue, Success, WorkKind};
 use farreach_verbs::event::{AsyncEvent, AsyncEvents, EventType};
 use farreach_verbs::leak::leaked;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
-use farreach_verbs::wr::{Buffers, RecvRequest, SendRequest};
+use farreach_verbs::wr::{Buffers, PostError, RecvRequest, Refusal, SendRequest};
 
 use crate::peer::{Peer, far_address};
 
@@ -59,6 +59,8 @@ pub(crate) struct Stream {
     room: u32,
     /// Requests with a buffer that did not go well.
     failed: u32,
+    /// Requests that a broken device may have, or not: they come back when the queue pair is destroyed.
+    in_doubt: u32,
     is_stopped: bool,
 }
 
@@ -112,9 +114,21 @@ impl Stream {
         is_sender: bool,
     ) -> Self {
         let events = qp.context().async_events().unwrap();
-        let credits = WINDOW - SAVED;
-        let (moved, sent, room, failed, is_stopped) = (0, 0, 0, 0, false);
-        Self { qp, cq, connection, events, is_sender, home, moved, sent, credits, room, failed, is_stopped }
+        Self {
+            qp,
+            cq,
+            connection,
+            events,
+            is_sender,
+            home,
+            moved: 0,
+            sent: 0,
+            credits: WINDOW - SAVED,
+            room: 0,
+            failed: 0,
+            in_doubt: 0,
+            is_stopped: false,
+        }
     }
 
     /// Streams until so many messages have been moved, and nothing went wrong meanwhile.
@@ -150,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// Stops the queue pair: every request completes, and the buffers come home.
+    /// Stops the queue pair: every request completes that the device has, and the buffers come home.
     pub(crate) fn stop(&mut self) {
         // From here on nothing is posted: Soft-RoCE does not flush a receive that is posted to a queue pair in error.
         self.is_stopped = true;
@@ -158,15 +172,18 @@ impl Stream {
         self.qp.to_error().unwrap();
         wait_for("end of every request", || {
             self.step();
-            (self.qp.in_flight() == (0, 0)).then_some(())
+            let (sends, receives) = self.qp.in_flight();
+            (sends + receives == self.in_doubt).then_some(())
         });
     }
 
     /// Ends it: each buffer is back exactly once, and nothing has leaked. Tells how many of them were in requests that failed.
     pub(crate) fn finish(mut self) -> u32 {
         self.stop();
-        let Self { qp, cq, connection, events, mut home, failed, .. } = self;
-        assert_eq!(qp.destroy().unwrap().len(), 0, "all have completed");
+        let Self { qp, cq, connection, events, mut home, failed, in_doubt, .. } = self;
+        let left = qp.destroy().unwrap();
+        assert_eq!(left.len(), in_doubt as usize, "all others have completed");
+        home.extend(left.into_iter().flat_map(Buffers::into_slice));
         drop((cq, connection, events));
         // As many as were handed in, none of them leaked.
         assert_eq!(home.len(), WINDOW as usize, "{failed} failed");
@@ -185,10 +202,10 @@ impl Stream {
 
     /// Posts what can be posted, and takes what has happened, one thing at most.
     fn step(&mut self) -> Option<Told> {
-        while self.is_sender && self.credits > 0 && self.failed == 0 && !self.is_stopped {
+        while self.is_sender && self.credits > 0 && self.failed + self.in_doubt == 0 && !self.is_stopped {
             let Some(mut slice) = self.home.pop() else { break };
             fill(&mut slice, self.sent);
-            self.qp.post_send(SendRequest::send(slice)).unwrap();
+            self.post_send(SendRequest::send(slice));
             (self.sent, self.credits) = (self.sent + 1, self.credits - 1);
         }
         if let Some((kind, outcome, buffers)) = take(&self.cq) {
@@ -213,6 +230,15 @@ impl Stream {
         matches!(event.kind(), EventType::PortError | EventType::DeviceFatal).then_some(Told::Device(event))
     }
 
+    /// Posts; a device that is gone may have the request, or not.
+    fn post_send(&mut self, request: SendRequest) {
+        match self.qp.post_send(request) {
+            Ok(()) => {}
+            Err(PostError { reason: Refusal::InDoubt(_), .. }) => self.in_doubt += 1,
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+
     fn succeed(&mut self, kind: WorkKind, success: Success, buffers: Buffers) {
         match (self.is_sender, kind) {
             _ if self.is_stopped => self.home.extend(buffers.into_slice()),
@@ -232,7 +258,7 @@ impl Stream {
                 self.qp.post_recv(RecvRequest::new(slice)).unwrap();
                 if self.room == GRANT {
                     self.room = 0;
-                    self.qp.post_send(SendRequest::send(Vec::new()).immediate(GRANT)).unwrap();
+                    self.post_send(SendRequest::send(Vec::new()).immediate(GRANT));
                 }
             }
             // A grant that has arrived.
@@ -257,8 +283,7 @@ fn parts(context: &Context) -> (QueuePair, CompletionQueue, Vec<Slice>) {
 fn take(cq: &CompletionQueue) -> Option<(WorkKind, Result<Success, cq::Failure>, Buffers)> {
     let mut poller = cq.poller();
     let completion = poller.poll().unwrap().next()?;
-    let outcome = completion.outcome().as_ref().copied().map_err(|failure| *failure);
-    Some((completion.kind(), outcome, completion.into_buffers()))
+    Some((completion.kind(), completion.outcome(), completion.into_buffers()))
 }
 
 /// The bytes of a message, as `blast` makes and checks them.

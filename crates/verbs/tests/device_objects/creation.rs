@@ -64,10 +64,11 @@ fn operations_are_there_or_refused() {
     on_host_a(|| {
         let host = Host::open();
         let pd = host.context.alloc_pd().unwrap();
-        let cq = host.context.create_cq(128).unwrap();
+        let cq = host.context.create_cq(16).unwrap();
         let has = host.context.query_device().unwrap().capabilities;
         let with = |operations| {
-            QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).send_operations(operations).build(&pd)
+            let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(2).max_recv_wr(2);
+            builder.send_operations(operations).build(&pd)
         };
         let usual = SendOperations::RDMA_WRITE | SendOperations::SEND_WITH_IMM | SendOperations::BIND_MW;
         let qp = with(usual).unwrap();

@@ -1,9 +1,13 @@
 //! Every operation on a peer's memory, and every way in which it can fail there.
 
-use farreach_testkit::on_host_a;
+use std::sync::Arc;
+
+use farreach_testkit::{on_host_a, pattern};
 use farreach_verbs::cq::WorkStatus;
 use farreach_verbs::mr::{AccessFlags, RemoteKey};
-use farreach_verbs::qp::SendOperations;
+use farreach_verbs::mw::WindowType;
+use farreach_verbs::pd::ProtectionDomain;
+use farreach_verbs::qp::{QueuePairState, SendOperations};
 use farreach_verbs::region::ExposedRegion;
 use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RecvRequest, RemoteRange, SendRequest};
 
@@ -81,26 +85,39 @@ fn rights() -> AccessFlags {
     if is_old_kernel() { everything() } else { everything() | AccessFlags::FLUSH_GLOBAL }
 }
 
-/// Lets every operation fail at a region with these rights, towards what `aim` makes of its first eight bytes. Every failure ends the
-/// connection, so that each has one of its own.
-fn each_fails(
-    rights_for: impl Fn(&Remote) -> AccessFlags,
-    aim: impl Fn(RemoteRange) -> RemoteRange,
-    status: WorkStatus,
-) {
+/// What is wrong with an operation.
+struct Wrong {
+    /// What the serving queue pair allows.
+    of_queue_pair: fn(&Remote) -> AccessFlags,
+    /// What the region allows.
+    of_region: fn(&Remote) -> AccessFlags,
+    /// What is aimed at, made of the region's first eight bytes.
+    aim: fn(RemoteRange) -> RemoteRange,
+}
+
+/// Nothing is.
+const RIGHT: Wrong = Wrong { of_queue_pair: |_| rights(), of_region: |_| rights(), aim: |word| word };
+
+/// Lets every operation fail. Every failure ends the connection, so that each has one of its own.
+fn each_fails(wrong: &Wrong, status: WorkStatus) {
     let pd = open().alloc_pd().unwrap();
     let newer = SendOperations::ATOMIC_WRITE | SendOperations::FLUSH | SendOperations::RDMA_WRITE;
     for operation in OPERATIONS.iter().filter(|operation| !(operation.is_new && is_old_kernel())) {
-        let pair = Pair::in_domain(&pd, rights(), |builder| match operation.is_new {
+        let pair = Pair::in_domain(&pd, (wrong.of_queue_pair)(operation), |builder| match operation.is_new {
             true => builder.send_operations(newer),
             false => builder,
         });
-        let region = pair.exposed_for(3, 64, rights_for(operation));
+        let region = pair.exposed_for(3, 64, (wrong.of_region)(operation));
         let before = bytes(&region);
-        let request = (operation.request)(&pair, aim(first_word(&region)));
+        let request = (operation.request)(&pair, (wrong.aim)(first_word(&region)));
         fails_with(&pair, request, status, operation.name);
         assert_eq!(bytes(&region), before, "{}: nothing has changed", operation.name);
     }
+}
+
+/// A key that nobody gave out.
+fn forged(key: RemoteKey) -> RemoteKey {
+    RemoteKey(key.0 ^ 0x55)
 }
 
 fn first_word(region: &ExposedRegion) -> RemoteRange {
@@ -111,9 +128,8 @@ fn first_word(region: &ExposedRegion) -> RemoteRange {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_wrong_key_fails_every_operation() {
     on_host_a(|| {
-        let forged =
-            |word: RemoteRange| RemoteRange::new(word.address(), word.len(), RemoteKey(word.key().0 ^ 0x55));
-        each_fails(|_| rights(), forged, WorkStatus::RemoteAccess);
+        let aim = |word: RemoteRange| RemoteRange::new(word.address(), word.len(), forged(word.key()));
+        each_fails(&Wrong { aim, ..RIGHT }, WorkStatus::RemoteAccess);
     });
 }
 
@@ -121,8 +137,8 @@ fn a_wrong_key_fails_every_operation() {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn what_lies_beyond_the_end_fails_every_operation() {
     on_host_a(|| {
-        let beyond = |word: RemoteRange| RemoteRange::new(word.address() + 64, word.len(), word.key());
-        each_fails(|_| rights(), beyond, WorkStatus::RemoteAccess);
+        let aim = |word: RemoteRange| RemoteRange::new(word.address() + 64, word.len(), word.key());
+        each_fails(&Wrong { aim, ..RIGHT }, WorkStatus::RemoteAccess);
     });
 }
 
@@ -130,7 +146,18 @@ fn what_lies_beyond_the_end_fails_every_operation() {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_missing_right_fails_every_operation() {
     on_host_a(|| {
-        each_fails(|operation| rights() & !operation.right, |word| word, WorkStatus::RemoteAccess);
+        let of_region = |operation: &Remote| rights() & !operation.right;
+        each_fails(&Wrong { of_region, ..RIGHT }, WorkStatus::RemoteAccess);
+    });
+}
+
+/// The region would allow it; the queue pair that serves the request takes none of its kind.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_queue_pair_without_the_right_fails_every_operation() {
+    on_host_a(|| {
+        let of_queue_pair = |operation: &Remote| rights() & !operation.right;
+        each_fails(&Wrong { of_queue_pair, ..RIGHT }, WorkStatus::RemoteInvalid);
     });
 }
 
@@ -190,5 +217,78 @@ fn a_room_that_is_too_short_fails_every_kind_of_send() {
             );
             assert_eq!(received.buffers.len(), 16, "{name}: the buffer is back");
         }
+    });
+}
+
+/// Lets `b` ask for something of its own that fails, with this status where the device keeps to the standard. Soft-RoCE fails the
+/// queue pair, and flushes the request like those behind it.
+#[track_caller]
+fn fails_at_home(pair: &Pair, request: SendRequest, status: WorkStatus) {
+    pair.b.post_send(request.tag(1)).unwrap();
+    let done = next(&pair.cq_b);
+    assert_eq!(done.tag, 1);
+    let failure = done.outcome.unwrap_err();
+    assert!([status, WorkStatus::Flushed].contains(&failure.status), "{failure}");
+    assert_eq!(pair.b.state().unwrap(), QueuePairState::Error, "{failure}");
+}
+
+/// What a write of 64 bytes ends with that comes by other queue pairs of the domain.
+fn write_by_others(pd: &ProtectionDomain, to: RemoteRange) -> Result<(), WorkStatus> {
+    let others = Pair::in_domain(pd, everything(), |builder| builder);
+    others.a.post_send(SendRequest::write(others.filled(4, 64), to)).unwrap();
+    next(&others.cq_a).outcome.map(|_| ()).map_err(|failure| failure.status)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_window_over_a_region_that_allows_none_opens_nothing() {
+    on_host_a(|| {
+        for kind in [WindowType::One, WindowType::Two] {
+            let pair = Pair::rc();
+            let window = pair.pd.alloc_mw(kind).unwrap();
+            let region = Arc::new(pair.exposed(3, 64));
+            let bind = SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
+            fails_at_home(&pair, bind, WorkStatus::WindowBind);
+            let by_window = RemoteRange::new(region.remote().address(), 64, window.rkey());
+            assert_eq!(write_by_others(&pair.pd, by_window), Err(WorkStatus::RemoteAccess), "{kind}");
+            assert_eq!(bytes(&region), pattern(3, 64), "{kind}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn the_end_of_a_wrong_key_fails_and_the_right_one_works_on() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let region = pair.exposed(3, 64);
+        let wrong = SendRequest::local_invalidate(forged(region.remote().key()));
+        fails_at_home(&pair, wrong, WorkStatus::LocalQueuePair);
+        write_by_others(&pair.pd, region.remote()).unwrap();
+        assert_eq!(bytes(&region), pattern(4, 64));
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_message_that_ends_a_wrong_key_fails_and_the_right_one_works_on() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let region = pair.exposed(3, 64);
+        pair.b.post_recv(RecvRequest::new(pair.filled(0, 16))).unwrap();
+        let wrong = forged(region.remote().key());
+        pair.a.post_send(SendRequest::send_invalidate(pair.filled(1, 8), wrong)).unwrap();
+        // Soft-RoCE looks at the key when it has acknowledged the message: its sender learns of the failure from the next one.
+        let sent = next(&pair.cq_a).outcome.map_err(|failure| failure.status);
+        assert!(
+            matches!(sent, Ok(_) | Err(WorkStatus::RemoteInvalid | WorkStatus::RemoteAccess)),
+            "{sent:?}"
+        );
+        let received = next(&pair.cq_b);
+        assert_eq!(received.outcome.unwrap_err().status, WorkStatus::RemoteInvalid);
+        assert_eq!(received.buffers.len(), 16, "the buffer is back");
+        assert_eq!(pair.b.state().unwrap(), QueuePairState::Error);
+        write_by_others(&pair.pd, region.remote()).unwrap();
+        assert_eq!(bytes(&region), pattern(4, 64));
     });
 }

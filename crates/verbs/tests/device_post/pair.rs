@@ -24,6 +24,9 @@ pub(crate) struct Pair {
 /// Small, so that a test can fill it.
 pub(crate) const DEPTH: u32 = 8;
 
+/// Completions that a queue has room for: those of a queue pair, and of a shared receive queue that serves 64.
+const COMPLETIONS: u32 = 64 + 2 * DEPTH;
+
 /// All that a peer can be allowed.
 pub(crate) fn everything() -> AccessFlags {
     AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC
@@ -65,7 +68,7 @@ impl Pair {
         access: AccessFlags,
         shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
     ) -> Self {
-        let cq = || pd.context().create_cq(4 * DEPTH).expect("a completion queue");
+        let cq = || pd.context().create_cq(COMPLETIONS).expect("a completion queue");
         Self::on_queues(pd, access, [cq(), cq()], shape)
     }
 

@@ -1,6 +1,7 @@
 //! Windows, bound and ended by the safe door.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use farreach_testkit::{on_host_a, pattern};
 use farreach_verbs::cq::{WorkKind, WorkStatus};
@@ -10,7 +11,7 @@ use farreach_verbs::mw::{MemoryWindow, WindowType};
 use farreach_verbs::region::ExposedRegion;
 use farreach_verbs::wr::{RecvRequest, Refusal, RemoteRange, SendRequest};
 
-use crate::pair::{Pair, bytes, next, open};
+use crate::pair::{Pair, bytes, everything, next, open};
 
 /// Bytes 1024..2048 of a region of `b`'s, lent to `a`.
 struct Lent {
@@ -131,6 +132,39 @@ fn a_window_that_is_invalidated_can_be_bound_anew_under_another_key() {
         lent.lands(2);
         lent.bounces(first);
         lent.gives_back();
+    });
+}
+
+/// Soft-RoCE would wait 50 s for the window, and then destroy the queue pair under it.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_window_ends_with_the_queue_pair_that_bound_it() {
+    on_host_a(|| {
+        let Lent { pair, region, window } = Lent::new(WindowType::Two);
+        let begin = Instant::now();
+        drop(pair);
+        let taken = begin.elapsed();
+        assert!(taken < Duration::from_secs(20), "{taken:?}");
+        assert_eq!(window.remote(), None);
+        assert_eq!(Arc::strong_count(&region), 1, "the window has let it go");
+        assert_eq!(leaked().total(), 0);
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_window_that_another_queue_pair_has_bound_since_stays() {
+    on_host_a(|| {
+        let first = Lent::new(WindowType::Two);
+        first.pair.b.post_send(SendRequest::local_invalidate(first.remote().key())).unwrap();
+        next(&first.pair.cq_b).outcome.unwrap();
+        let Lent { pair, region, window } = first;
+        let second =
+            Lent { pair: Pair::in_domain(&pair.pd, everything(), |builder| builder), region, window };
+        second.bind();
+        drop(pair);
+        second.lands(6);
+        second.gives_back();
     });
 }
 
