@@ -5,7 +5,9 @@ use std::sync::Arc;
 use farreach_memory::leaked_bytes;
 
 use super::leaking;
-use super::script::{Bench, LEN, Watch, complete, refuse_post_after, refusing_dealloc, refusing_dereg};
+use super::script::{
+    Bench, LEN, Watch, complete, fail_post_in_doubt, refuse_post_after, refusing_dealloc, refusing_dereg,
+};
 use crate::leak::leaked;
 use crate::mr::AccessFlags;
 use crate::mw::WindowType;
@@ -71,6 +73,22 @@ fn a_window_that_is_not_deallocated_keeps_its_region_for_good() {
     refusing_dealloc(|| drop((window, region)));
     assert!(watch.is_kept());
     assert_eq!(leaked().memory_windows, counted + 1);
+}
+
+#[test]
+fn a_binding_in_doubt_keeps_its_window_and_its_region() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let (region, watch) = region(&bench);
+    fail_post_in_doubt();
+    let request = SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
+    let error = qp.post_send(request).unwrap_err();
+    assert!(matches!(error.reason, Refusal::InDoubt(_)), "{error}");
+    drop((error, region, window));
+    assert!(watch.is_kept(), "the window may lead to it");
+    drop(qp);
+    assert!(!watch.is_kept());
 }
 
 #[test]
