@@ -253,6 +253,23 @@ fn no_more_can_be_in_flight_than_the_completion_queue_holds() {
     bench.queue_pair(8);
 }
 
+/// Its requests may still complete, and take that room.
+#[test]
+fn a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue() {
+    let _leaking = leaking();
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(6);
+    let (slice, watch) = bench.memory();
+    qp.post_send(SendRequest::send(slice).tag(1)).unwrap();
+    refusing_destroy(|| drop(qp));
+    let refused = bench.builder(3).build(&bench.pd).unwrap_err();
+    assert!(matches!(refused, Error::Overcommitted { depth: 16, needed: 18, .. }), "{refused}");
+    assert!(watch.is_kept());
+    complete(1);
+    assert_eq!(polled(&bench), [1], "a completion proves what the destroying did not");
+    assert!(!watch.is_kept());
+}
+
 #[test]
 fn the_place_of_a_completion_in_the_hand_is_not_used_again() {
     let bench = Bench::new(16);
