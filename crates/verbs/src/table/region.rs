@@ -7,6 +7,7 @@ use farreach_memory::leaked_bytes;
 use super::leaking;
 use super::script::{
     Bench, LEN, Watch, complete, fail_post_in_doubt, refuse_post_after, refusing_dealloc, refusing_dereg,
+    watched,
 };
 use crate::leak::leaked;
 use crate::mr::AccessFlags;
@@ -15,7 +16,7 @@ use crate::region::ExposedRegion;
 use crate::wr::{Refusal, SendRequest};
 
 fn region(bench: &Bench) -> (Arc<ExposedRegion>, Watch) {
-    let (slice, watch) = bench.memory();
+    let (slice, watch) = watched();
     (Arc::new(bench.pd.expose(slice, AccessFlags::MW_BIND).unwrap()), watch)
 }
 
@@ -111,7 +112,7 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
     let _leaking = leaking();
     let bench = Bench::new(16);
     for is_dropped in [true, false] {
-        let (slice, watch) = bench.memory();
+        let (slice, watch) = watched();
         let region = bench.pd.expose(slice, AccessFlags::REMOTE_WRITE).unwrap();
         refusing_dereg(|| match is_dropped {
             true => drop(region),
@@ -119,7 +120,7 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
         });
         assert!(watch.is_kept());
     }
-    let (slice, watch) = bench.memory();
+    let (slice, watch) = watched();
     let region = bench.pd.expose(slice, AccessFlags::REMOTE_WRITE).unwrap();
     region.bytes().write_at(0, b"by a peer");
     let slice = region.revoke().unwrap();
