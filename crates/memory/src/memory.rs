@@ -161,6 +161,35 @@ mod tests {
         }
     }
 
+    /// A slice in whichever of its three places.
+    #[test]
+    fn pages_stay_while_a_slice_is_shared_or_exposed() {
+        let ways: [fn(Slice) -> Box<dyn Any>; 3] =
+            [|slice| Box::new(slice), |slice| Box::new(slice.share()), |slice| Box::new(slice.expose())];
+        for way in ways {
+            let (page, owner) = (Memory::allocate(64).unwrap(), Arc::new(()));
+            let (start, kept) = (page.address(), Arc::clone(&owner));
+            // SAFETY: the page stays mapped as long as the owner, which does not touch it.
+            let slice = unsafe { Memory::from_raw(start, 64, Box::new((page, owner))) };
+            let place = way(slice);
+            assert_eq!(Arc::strong_count(&kept), 2);
+            drop(place);
+            assert_eq!(Arc::strong_count(&kept), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_concealed_is_the_same_slice_again() {
+        let mut slice = Memory::allocate(64).unwrap();
+        let rest = slice.split_off(16);
+        let exposed = slice.expose();
+        exposed.write_at(0, b"by a peer");
+        // SAFETY: no key to it was ever made.
+        let mut slice = unsafe { exposed.conceal() };
+        assert_eq!((&slice[..9], slice.len(), slice.offset()), (&b"by a peer"[..], 16, 0));
+        slice.unsplit(rest).expect("its neighbour is its neighbour still");
+    }
+
     fn is_mapped(address: NonNull<u8>) -> bool {
         let mut residency = 0;
         // SAFETY: the kernel looks at its tables only, and writes one byte for one page.

@@ -55,6 +55,8 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     pub(crate) key: RemoteKey,
     pub(crate) bound: Option<Bound>,
+    /// What it may be bound to besides: by bindings of which it is not known whether the device has them.
+    pub(crate) in_doubt: Vec<Arc<ExposedRegion>>,
     pub(crate) is_released: bool,
 }
 
@@ -140,7 +142,7 @@ impl ProtectionDomain {
         let mw = unsafe { Handle::new(mw) }.ok_or_else(|| self.context().failed("ibv_alloc_mw"))?;
         // SAFETY: the window was just made.
         let key = RemoteKey(unsafe { (*mw.as_ptr()).rkey });
-        let state = Mutex::new(State { key, bound: None, is_released: false });
+        let state = Mutex::new(State { key, bound: None, in_doubt: Vec::new(), is_released: false });
         Ok(MemoryWindow(Arc::new(Inner { mw, kind, state, pd: self.clone() })))
     }
 }
@@ -232,7 +234,7 @@ impl Inner {
             return Ok(());
         }
         state.is_released = true;
-        let bound = state.bound.take();
+        let bound = (state.bound.take(), std::mem::take(&mut state.in_doubt));
         // SAFETY: this is the last use of the window: every other one asks the state first, whose lock is held.
         let answer = unsafe { sys::ibv_dealloc_mw(self.mw.as_ptr()) };
         leak::judge(leak::Kind::MemoryWindow, Ok(answer)).map_err(|errno| {

@@ -224,16 +224,15 @@ impl fmt::Debug for SharedReceiveQueue {
 impl Drop for Inner {
     #[doc(alias = "ibv_destroy_srq")]
     fn drop(&mut self) {
-        if let Some((_, cq)) = &self.xrc {
-            cq.registry().remove(self.queue.number);
-        }
         // SAFETY: every queue pair on the queue holds it, so none is left.
         let answer = unsafe { self.pd.context().lib().ibv_destroy_srq(self.srq.as_ptr()) };
         if leak::judge(leak::Kind::SharedReceiveQueue, answer).is_err() {
             leak::keep(&self.pd);
             leak::keep(&self.xrc);
-            // The device may still fill the buffers.
+            // The device may still fill the buffers, and complete: its room in a completion queue stays too.
             leak::keep(&self.queue);
+        } else if let Some((_, cq)) = &self.xrc {
+            cq.registry().remove(self.queue.number);
         }
     }
 }

@@ -217,6 +217,22 @@ mod tests {
         assert!(table.find(shared.number).is_none());
     }
 
+    /// Completions that somebody has in his hand lie in their queue.
+    #[test]
+    fn a_queue_that_is_gone_stays_until_earlier_copies_are_forgotten() {
+        let (registry, mut table) = (Registry::default(), Table::new());
+        let queue = Arc::new(Queue::new(1));
+        let (number, watch) = (queue.number, Arc::downgrade(&queue));
+        registry.add(Source::Queue(queue), 1).unwrap();
+        table.follow(&registry);
+        registry.remove(number);
+        assert!(watch.upgrade().is_some(), "the copy has it");
+        table.follow(&registry);
+        assert!(watch.upgrade().is_some(), "an earlier copy has it");
+        table.forget_earlier();
+        assert!(watch.upgrade().is_none());
+    }
+
     #[test]
     fn no_more_can_be_in_flight_than_there_is_room_for() {
         let registry = Registry::default();

@@ -79,6 +79,8 @@ impl QueuePair {
             if is_refused {
                 // SAFETY: the device refused the request, so no completion of it will come.
                 drop(unsafe { poster.take_back() });
+            } else {
+                state.in_doubt.push(Arc::clone(region));
             }
             return Err(refusal(is_refused, self.failed(operation, errno)));
         }

@@ -306,7 +306,7 @@ impl QueuePair {
         leak::judge(leak::Kind::QueuePair, answer).map_err(|errno| {
             leak::keep(&self.parents);
             // The device may still touch the buffers.
-            leak::keep(&self.flight.queues());
+            self.flight.keep();
             self.failed("ibv_destroy_qp", errno)
         })
     }

@@ -1,6 +1,6 @@
 //! The requests of a queue that the device has, and the numbers by which it names them.
 
-use std::mem::MaybeUninit;
+use std::mem::{MaybeUninit, take};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -100,7 +100,7 @@ pub(crate) struct Flight {
     send: Arc<Queue>,
     recv: Arc<Queue>,
     /// What each completion queue knows of.
-    _attached: Vec<Attached>,
+    attached: Vec<Attached>,
 }
 
 /// A queue that a completion queue knows of, as long as this lives.
@@ -126,7 +126,7 @@ impl Flight {
                 Some(srq) => Attached::new(cq, srq.queue().number, Source::Shared(Arc::clone(srq.queue()))),
             }?);
         }
-        Ok(Self { send, recv, _attached: attached })
+        Ok(Self { send, recv, attached })
     }
 
     #[inline(always)]
@@ -139,9 +139,10 @@ impl Flight {
         &self.recv
     }
 
-    /// Both queues, for whoever must keep them.
-    pub(super) fn queues(&self) -> [Arc<Queue>; 2] {
-        [Arc::clone(&self.send), Arc::clone(&self.recv)]
+    /// Keeps both queues for good, and their room in the completion queues: the queue pair was not destroyed, so its requests may
+    /// still complete.
+    pub(super) fn keep(&mut self) {
+        std::mem::forget((Arc::clone(&self.send), Arc::clone(&self.recv), take(&mut self.attached)));
     }
 
     /// The buffers of all requests that were in flight when the queue pair was destroyed.

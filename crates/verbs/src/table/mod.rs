@@ -1,10 +1,16 @@
 //! Objects over a table of operations of our own, at the boundary to C: what no software device has (on-chip memory), what
-//! a device does too seldom (refuse to release), and what it does too slowly (every order of dropping, of nine handles).
+//! a device does too seldom (refuse to release, fail to post or to poll, complete in a given moment), and what it does too slowly
+//! (every order of dropping, of nine handles).
+
+mod door;
+mod region;
+mod script;
+mod wait;
 
 use std::ffi::{CString, c_int, c_void};
 use std::mem::transmute;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farreach_testkit::{Buffer, shared_object};
 use farreach_verbs_sys as sys;
@@ -20,14 +26,15 @@ use crate::mr::AccessFlags;
 use crate::mw::WindowType;
 use crate::qp::{QueuePairBuilder, QueuePairType};
 
-/// The library of `library.c`, built once.
+/// The library of `library.c`, with the device of `device.c`, built once.
 fn library() -> &'static (Ibverbs, PathBuf) {
     static LIBRARY: OnceLock<(Ibverbs, PathBuf)> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("farreach-verbs-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let folder_text = folder.to_str().expect("a folder with a name");
-        let path = shared_object(folder_text, "table", include_str!("library.c"), "");
+        let source = concat!(include_str!("library.c"), include_str!("device.c"));
+        let path = shared_object(folder_text, "table", source, "");
         // SAFETY: the functions in the file have the types of libibverbs's.
         let lib = unsafe { Ibverbs::open(path.to_str().unwrap()) }.unwrap();
         // It stays open; its file is not needed any more. What is left behind in a temporary folder harms nobody.
@@ -64,12 +71,22 @@ fn refuse_dereg(refuse: bool) {
 
 /// The functions for the context's tables, looked up once.
 #[derive(Clone, Copy)]
-struct Functions([usize; 5]);
+struct Functions([usize; 10]);
 
 impl Functions {
     fn find() -> Self {
-        let names =
-            ["table_alloc_mw", "table_dealloc_mw", "table_alloc_dm", "table_free_dm", "table_reg_dm_mr"];
+        let names = [
+            "table_alloc_mw",
+            "table_dealloc_mw",
+            "table_alloc_dm",
+            "table_free_dm",
+            "table_reg_dm_mr",
+            "table_post_send",
+            "table_post_recv",
+            "table_post_srq_recv",
+            "table_poll_cq",
+            "table_req_notify_cq",
+        ];
         Self(names.map(|name| function(name).expose_provenance()))
     }
 }
@@ -79,8 +96,9 @@ fn open(functions: Functions, has_dm: bool) -> Context {
     let lib = &library().0;
     let context = DeviceList::of(lib).unwrap().find("table0").unwrap().open().unwrap();
     let raw = context.as_raw();
-    let [alloc_mw, dealloc_mw, alloc_dm, free_dm, reg_dm_mr] =
+    let [alloc_mw, dealloc_mw, alloc_dm, free_dm, reg_dm_mr, queues @ ..] =
         functions.0.map(std::ptr::with_exposed_provenance::<c_void>);
+    let [post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq] = queues;
     // SAFETY: the library left room in front of the context, and nobody else uses it yet. The functions have the
     // types of the entries.
     unsafe {
@@ -89,6 +107,11 @@ fn open(functions: Functions, has_dm: bool) -> Context {
         (*extended).sz = size_of::<verbs_context>();
         (*raw).ops.alloc_mw = entry(alloc_mw);
         (*raw).ops.dealloc_mw = entry(dealloc_mw);
+        (*raw).ops.post_send = entry(post_send);
+        (*raw).ops.post_recv = entry(post_recv);
+        (*raw).ops.post_srq_recv = entry(post_srq_recv);
+        (*raw).ops.poll_cq = entry(poll_cq);
+        (*raw).ops.req_notify_cq = entry(req_notify_cq);
         if has_dm {
             (*extended).alloc_dm = entry(alloc_dm);
             (*extended).free_dm = entry(free_dm);
@@ -163,8 +186,15 @@ fn on_chip_memory_of_another_context_is_refused() {
     assert!(matches!(refused, Err(Error::OtherContext { object: "on-chip memory", .. })));
 }
 
+/// The right to leak: what is leaked is counted for the whole process.
+fn leaking() -> MutexGuard<'static, ()> {
+    static LEAKING: Mutex<()> = Mutex::new(());
+    LEAKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn what_is_not_released_keeps_all_it_stands_on() {
+    let _leaking = leaking();
     let context = open(Functions::find(), false);
     let pd = context.alloc_pd().unwrap();
     let memory = Arc::new(OwnThread(Buffer::new(64)));
@@ -274,4 +304,10 @@ const _: () = {
     assert!(std::mem::offset_of!(sys::ibv_mr, lkey) == 4 * size_of::<usize>() + 4);
     assert!(std::mem::offset_of!(sys::ibv_dm, handle) == 3 * size_of::<usize>() + 4);
     assert!(size_of::<verbs_context>() < 4096);
+    assert!(std::mem::offset_of!(sys::ibv_qp, recv_cq) == 4 * size_of::<usize>());
+    assert!(std::mem::offset_of!(sys::ibv_send_wr, send_flags) == 4 * size_of::<u64>());
+    assert!(std::mem::offset_of!(sys::ibv_recv_wr, num_sge) == 3 * size_of::<u64>());
+    assert!(sys::IBV_SEND_SIGNALED == 2 && sys::IBV_WC_RECV == 128);
+    assert!(std::mem::offset_of!(sys::ibv_wc, wc_flags) == 36 && size_of::<sys::ibv_wc>() == 48);
+    assert!(size_of::<sys::ibv_cq>() <= 3 * size_of::<usize>() + 8 + 224);
 };

@@ -1,0 +1,207 @@
+/* The device of library.c, which follows a script: it takes requests in the order of posting, completes them when it is told
+   to, and fails where it is told to. Until then it has their memory, and touches it when it completes them: what was
+   unmapped too early ends the test. All of it is of the thread that calls. */
+
+struct element {
+    uint64_t address;
+    uint32_t length, lkey;
+};
+/* A request of either kind as far as they are alike. */
+struct work {
+    uint64_t wr_id;
+    struct work *next;
+    struct element *list;
+    int elements;
+};
+struct send_work {
+    struct work common;
+    uint32_t flags;
+};
+#define SIGNALED 2u
+
+struct wc {
+    uint64_t wr_id;
+    uint32_t status, opcode, vendor_err, byte_len, imm, qp_num, src_qp, flags;
+    uint64_t rest;
+};
+
+#define HELD_MAX 1024
+struct held {
+    void *queue_pair;
+    struct cq *cq;
+    uint64_t wr_id;
+    struct element first;
+    int is_signaled, is_receive;
+};
+struct done {
+    struct cq *cq;
+    struct wc wc;
+};
+
+static __thread struct held held[HELD_MAX];
+static __thread struct done done[HELD_MAX];
+static __thread int held_count, done_count;
+static __thread uint64_t last_id;
+static __thread struct cq *shared_cq;
+
+/* The script. */
+static __thread int post_errno, post_takes, post_names;
+static __thread int failing_polls, arming_that_completes, completes_then, refuses_destroy, refuses_dealloc;
+/* What was seen. */
+static __thread int polls, armings, events_taken, events_acknowledged;
+
+/* Puts a completion into its queue; an armed one raises its event, and is not armed any more. */
+static void put(struct cq *cq, struct wc wc) {
+    if (done_count == HELD_MAX)
+        abort();
+    done[done_count++] = (struct done){cq, wc};
+    if (cq->is_armed && cq->channel) {
+        cq->is_armed = 0;
+        if (write(((struct channel *)cq->channel)->end, &cq, sizeof cq) != sizeof cq)
+            abort();
+    }
+}
+
+/* Completes the oldest requests. One that is not signaled and goes well tells nobody. */
+long table_complete(long count, long status) {
+    long completed = 0;
+    for (; completed < count && completed < held_count; completed++) {
+        struct held *it = &held[completed];
+        volatile char *memory = (char *)it->first.address;
+        if (it->first.length)
+            *memory = it->is_receive ? 'R' : *memory;
+        struct wc wc = {.wr_id = it->wr_id, .status = status, .opcode = it->is_receive ? 128 : 0};
+        wc.byte_len = it->first.length;
+        if (it->is_signaled || status)
+            put(it->cq, wc);
+    }
+    held_count -= completed;
+    memmove(held, held + completed, held_count * sizeof *held);
+    return completed;
+}
+
+/* A completion that no request has. */
+long table_forge(struct cq *cq, uint64_t wr_id) {
+    put(cq, (struct wc){.wr_id = wr_id});
+    return 0;
+}
+
+long table_last_id(void) { return last_id; }
+long table_held(void) { return held_count; }
+long table_polls(void) { return polls; }
+long table_armings(void) { return armings; }
+long table_unacknowledged(void) { return events_taken - events_acknowledged; }
+
+/* The next post takes so many of its list and fails. Either it names the first one that it did not take; or, as Soft-RoCE's does
+   where the doorbell fails, it names none though it has all. */
+long table_fail_post(long error, long takes, long names) {
+    post_errno = error, post_takes = takes, post_names = names;
+    return 0;
+}
+long table_fail_polls(long count) { return failing_polls = count; }
+/* At the nth arming from now on, so many complete in the moment before it. */
+long table_complete_at_arming(long nth, long count) {
+    arming_that_completes = armings + nth;
+    return completes_then = count;
+}
+long table_refuse_destroy(long refuse) { return refuses_destroy = refuse; }
+long table_refuse_dealloc(long refuse) { return refuses_dealloc = refuse; }
+
+static int post(void *queue_pair, struct cq *cq, struct work *list, struct work **bad, int is_receive) {
+    int error = post_errno, takes = error && post_names ? post_takes : HELD_MAX;
+    post_errno = 0;
+    for (; list && takes; list = list->next, takes--) {
+        if (held_count == HELD_MAX)
+            abort();
+        struct held it = {.queue_pair = queue_pair, .cq = cq, .wr_id = list->wr_id, .is_receive = is_receive};
+        it.is_signaled = is_receive || ((struct send_work *)list)->flags & SIGNALED;
+        if (list->elements)
+            it.first = list->list[0];
+        held[held_count++] = it;
+        last_id = list->wr_id;
+    }
+    if (error && post_names)
+        *bad = list;
+    return error;
+}
+int table_post_send(struct qp *qp, struct work *list, struct work **bad) {
+    return post(qp, qp->send_cq, list, bad, 0);
+}
+int table_post_recv(struct qp *qp, struct work *list, struct work **bad) {
+    return post(qp, qp->recv_cq, list, bad, 1);
+}
+/* Whichever queue pair takes it: the one that was made last. */
+int table_post_srq_recv(void *srq, struct work *list, struct work **bad) {
+    return post(srq, shared_cq, list, bad, 1);
+}
+
+int table_poll_cq(struct cq *cq, int room, struct wc *wc) {
+    polls++;
+    if (failing_polls) {
+        failing_polls--;
+        /* What a provider that stumbles over an entry leaves behind: something that looks like a completion. */
+        if (done_count)
+            wc[0] = done[0].wc;
+        return -1;
+    }
+    int count = 0, left = 0;
+    for (int i = 0; i < done_count; i++)
+        if (done[i].cq == cq && count < room)
+            wc[count++] = done[i].wc;
+        else
+            done[left++] = done[i];
+    done_count = left;
+    return count;
+}
+
+/* What completes in the moment before the arming raises no event. */
+int table_req_notify_cq(struct cq *cq, int solicited_only) {
+    if (++armings == arming_that_completes)
+        table_complete(completes_then, 0);
+    cq->is_armed = 1;
+    return 0;
+}
+
+int ibv_get_cq_event(struct channel *channel, struct cq **cq, void **cq_context) {
+    if (read(channel->fd, cq, sizeof *cq) != sizeof *cq)
+        return -1;
+    *cq_context = (*cq)->cq_context;
+    (*cq)->unacknowledged++;
+    events_taken++;
+    return 0;
+}
+void ibv_ack_cq_events(struct cq *cq, unsigned count) {
+    cq->unacknowledged -= count;
+    events_acknowledged += count;
+}
+
+int ibv_modify_qp(void *qp, void *attr, int mask) { return 0; }
+
+void *ibv_create_qp(void **pd, struct init_attr *attr) {
+    struct qp *qp = make(*pd, pd, attr->send_cq, attr->recv_cq, attr->srq, sizeof *qp);
+    qp->send_cq = attr->send_cq, qp->recv_cq = attr->recv_cq;
+    shared_cq = attr->srq ? attr->recv_cq : shared_cq;
+    return qp;
+}
+/* It has nothing any more of a queue pair that it destroys. */
+int ibv_destroy_qp(void *qp) {
+    if (refuses_destroy)
+        return EBUSY;
+    int left = 0;
+    for (int i = 0; i < held_count; i++)
+        if (held[i].queue_pair != qp)
+            held[left++] = held[i];
+    held_count = left;
+    return destroy(qp);
+}
+int ibv_destroy_cq(struct cq *cq) {
+    /* libibverbs waits here, for good. */
+    violations += cq->unacknowledged != 0;
+    int left = 0;
+    for (int i = 0; i < done_count; i++)
+        if (done[i].cq != cq)
+            done[left++] = done[i];
+    done_count = left;
+    return destroy(cq);
+}
+int table_dealloc_mw(void *mw) { return refuses_dealloc ? EBUSY : destroy(mw); }

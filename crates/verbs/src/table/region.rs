@@ -1,0 +1,130 @@
+//! Regions and windows: memory stays as long as a card, a peer or a window may lead to it.
+
+use std::sync::Arc;
+
+use farreach_memory::leaked_bytes;
+
+use super::leaking;
+use super::script::{
+    Bench, LEN, Watch, complete, fail_post_in_doubt, refuse_post_after, refusing_dealloc, refusing_dereg,
+    watched,
+};
+use crate::leak::leaked;
+use crate::mr::AccessFlags;
+use crate::mw::WindowType;
+use crate::region::ExposedRegion;
+use crate::wr::{Refusal, SendRequest};
+
+fn region(bench: &Bench) -> (Arc<ExposedRegion>, Watch) {
+    let (slice, watch) = watched();
+    (Arc::new(bench.pd.expose(slice, AccessFlags::MW_BIND).unwrap()), watch)
+}
+
+fn bind(bench: &Bench) {
+    complete(1);
+    assert_eq!(bench.cq.poller().poll().unwrap().count(), 1);
+}
+
+#[test]
+fn a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let ((first, of_first), (second, of_second)) = (region(&bench), region(&bench));
+    qp.post_send(SendRequest::bind(&window, &first, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
+    drop(first);
+    assert!(of_first.is_kept(), "the binding is under way");
+    bind(&bench);
+    assert!(of_first.is_kept(), "the window leads to it");
+
+    qp.post_send(SendRequest::bind(&window, &second, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
+    drop(second);
+    assert!(of_first.is_kept(), "until the new binding is there, the window may lead to it");
+    bind(&bench);
+    assert!(!of_first.is_kept() && of_second.is_kept());
+    window.revoke().unwrap();
+    assert!(!of_second.is_kept());
+}
+
+#[test]
+fn a_binding_that_is_refused_changes_nothing() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let (region, watch) = region(&bench);
+    refuse_post_after(0);
+    let request = SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
+    let error = qp.post_send(request).unwrap_err();
+    assert!(matches!(error.reason, Refusal::Engine(_)), "{error}");
+    assert_eq!((qp.in_flight(), window.remote()), ((0, 0), None));
+    drop((error, region));
+    assert!(!watch.is_kept());
+}
+
+#[test]
+fn a_window_that_is_not_deallocated_keeps_its_region_for_good() {
+    let _leaking = leaking();
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let (region, watch) = region(&bench);
+    qp.post_send(SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
+    bind(&bench);
+    let counted = leaked().memory_windows;
+    refusing_dealloc(|| drop((window, region)));
+    assert!(watch.is_kept());
+    assert_eq!(leaked().memory_windows, counted + 1);
+}
+
+#[test]
+fn a_binding_in_doubt_keeps_its_window_and_its_region() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let (region, watch) = region(&bench);
+    fail_post_in_doubt();
+    let request = SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
+    let error = qp.post_send(request).unwrap_err();
+    assert!(matches!(error.reason, Refusal::InDoubt(_)), "{error}");
+    drop((error, region, window));
+    assert!(watch.is_kept(), "the window may lead to it");
+    drop(qp);
+    assert!(!watch.is_kept());
+}
+
+#[test]
+fn memory_that_is_not_deregistered_stays_mapped_and_is_counted() {
+    let _leaking = leaking();
+    let bench = Bench::new(16);
+    let (slice, watch) = bench.memory();
+    let (bytes, regions) = (leaked_bytes(), leaked().memory_regions);
+    refusing_dereg(|| drop(slice));
+    assert!(watch.is_kept());
+    assert_eq!((leaked_bytes() - bytes, leaked().memory_regions - regions), (LEN, 1));
+    let (slice, watch) = bench.memory();
+    drop(slice);
+    assert!(!watch.is_kept());
+    assert_eq!(leaked_bytes() - bytes, LEN);
+}
+
+#[test]
+fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
+    let _leaking = leaking();
+    let bench = Bench::new(16);
+    for is_dropped in [true, false] {
+        let (slice, watch) = watched();
+        let region = bench.pd.expose(slice, AccessFlags::REMOTE_WRITE).unwrap();
+        refusing_dereg(|| match is_dropped {
+            true => drop(region),
+            false => assert!(region.revoke().is_err()),
+        });
+        assert!(watch.is_kept());
+    }
+    let (slice, watch) = watched();
+    let region = bench.pd.expose(slice, AccessFlags::REMOTE_WRITE).unwrap();
+    region.bytes().write_at(0, b"by a peer");
+    let slice = region.revoke().unwrap();
+    assert_eq!(&slice[..9], b"by a peer");
+    drop(slice);
+    assert!(!watch.is_kept());
+}

@@ -1,0 +1,248 @@
+//! The guards, each with the test that watches it. A new guard of soundness gets its line here.
+
+use super::Mutant;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    // In flight: the buffers are the device's.
+    Mutant {
+        name: "a send drops its buffers when it is posted",
+        file: "crates/verbs/src/qp/post.rs",
+        guard: "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));",
+        instead:
+            "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
+                drop(std::ptr::read(&raw const *buffers));",
+        test: "table::door::a_forgotten_completion_forgets_no_buffer_before_the_device_is_done",
+    },
+    Mutant {
+        name: "a receive drops its buffers when it is posted",
+        file: "crates/verbs/src/qp/recv.rs",
+        guard: "let RecvRequest { buffers, tag } = request;",
+        instead: "let RecvRequest { buffers, tag } = request; drop(buffers); let buffers = Buffers::None;",
+        test: "table::door::a_request_in_flight_keeps_its_buffer_when_every_handle_is_gone",
+    },
+    Mutant {
+        name: "a datagram does not keep its address handle",
+        file: "crates/verbs/src/qp/queue.rs",
+        guard: "Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },",
+        instead: "Some(datagram) => { drop(unsafe { ptr::read(&raw const datagram.ah) }); Kept::Nothing }",
+        test: "table::door::a_datagram_in_flight_keeps_its_address_handle",
+    },
+    // Posts that fail.
+    Mutant {
+        name: "a send in doubt is handed back",
+        file: "crates/verbs/src/qp/post.rs",
+        guard: "if !std::ptr::eq(bad, &raw const wr) {",
+        instead: "if !bad.is_null() && !std::ptr::eq(bad, &raw const wr) {",
+        test: "table::door::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
+    },
+    Mutant {
+        name: "a receive in doubt is handed back",
+        file: "crates/verbs/src/qp/recv.rs",
+        guard: "let is_refused = std::ptr::eq(bad, &raw const wr);",
+        instead: "let is_refused = bad.is_null() || std::ptr::eq(bad, &raw const wr);",
+        test: "table::door::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
+    },
+    Mutant {
+        name: "a list in doubt is handed back",
+        file: "crates/verbs/src/qp/list.rs",
+        guard: "index < count { index } else { count }",
+        instead: "index < count { index } else { 0 }",
+        test: "table::door::a_list_in_doubt_is_in_flight_whole",
+    },
+    // Completions.
+    Mutant {
+        name: "a failed poll is taken for a good one",
+        file: "crates/verbs/src/cq/poller.rs",
+        guard: "*filled = unsafe { self.cq.poll_raw(batch) }?;",
+        instead: "*filled = unsafe { self.cq.poll_raw(batch) }.unwrap_or(1);",
+        test: "table::door::a_failed_poll_releases_nothing",
+    },
+    Mutant {
+        name: "a completion retires what is not its own",
+        file: "crates/verbs/src/qp/ring.rs",
+        guard: "if last.wrapping_sub(number) >= in_flight {",
+        instead: "if in_flight == 0 {",
+        test: "table::door::a_completion_that_nobody_waits_for_frees_nothing",
+    },
+    Mutant {
+        name: "a completion stands for the oldest request only",
+        file: "crates/verbs/src/cq/poller.rs",
+        guard: "let is_own = number == id.number;",
+        instead: "let is_own = true;",
+        test: "table::door::unsignalled_requests_come_back_in_order_with_the_next_signalled_one",
+    },
+    Mutant {
+        name: "a shared queue gives back what is not in flight",
+        file: "crates/verbs/src/qp/queue.rs",
+        guard: "if !std::mem::replace(in_flight, false) {",
+        instead: "if !std::mem::replace(in_flight, false) && false {",
+        test: "table::door::a_shared_queue_gives_each_buffer_back_once_and_keeps_the_others",
+    },
+    Mutant {
+        name: "a place is used again while its completion is in the hand",
+        file: "crates/verbs/src/qp/ring.rs",
+        guard: "self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty()",
+        instead: "self.ring.len() < self.ring.depth",
+        test: "table::door::the_place_of_a_completion_in_the_hand_is_not_used_again",
+    },
+    Mutant {
+        name: "a shared queue uses a place again while its completion is in the hand",
+        file: "crates/verbs/src/qp/queue.rs",
+        guard: "stock.free.pop_if(|number| self.places[*number as usize].is_empty())",
+        instead: "stock.free.pop()",
+        test: "qp::queue::tests::a_shared_queue_takes_requests_back_in_any_order",
+    },
+    Mutant {
+        name: "an earlier copy of the queues is not kept",
+        file: "crates/verbs/src/cq/registry.rs",
+        guard: "self.earlier.push(std::mem::replace(&mut self.sources, vec![None; size].into()));",
+        instead: "self.sources = vec![None; size].into();",
+        test: "cq::registry::tests::a_queue_that_is_gone_stays_until_earlier_copies_are_forgotten",
+    },
+    Mutant {
+        name: "earlier copies of the queues are forgotten while a batch is handed out",
+        file: "crates/verbs/src/cq/poller.rs",
+        guard: "self.table.follow(self.registry);",
+        instead: "self.table.follow(self.registry); self.table.forget_earlier();",
+        test: "table::door::a_completion_in_the_hand_outlives_its_queue_pair",
+    },
+    Mutant {
+        name: "earlier copies of the queues are never forgotten",
+        file: "crates/verbs/src/cq/registry.rs",
+        guard: "self.earlier.clear();",
+        instead: "",
+        test: "cq::registry::tests::a_queue_that_is_gone_stays_until_earlier_copies_are_forgotten",
+    },
+    Mutant {
+        name: "more may be in flight than the completion queue holds",
+        file: "crates/verbs/src/cq/registry.rs",
+        guard: "if needed > u64::from(depth) {",
+        instead: "if false {",
+        test: "table::door::no_more_can_be_in_flight_than_the_completion_queue_holds",
+    },
+    // The end of a queue pair.
+    Mutant {
+        name: "a queue pair that is not destroyed frees its buffers",
+        file: "crates/verbs/src/qp/mod.rs",
+        guard: "self.flight.keep();",
+        instead: "",
+        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
+    },
+    Mutant {
+        name: "a queue pair that is dropped and not destroyed gives its buffers up",
+        file: "crates/verbs/src/qp/mod.rs",
+        guard: "if !self.is_released && self.release().is_ok() {",
+        instead: "if !self.is_released && { let _ = self.release(); true } {",
+        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
+    },
+    Mutant {
+        name: "a queue pair that is not destroyed gives its room away",
+        file: "crates/verbs/src/qp/queue.rs",
+        guard: "Arc::clone(&self.recv), take(&mut self.attached)",
+        instead: "Arc::clone(&self.recv)",
+        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue",
+    },
+    // Regions and windows.
+    Mutant {
+        name: "pages are freed though their region is not deregistered",
+        file: "crates/verbs/src/region.rs",
+        guard: "self.0.dereg().is_ok()",
+        instead: "self.0.dereg().is_ok() || true",
+        test: "table::region::memory_that_is_not_deregistered_stays_mapped_and_is_counted",
+    },
+    Mutant {
+        name: "a region that is dropped frees its pages though its key lives",
+        file: "crates/verbs/src/region.rs",
+        guard: "// The region counts itself as leaked; the pages must stay with it.
+            std::mem::forget(exposed);",
+        instead: "drop(exposed);",
+        test: "table::region::what_a_peer_may_reach_stays_mapped_until_its_key_is_dead",
+    },
+    Mutant {
+        name: "a region that is revoked frees its pages though its key lives",
+        file: "crates/verbs/src/region.rs",
+        guard: "Err(error) => {
+                std::mem::forget(exposed);",
+        instead: "Err(error) => {
+                drop(exposed);",
+        test: "table::region::what_a_peer_may_reach_stays_mapped_until_its_key_is_dead",
+    },
+    Mutant {
+        name: "a window does not keep its region",
+        file: "crates/verbs/src/qp/bind.rs",
+        guard: "state.bound = Some(Bound { region: Arc::clone(region), remote });",
+        instead: "let _ = remote; state.bound = None;",
+        test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
+    },
+    Mutant {
+        name: "a window that is bound anew lets its region go at once",
+        file: "crates/verbs/src/qp/bind.rs",
+        guard: "let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));",
+        instead: "let before = None;",
+        test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
+    },
+    Mutant {
+        name: "a window does not keep the region of a binding in doubt",
+        file: "crates/verbs/src/qp/bind.rs",
+        guard: "state.in_doubt.push(Arc::clone(region));",
+        instead: "",
+        test: "table::region::a_binding_in_doubt_keeps_its_window_and_its_region",
+    },
+    Mutant {
+        name: "a window that is not deallocated lets its region go",
+        file: "crates/verbs/src/mw.rs",
+        guard: "std::mem::forget(bound);",
+        instead: "drop(bound);",
+        test: "table::region::a_window_that_is_not_deallocated_keeps_its_region_for_good",
+    },
+    // Waiting.
+    Mutant {
+        name: "no second look after the arming",
+        file: "crates/verbs/src/cq/wait.rs",
+        guard: "if self.fetch()? {
+                break;",
+        instead: "if false {
+                break;",
+        test: "table::wait::what_completes_between_the_last_look_and_the_arming_is_found_without_an_event",
+    },
+    Mutant {
+        name: "any wake-up ends a wait",
+        file: "crates/verbs/src/cq/wait.rs",
+        guard: "            awake_since = Instant::now();
+        }",
+        instead: "            break;
+        }",
+        test: "table::wait::a_wake_up_of_an_earlier_arming_ends_no_wait",
+    },
+    Mutant {
+        name: "a queue is destroyed before its events are acknowledged",
+        file: "crates/verbs/src/cq/channel.rs",
+        guard: "account.is_closed = true;
+        account.acknowledge(lib, cq);",
+        instead: "account.is_closed = true;",
+        test: "table::wait::events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed",
+    },
+    // Memory.
+    Mutant {
+        name: "pages are freed though a card may reach them",
+        file: "crates/memory/src/memory.rs",
+        guard: "if self.registrations.release_all() {",
+        instead: "if self.registrations.release_all() || true {",
+        test: "memory::tests::pages_are_freed_when_the_last_slice_is_gone_and_the_cards_forgot_them",
+    },
+    Mutant {
+        name: "two slices overlap",
+        file: "crates/memory/src/slice.rs",
+        guard: "        self.len = at;
+",
+        instead: "",
+        test: "slice::tests::splitting_moves_the_bytes_and_joining_brings_them_back",
+    },
+    Mutant {
+        name: "exposed memory is reached beyond its end",
+        file: "crates/memory/src/exposed.rs",
+        guard: "end.is_some_and(|end| end <= self.len()),",
+        instead: "end.is_some(),",
+        test: "exposed::tests::nothing_beyond_the_end_is_reached",
+    },
+];

@@ -1,0 +1,259 @@
+//! Whether the tests of soundness would notice: each guard is taken out by itself, and the test that watches it must fail.
+//!
+//! It works on a copy of the repository, which stays with its build, so that the next run is fast. One run at a time.
+
+mod list;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::paths;
+use crate::process::{command, output};
+use list::MUTANTS;
+
+/// A test that has not ended by then is ended: a guard's absence may also be a wait without end.
+const TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A guard, and what is there when it is gone.
+struct Mutant {
+    /// What the code then does wrong.
+    name: &'static str,
+    /// From the repository's top.
+    file: &'static str,
+    /// Text that is in the file once.
+    guard: &'static str,
+    instead: &'static str,
+    /// The test that must fail, in the library's own tests.
+    test: &'static str,
+}
+
+impl Mutant {
+    /// The file with the guard taken out.
+    fn apply(&self, text: &str) -> Result<String> {
+        let count = text.matches(self.guard).count();
+        ensure!(count == 1, "its guard is {count} times in {}, instead of once", self.file);
+        Ok(text.replace(self.guard, self.instead))
+    }
+
+    fn krate(&self) -> &'static str {
+        self.file.split('/').nth(1).expect("a file of a crate")
+    }
+}
+
+/// Runs every mutant; one that survives, or whose guard is not found any more, is a failure.
+pub(crate) fn execute() -> Result<()> {
+    let (started, folder) = (Instant::now(), paths::target().join("mutants"));
+    let bench = Bench { tree: folder.join("tree"), build: folder.join("build") };
+    copy(paths::repository(), &bench.tree)?;
+    bench.check_unchanged()?;
+    println!("without a change every test passes ({:.0} s)", started.elapsed().as_secs_f32());
+    let mut failed = Vec::new();
+    for mutant in MUTANTS {
+        match bench.try_one(mutant) {
+            Ok(end) if end.is_caught() => println!("caught    {}: {end}", mutant.name),
+            Ok(end) => {
+                println!("SURVIVED  {}: {end}", mutant.name);
+                failed.push(mutant.name);
+            }
+            Err(error) => {
+                println!("UNUSABLE  {}: {error:#}", mutant.name);
+                failed.push(mutant.name);
+            }
+        }
+    }
+    let (caught, took) = (MUTANTS.len() - failed.len(), started.elapsed().as_secs_f32());
+    println!("mutants: {caught} of {} caught, {took:.0} s", MUTANTS.len());
+    if !failed.is_empty() {
+        bail!("a test does not fail without its guard, or the list is out of date: {}", failed.join("; "));
+    }
+    Ok(())
+}
+
+/// A copy of the repository, and where it is built.
+struct Bench {
+    tree: PathBuf,
+    build: PathBuf,
+}
+
+impl Bench {
+    /// A test that fails anyway, or that there is not, would catch every mutant.
+    fn check_unchanged(&self) -> Result<()> {
+        for krate in MUTANTS.iter().map(Mutant::krate).collect::<BTreeSet<_>>() {
+            let tests: BTreeSet<_> =
+                MUTANTS.iter().filter(|it| it.krate() == krate).map(|it| it.test).collect();
+            let program = self.program(krate)?;
+            let told = output(command(&program, ["--exact"]).args(&tests).current_dir(&self.tree))?;
+            for test in tests {
+                ensure!(told.contains(&format!("test {test} ... ok\n")), "{krate} has no test `{test}`");
+            }
+        }
+        Ok(())
+    }
+
+    fn try_one(&self, mutant: &Mutant) -> Result<End> {
+        let path = self.tree.join(mutant.file);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("no file {}", mutant.file))?;
+        std::fs::write(&path, mutant.apply(&text)?)?;
+        let end = self.program(mutant.krate()).and_then(|program| self.run(&program, mutant.test));
+        std::fs::write(&path, text)?;
+        end
+    }
+
+    /// Builds the tests of a crate's library.
+    fn program(&self, krate: &str) -> Result<String> {
+        let package = format!("farreach-{krate}");
+        let words = ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package"];
+        let messages = output(
+            command("cargo", words)
+                .arg(&package)
+                .current_dir(&self.tree)
+                .env("CARGO_TARGET_DIR", &self.build)
+                .env("CARGO_INCREMENTAL", "1")
+                // Nobody debugs these.
+                .env("CARGO_PROFILE_DEV_DEBUG", "0"),
+        )?;
+        messages.lines().filter_map(executable).next_back().context("cargo names no test program")
+    }
+
+    fn run(&self, program: &str, test: &str) -> Result<End> {
+        let started = Instant::now();
+        let mut running = command(program, ["--exact", test])
+            .current_dir(&self.tree)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        loop {
+            if let Some(status) = running.try_wait()? {
+                return Ok(End::of(status));
+            }
+            if started.elapsed() > TIME_MAX {
+                running.kill()?;
+                running.wait()?;
+                return Ok(End::TookTooLong);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The test program that a line of cargo's messages names.
+fn executable(line: &str) -> Option<String> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    message["executable"].as_str().map(ToOwned::to_owned)
+}
+
+/// How a test ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Passed,
+    Failed,
+    /// By a signal: memory that was gone was touched.
+    Crashed(i32),
+    TookTooLong,
+    /// The program says something else than that a test failed.
+    Unclear(ExitStatus),
+}
+
+impl End {
+    fn of(status: ExitStatus) -> Self {
+        /// What a test program exits with when a test has failed.
+        const A_TEST_FAILED: i32 = 101;
+        match (status.code(), status.signal()) {
+            (Some(0), _) => Self::Passed,
+            (Some(A_TEST_FAILED), _) => Self::Failed,
+            (_, Some(signal)) => Self::Crashed(signal),
+            _ => Self::Unclear(status),
+        }
+    }
+
+    fn is_caught(self) -> bool {
+        matches!(self, Self::Failed | Self::Crashed(_) | Self::TookTooLong)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Passed => f.write_str("its test passes"),
+            Self::Failed => f.write_str("its test fails"),
+            Self::Crashed(signal) => write!(f, "its test crashes by signal {signal}"),
+            Self::TookTooLong => write!(f, "its test does not end within {} s", TIME_MAX.as_secs()),
+            Self::Unclear(status) => write!(f, "its test program ends with {status}"),
+        }
+    }
+}
+
+/// Makes one folder like the other. What is alike already is not written again, so that cargo does not build it again.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (source, copied) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_name() == ".git" || entry.file_name() == "target" || source == paths::target() {
+            continue;
+        }
+        names.insert(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&source, &copied)?;
+            continue;
+        }
+        let content = std::fs::read(&source)?;
+        if std::fs::read(&copied).ok().as_ref() != Some(&content) {
+            std::fs::write(&copied, content)?;
+        }
+    }
+    for entry in std::fs::read_dir(to)? {
+        let entry = entry?;
+        match names.contains(&entry.file_name()) {
+            true => {}
+            false if entry.file_type()?.is_dir() => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_guard_is_where_the_list_says() {
+        for mutant in MUTANTS {
+            let text = std::fs::read_to_string(paths::repository().join(mutant.file)).unwrap();
+            if let Err(error) = mutant.apply(&text) {
+                panic!("{}: {error}", mutant.name);
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_test_that_fails_or_crashes_catches() {
+        let ended = |raw| End::of(ExitStatus::from_raw(raw));
+        assert!(!ended(0).is_caught());
+        assert!(ended(101 << 8).is_caught());
+        assert_eq!(ended(11), End::Crashed(11));
+        assert!(!ended(1 << 8).is_caught(), "a test program that could not run");
+    }
+
+    #[test]
+    fn a_copy_becomes_like_its_original() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir(from.path().join("src")).unwrap();
+        std::fs::write(from.path().join("src/lib.rs"), "new").unwrap();
+        std::fs::create_dir_all(to.path().join("gone/deep")).unwrap();
+        std::fs::create_dir(to.path().join("src")).unwrap();
+        std::fs::write(to.path().join("src/lib.rs"), "old").unwrap();
+        std::fs::write(to.path().join("src/gone.rs"), "").unwrap();
+        copy(from.path(), to.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(to.path().join("src/lib.rs")).unwrap(), "new");
+        assert!(!to.path().join("gone").exists() && !to.path().join("src/gone.rs").exists());
+    }
+}
