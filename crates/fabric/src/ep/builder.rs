@@ -86,6 +86,7 @@ impl EndpointBuilder {
         };
         let transmit = Arc::new(Slots::new(depth(self.transmit_depth, info.transmit_queue_size())));
         let receive = Arc::new(Slots::new(depth(self.receive_depth, info.receive_queue_size())));
+        domain.endpoint_opened();
         self.transmit_cq.registry().add(&transmit);
         self.receive_cq.registry().add(&receive);
         let mut endpoint = Endpoint {

@@ -155,6 +155,7 @@ impl Open {
             std::mem::forget(self);
             return Err(error);
         }
+        self.domain.endpoint_closed();
         let are_peers_stopped = self.domain.profile().close_stops_peers;
         let mut returned = Vec::new();
         for (slots, cq) in [(&self.transmit, &self.transmit_cq), (&self.receive, &self.receive_cq)] {

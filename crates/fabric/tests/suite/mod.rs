@@ -27,6 +27,7 @@ macro_rules! suite {
             keys: a_wrong_key_is_refused_where_keys_are_enforced;
             keys: a_region_that_promises_too_much_is_refused_by_its_target;
             keys: a_revoked_region_takes_no_late_write;
+            keys: a_write_under_way_ends_with_its_region_where_the_profile_says_so;
             keys: what_reaches_beyond_a_region_is_not_posted;
             keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
             queues: a_full_queue_hands_the_request_back;
@@ -37,6 +38,7 @@ macro_rules! suite {
             peers: an_address_of_another_kind_is_refused;
             peers: many_peers_of_one_address_vector_are_reached;
             lifetime: closing_gives_back_what_was_posted;
+            lifetime: a_dropped_region_is_kept_while_a_write_may_be_under_way;
             lifetime: late_completions_of_a_closed_endpoint_are_nobodys;
             lifetime: objects_may_be_dropped_in_every_order;
         })*
