@@ -32,6 +32,7 @@ macro_rules! suite {
             keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
             queues: a_full_queue_hands_the_request_back;
             queues: a_driver_waits_for_room;
+            queues: several_threads_post_to_one_endpoint;
             queues: a_wait_ends_at_its_deadline_or_with_an_event;
             queues: what_cannot_be_posted_is_handed_back;
             peers: addresses_are_inserted_looked_up_and_removed;
