@@ -15,6 +15,7 @@ macro_rules! suite {
     ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
         $(suite! { @provider $name, $provider, $run, $reason;
             messages: a_message_arrives_with_its_length_and_immediate;
+            messages: an_empty_message_and_an_empty_write_arrive;
             messages: an_injected_message_arrives_without_a_completion;
             messages: a_message_longer_than_its_room_is_told_and_the_room_comes_back;
             messages: many_messages_arrive_in_order;
