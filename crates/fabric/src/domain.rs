@@ -4,10 +4,10 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farreach_fabric_sys as sys;
-use farreach_memory::DomainId;
+use farreach_memory::{DomainId, Exposed};
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
@@ -39,7 +39,17 @@ struct Inner {
     keys: Keys,
     /// Asked once, when it is first needed.
     caches_registrations: OnceLock<bool>,
+    inbound: Mutex<Inbound>,
     fabric: Fabric,
+}
+
+/// Who may write to exposed memory of the domain: peers, through its endpoints.
+#[derive(Default)]
+struct Inbound {
+    /// Open, or not provably closed.
+    endpoints: usize,
+    /// Regions that are gone, and that a write under way may still reach.
+    kept: Vec<Exposed>,
 }
 
 impl Fabric {
@@ -64,6 +74,7 @@ impl Fabric {
             keys: Keys::new(info.key_size()),
             info,
             caches_registrations: OnceLock::new(),
+            inbound: Mutex::default(),
             fabric: self.clone(),
         })))
     }
@@ -116,6 +127,45 @@ impl Domain {
     /// environment turns the cache off.
     pub fn caches_registrations(&self) -> bool {
         *self.0.caches_registrations.get_or_init(|| mr::are_cached(self))
+    }
+
+    /// How many slices are kept though their regions are gone, because a write that is under way may still reach them. They go when the last
+    /// endpoint of the domain is closed.
+    pub fn kept_slices(&self) -> usize {
+        self.inbound().kept.len()
+    }
+
+    /// Whether no write of a peer can be under way, nor begin by a key that is dead.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        let profile = self.profile();
+        profile.keys_enforced && (profile.revoke_stops_writes || self.inbound().endpoints == 0)
+    }
+
+    /// Keeps memory whose region is closed until no write can reach it.
+    pub(crate) fn keep_exposed(&self, exposed: Exposed) {
+        let mut inbound = self.inbound();
+        if inbound.endpoints > 0 {
+            inbound.kept.push(exposed);
+        }
+    }
+
+    pub(crate) fn endpoint_opened(&self) {
+        self.inbound().endpoints += 1;
+    }
+
+    /// Its close has succeeded.
+    pub(crate) fn endpoint_closed(&self) {
+        let mut inbound = self.inbound();
+        inbound.endpoints -= 1;
+        let unreached = if inbound.endpoints == 0 { std::mem::take(&mut inbound.kept) } else { Vec::new() };
+        // Memory that goes may end registrations, which may be the domain's last holders: not under the lock.
+        drop(inbound);
+        drop(unreached);
+    }
+
+    fn inbound(&self) -> MutexGuard<'_, Inbound> {
+        // A panic under the lock leaves an account that is whole.
+        self.0.inbound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fabric that it is in.

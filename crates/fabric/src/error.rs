@@ -110,6 +110,12 @@ pub enum Error {
         /// The provider.
         provider: String,
     },
+    /// A region cannot be taken back now.
+    #[error("the region cannot be revoked: {why}")]
+    NotRevocable {
+        /// What a peer may still do.
+        why: &'static str,
+    },
     /// Memory could not be had, or not be registered.
     #[error("{what}")]
     Memory {
@@ -179,6 +185,7 @@ impl Error {
             Self::RegistrationCache { .. } => {
                 "a key of the cache reaches beyond the slice, and lives on when it is ended".to_owned()
             }
+            Self::NotRevocable { why } => (*why).to_owned(),
             Self::Memory { what, .. } => what.clone(),
             Self::Failed { errno, text, .. } => meaning(*errno).map_or_else(|| text.clone(), str::to_owned),
         }
@@ -203,6 +210,9 @@ impl Error {
             Self::KeysExhausted { .. } => "open the domain anew".to_owned(),
             Self::RegistrationCache { .. } => {
                 "set FI_MR_CACHE_MAX_COUNT=0 in the environment before the program starts".to_owned()
+            }
+            Self::NotRevocable { .. } => {
+                "close the endpoints of the domain first; or let the peers say that they are done, and trust them".to_owned()
             }
             Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to read what the provider says".to_owned(),

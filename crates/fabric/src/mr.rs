@@ -215,8 +215,11 @@ impl From<AllocateError> for Error {
 /// let region = domain.expose(slice, RemoteAccess::WRITE).map_err(|(error, _slice)| error)?;
 /// let told_to_the_peer = region.remote();
 /// // … the peer writes …
-/// let slice = region.revoke().map_err(|(error, _region)| error)?;
-/// println!("{} bytes by key {:#x}", slice.len(), told_to_the_peer.key());
+/// println!("{} bytes by key {:#x}", told_to_the_peer.len(), told_to_the_peer.key());
+/// match region.revoke() {
+///     Ok(slice) => println!("{} bytes are ours alone", slice.len()),
+///     Err((error, _region)) => println!("{error}: {}", error.fix()),
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -247,35 +250,39 @@ impl ExposedRegion {
         &self.parts().0.domain
     }
 
-    /// Whether ending the key keeps peers out: [`Profile::keys_enforced`](crate::Profile::keys_enforced).
-    pub fn is_key_enforced(&self) -> bool {
-        self.domain().profile().keys_enforced
+    /// Whether [`revoke`](Self::revoke) can prove, now, that no peer reaches the memory any more.
+    pub fn is_revocable(&self) -> bool {
+        self.domain().is_out_of_reach()
     }
 
     /// Ends the key and gives the slice back: `fi_close(3)`. A write that arrives later finds no region.
     ///
-    /// Where the provider does not enforce keys, ending one proves nothing: the region is handed back, still live, and
-    /// [`revoke_trusting_peers`](Self::revoke_trusting_peers) is what is left. Where the provider does not close it, the memory is leaked and counted.
+    /// Where that proves nothing the region is handed back, still live: where the provider does not enforce keys
+    /// ([`Profile::keys_enforced`](crate::Profile::keys_enforced)), and where a write that is under way goes on though its region is closed
+    /// ([`Profile::revoke_stops_writes`](crate::Profile::revoke_stops_writes)), unless every endpoint of the domain is closed.
+    /// [`revoke_trusting_peers`](Self::revoke_trusting_peers) is what is left then. Where the provider does not close the region, the memory is
+    /// leaked and counted.
     #[doc(alias = "fi_close")]
     #[expect(clippy::result_large_err, reason = "the region is handed back whole")]
     pub fn revoke(self) -> Result<Slice, (Error, Option<Self>)> {
-        if !self.is_key_enforced() {
-            let error = Error::Unsupported {
-                what: "revoking a region by its key".to_owned(),
-                why: "this provider lets a peer write by a dead key".to_owned(),
+        if !self.is_revocable() {
+            let why = if self.domain().profile().keys_enforced {
+                "a write that is under way goes on until the endpoint is closed"
+            } else {
+                "this provider lets a peer write by a dead key"
             };
-            return Err((error, Some(self)));
+            return Err((Error::NotRevocable { why }, Some(self)));
         }
-        // SAFETY: the key is enforced, and dead when the slice is given back.
+        // SAFETY: the key is enforced, and dead when the slice is given back; and nothing is under way.
         unsafe { self.revoke_trusting_peers() }.map_err(|error| (error, None))
     }
 
-    /// Ends the key and gives the slice back, also where the provider does not enforce keys.
+    /// Ends the key and gives the slice back, also where that proves nothing.
     ///
     /// # Safety
     ///
-    /// The provider enforces keys; or no peer that was told of the region, or guessed it, will access it from now on: each has said so,
-    /// or is gone.
+    /// It [is revocable](Self::is_revocable); or nothing that a peer has begun on the region is under way, and where keys are not enforced no peer
+    /// will begin anything: each has said so, or is gone.
     pub unsafe fn revoke_trusting_peers(mut self) -> Result<Slice, Error> {
         let (mr, exposed) = self.parts.take().expect("it is taken out only at the end");
         match mr.close() {
@@ -292,14 +299,16 @@ impl ExposedRegion {
 impl Drop for ExposedRegion {
     fn drop(&mut self) {
         let Some((mr, exposed)) = self.parts.take() else { return };
-        let is_enforced = mr.domain.profile().keys_enforced;
-        let is_closed = mr.close().is_ok();
-        if !is_enforced {
-            leak::count(Kind::ExposedSlice);
-        }
-        if !(is_closed && is_enforced) {
-            // A peer may still reach the pages, so they stay.
+        let domain = mr.domain.clone();
+        let is_out_of_reach = domain.is_out_of_reach();
+        if mr.close().is_err() {
+            // It counts itself as leaked; the pages must stay with it.
             std::mem::forget(exposed);
+        } else if !domain.profile().keys_enforced {
+            leak::count(Kind::ExposedSlice);
+            std::mem::forget(exposed);
+        } else if !is_out_of_reach {
+            domain.keep_exposed(exposed);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An offer says a great deal as data, and the rest of the crate decides from that. What is left is written down here, for each
 //! protocol by itself, with where it is known from. The protocol is data of the offer too; a provider's name is never asked.
 
-use crate::{Info, Protocol};
+use crate::{Info, MrMode, Protocol};
 
 /// Properties of one kind of provider. One that is not listed has the careful value of each.
 ///
@@ -20,6 +20,9 @@ pub struct Profile {
     /// Whether the target's side refuses a wrong or dead key. Where it does not, a revoked region cannot be told from a live one, so
     /// its bytes come back only by the word of the peers.
     pub keys_enforced: bool,
+    /// Whether a region that is closed stops a write that is under way. A card looks the key up for each packet; a library looks it up
+    /// when a write begins, and goes on.
+    pub revoke_stops_writes: bool,
     /// Whether closing an endpoint also ends what a peer does on its behalf: copying the answer of a read into its
     /// buffers. Where it does not, buffers of unfinished reads are kept for good.
     pub close_stops_peers: bool,
@@ -68,10 +71,13 @@ pub enum KnownFrom {
 impl Profile {
     /// The profile of an offer.
     pub fn of(info: &Info) -> Self {
-        Self::of_protocol(info.protocol())
+        let profile = Self::of_protocol(info.protocol());
+        // The same layer serves cards and sockets. A key that the provider chooses is the card's.
+        let has_card_keys = info.protocol() == Protocol::Rxm && info.mr_mode().contains(MrMode::PROV_KEY);
+        Self { revoke_stops_writes: profile.revoke_stops_writes || has_card_keys, ..profile }
     }
 
-    /// The profile of a protocol.
+    /// The profile of a protocol, as far as that tells.
     pub fn of_protocol(protocol: Protocol) -> Self {
         KNOWN.iter().find(|(known, _)| *known == protocol).map_or(UNKNOWN, |(_, profile)| *profile)
     }
@@ -79,6 +85,7 @@ impl Profile {
 
 const UNKNOWN: Profile = Profile {
     keys_enforced: false,
+    revoke_stops_writes: false,
     close_stops_peers: false,
     target_must_know_initiator: true,
     same_host: SameHost::Uncertain,
@@ -89,6 +96,7 @@ const UNKNOWN: Profile = Profile {
 /// Both sides talk through a socket or a queue pair, and the target's library or card looks the key up.
 const THROUGH_TARGET: Profile = Profile {
     keys_enforced: true,
+    revoke_stops_writes: false,
     close_stops_peers: true,
     target_must_know_initiator: false,
     same_host: SameHost::Reachable,

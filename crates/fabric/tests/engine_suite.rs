@@ -14,6 +14,7 @@ const TCP_UNDER_RXM: Provider = Provider {
     names: ["tcp;ofi_rxm", "tcp;ofi_rxm"],
     node: Some(loopback),
     has_atomics: true,
+    has_descriptor: true,
     delivers_unpolled: false,
     wrong_key_lands: [false, false],
     // Every order is tried over the other two.
@@ -33,6 +34,7 @@ const TCP: Provider = Provider {
 
 const SHM: Provider = Provider {
     names: ["shm", "shm"],
+    has_descriptor: false,
     node: None,
     wrong_key_lands: [true, false],
     drop_orders_step: 1,

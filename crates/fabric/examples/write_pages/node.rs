@@ -76,7 +76,6 @@ impl Node {
                 Event::Completed(completion) => completion,
                 Event::Written(written) => return Ok(Some(Heard::Written(written.immediate))),
                 Event::Stray(failure) => return Ok(Some(Heard::Failed(failure))),
-                _ => continue,
             };
             let tag = completion.tag();
             let (outcome, buffers) = completion.into_parts();

@@ -25,6 +25,8 @@ const REQUESTS_MAX: usize = 4;
 const CLIENTS_MAX: usize = 1024;
 /// What a client that does not take messages may cost the others.
 const REPLY_MAX: Duration = Duration::from_secs(2);
+/// How long a request may take before its client counts as lost.
+const JOB_MAX: Duration = Duration::from_secs(60);
 /// How long the loop sleeps when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
 
@@ -62,6 +64,8 @@ struct Job {
     next: usize,
     in_flight: usize,
     has_failed: bool,
+    /// When its client counts as lost; set when it is begun.
+    deadline: Option<Instant>,
 }
 
 pub(crate) fn serve(args: &Args) -> Result<(), Failure> {
@@ -126,6 +130,12 @@ impl Server {
             Ok(peer) => peer,
             Err(error) => return eprintln!("{error}: {}", error.cause()),
         };
+        if self.clients.len() >= CLIENTS_MAX {
+            // One that was killed has said no goodbye.
+            let idle =
+                self.clients.iter().filter(|(_, client)| client.requests == 0).map(|(number, _)| *number);
+            idle.min().map(|number| self.clients.remove(&number));
+        }
         let refused = |reason: String| Message::Refused { number: 0, reason };
         let reply = if version != VERSION {
             refused(format!("this server speaks version {VERSION}, and the client {version}"))
@@ -166,6 +176,7 @@ impl Server {
                     next: 0,
                     in_flight: 0,
                     has_failed: false,
+                    deadline: None,
                 });
                 accepted
             }
@@ -196,6 +207,7 @@ impl Server {
                 slab[job.plan.len - 1] ^= 1;
             }
             job.bytes = Some(slab.share());
+            job.deadline = Some(Instant::now() + JOB_MAX);
             self.jobs.push(job);
         }
         Ok(())
@@ -244,16 +256,17 @@ impl Server {
         self.end_jobs();
     }
 
-    /// Takes the memory of jobs back whose writes are all done. A client whose writes fail is gone.
+    /// Takes the memory of jobs back whose writes are all done. A client whose writes fail, or take too long, is gone.
     fn end_jobs(&mut self) {
-        while let Some(index) = self.jobs.iter().position(Job::is_done) {
+        let now = Instant::now();
+        while let Some(index) = self.jobs.iter().position(|job| job.is_done() || job.is_overdue(now)) {
             let job = self.jobs.swap_remove(index);
-            if job.has_failed {
+            if job.has_failed || !job.is_done() {
                 self.clients.remove(&job.client);
             } else if let Some(client) = self.clients.get_mut(&job.client) {
                 client.requests -= 1;
             }
-            // Every part has come back, so this is the last hand on it.
+            // Where every part has come back, this is the last hand on it. Otherwise the writes keep it.
             self.slabs.extend(job.bytes.and_then(|bytes| bytes.try_unshare().ok()));
         }
     }
@@ -278,6 +291,10 @@ impl Job {
         let place = client.regions[write.region].get(write.offset, self.fill.page_size)?;
         let request = TransmitRequest::write(page, &client.peer, place).tag(self.number);
         Some(if write.is_told { request.immediate(u64::from(self.fill.number)) } else { request })
+    }
+
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
     fn is_done(&self) -> bool {

@@ -26,7 +26,6 @@ use crate::error::meaning;
 /// # }
 /// ```
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Event {
     /// An operation of ours is done.
     Completed(Completion),

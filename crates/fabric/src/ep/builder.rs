@@ -74,6 +74,7 @@ impl EndpointBuilder {
     pub fn build(self, domain: &Domain) -> Result<Endpoint, Error> {
         self.check(domain)?;
         let (info, library) = (domain.info(), domain.library());
+        let nothing = domain.allocate(1)?;
         let raw = info.as_raw_mut();
         // SAFETY: the domain lives, and the offer through the call.
         let open = |ep| unsafe { sys::fi_endpoint(domain.as_raw(), raw, ep, ptr::null_mut()) };
@@ -86,6 +87,7 @@ impl EndpointBuilder {
         };
         let transmit = Arc::new(Slots::new(depth(self.transmit_depth, info.transmit_queue_size())));
         let receive = Arc::new(Slots::new(depth(self.receive_depth, info.receive_queue_size())));
+        domain.endpoint_opened();
         self.transmit_cq.registry().add(&transmit);
         self.receive_cq.registry().add(&receive);
         let mut endpoint = Endpoint {
@@ -95,6 +97,7 @@ impl EndpointBuilder {
                 receive,
                 atomics: Atomics::default(),
                 operands: None,
+                nothing,
                 address: Address::new(info.address_format(), Vec::new()),
                 limits: Limits::of(domain),
                 transmit_cq: self.transmit_cq,
@@ -139,8 +142,8 @@ impl Limits {
         Self {
             message_max: info.message_size_max(),
             inject_max: info.inject_size(),
-            transmit_buffers_max: info.transmit_buffers_max().min(super::post::BUFFERS_MAX),
-            receive_buffers_max: info.receive_buffers_max().min(super::post::BUFFERS_MAX),
+            transmit_buffers_max: info.transmit_buffers_max().min(super::list::BUFFERS_MAX),
+            receive_buffers_max: info.receive_buffers_max().min(super::list::BUFFERS_MAX),
             immediate_bytes: info.immediate_size(),
             needs_local_keys: domain.needs_local_keys(),
             keys_enforced: domain.profile().keys_enforced,

@@ -3,6 +3,7 @@
 mod atomics;
 mod builder;
 mod inject;
+mod list;
 mod post;
 pub(crate) mod slots;
 
@@ -10,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use farreach_fabric_sys as sys;
-use farreach_memory::Buffers;
+use farreach_memory::{Buffers, Slice};
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
@@ -52,6 +53,8 @@ pub(crate) struct Open {
     receive: Arc<Slots>,
     atomics: Atomics,
     operands: Option<Operands>,
+    /// What an operation without bytes names, so that it names something.
+    nothing: Slice,
     address: Address,
     limits: Limits,
     transmit_cq: CompletionQueue,
@@ -155,6 +158,7 @@ impl Open {
             std::mem::forget(self);
             return Err(error);
         }
+        self.domain.endpoint_closed();
         let are_peers_stopped = self.domain.profile().close_stops_peers;
         let mut returned = Vec::new();
         for (slots, cq) in [(&self.transmit, &self.transmit_cq), (&self.receive, &self.receive_cq)] {

@@ -1,21 +1,14 @@
 //! The safe door: operations go in with their buffers, which come back with the completion.
 
-use std::ffi::c_void;
-use std::mem::MaybeUninit;
-use std::ptr;
-
 use farreach_fabric_sys as sys;
-use farreach_memory::{Buffers, DomainId};
-use libc::iovec;
+use farreach_memory::DomainId;
 
 use super::atomics::WORD;
+use super::list::{List, pointer};
 use super::slots::{InFlight, Number, Slots};
 use super::{Endpoint, Open};
 use crate::op::Transmit;
 use crate::{OperationKind, PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
-
-/// Buffers of one operation: as many as any provider takes that we know of, and few enough for the stack.
-pub(super) const BUFFERS_MAX: usize = 16;
 
 impl Endpoint {
     /// Posts an operation that leaves. Its buffers are the provider's until a completion brings them back.
@@ -34,9 +27,7 @@ impl Endpoint {
             return Err(PostError { reason, request });
         }
         let mut list = List::new();
-        if let Err(reason) =
-            list.fill(&request.buffers, open.local_domain(), open.limits.transmit_buffers_max)
-        {
+        if let Err(reason) = list.fill(&request.buffers, open, open.limits.transmit_buffers_max) {
             return Err(PostError { reason, request });
         }
         let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
@@ -69,8 +60,7 @@ impl Endpoint {
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
         let open = self.open();
         let mut list = List::new();
-        if let Err(reason) = list.fill(&request.buffers, open.local_domain(), open.limits.receive_buffers_max)
-        {
+        if let Err(reason) = list.fill(&request.buffers, open, open.limits.receive_buffers_max) {
             return Err(PostError { reason, request });
         }
         let ReceiveRequest { buffers, tag } = request;
@@ -97,7 +87,7 @@ impl Endpoint {
 impl Open {
     /// The domain that local buffers are to be registered in, where the provider asks for that.
     #[inline]
-    fn local_domain(&self) -> Option<DomainId> {
+    pub(super) fn local_domain(&self) -> Option<DomainId> {
         self.limits.needs_local_keys.then(|| self.domain.id())
     }
 
@@ -304,94 +294,8 @@ impl Call<'_> {
     }
 }
 
-/// The scatter-gather list of one operation.
-struct List {
-    /// Filled up to `count`: an operation pays for the buffers that it has.
-    iov: [MaybeUninit<iovec>; BUFFERS_MAX],
-    descriptors: [MaybeUninit<*mut c_void>; BUFFERS_MAX],
-    count: usize,
-    /// The bytes of all.
-    len: usize,
-}
-
-impl List {
-    #[inline]
-    fn new() -> Self {
-        Self {
-            iov: [const { MaybeUninit::uninit() }; BUFFERS_MAX],
-            descriptors: [const { MaybeUninit::uninit() }; BUFFERS_MAX],
-            count: 0,
-            len: 0,
-        }
-    }
-
-    /// Names the buffers to the provider, with their descriptors where it asks for them.
-    #[inline]
-    fn fill(&mut self, buffers: &Buffers, domain: Option<DomainId>, max: usize) -> Result<(), Refusal> {
-        let buffers = buffers.as_slice();
-        if buffers.len() > max {
-            return Err(Refusal::TooManyBuffers { count: buffers.len(), max });
-        }
-        for buffer in buffers {
-            let descriptor = match domain {
-                Some(domain) => pointer(buffer.local_key(domain).ok_or(Refusal::NotRegistered)?),
-                None => ptr::null_mut(),
-            };
-            let (iov_base, iov_len) = (buffer.address().as_ptr().cast(), buffer.len());
-            self.iov[self.count].write(iovec { iov_base, iov_len });
-            self.descriptors[self.count].write(descriptor);
-            self.count += 1;
-            self.len += iov_len;
-        }
-        Ok(())
-    }
-
-    /// The one buffer of an atomic operation, which was checked to have one.
-    fn first(&self) -> (*mut c_void, *mut c_void) {
-        assert!(self.count >= 1, "an atomic operation has a buffer");
-        // SAFETY: the first was filled in.
-        unsafe { (self.iov[0].assume_init().iov_base, self.descriptors[0].assume_init()) }
-    }
-
-    fn msg(&mut self, addr: sys::fi_addr_t, context: *mut c_void, data: u64) -> sys::fi_msg {
-        sys::fi_msg {
-            msg_iov: self.iov.as_ptr().cast(),
-            desc: self.descriptors.as_mut_ptr().cast(),
-            iov_count: self.count,
-            addr,
-            context,
-            data,
-        }
-    }
-
-    fn msg_rma(
-        &mut self,
-        addr: sys::fi_addr_t,
-        remote: *const sys::fi_rma_iov,
-        context: *mut c_void,
-        data: u64,
-    ) -> sys::fi_msg_rma {
-        sys::fi_msg_rma {
-            msg_iov: self.iov.as_ptr().cast(),
-            desc: self.descriptors.as_mut_ptr().cast(),
-            iov_count: self.count,
-            addr,
-            rma_iov: remote,
-            rma_iov_count: 1,
-            context,
-            data,
-        }
-    }
-}
-
 fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
     sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
-}
-
-/// A descriptor that was kept as a number.
-#[inline]
-fn pointer(descriptor: u64) -> *mut c_void {
-    ptr::with_exposed_provenance_mut(descriptor as usize)
 }
 
 /// The C function that posts this kind.

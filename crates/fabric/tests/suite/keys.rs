@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farreach_fabric::{Event, Refusal, RemoteRegion, TransmitRequest};
+use farreach_fabric::{Error, Event, Refusal, RemoteRegion, TransmitRequest};
 use farreach_testkit::wait_for;
 
 use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
@@ -93,18 +93,23 @@ pub(crate) fn a_revoked_region_takes_no_late_write(provider: &Provider) {
     let region = pair[B].expose(4096);
     let remote = vouched(region.remote());
     write(&mut pair, remote, 64).expect("the key serves");
-    let revoked = region.revoke();
-    if !pair[A].domain.profile().keys_enforced {
-        let (error, region) = revoked.expect_err("a dead key keeps nobody out");
-        assert!(error.cause().contains("dead key"), "{error}");
-        let region = region.expect("it is handed back, live");
-        write(&mut pair, remote, 64).expect("it is still live");
-        // SAFETY: the peer is this test, which writes no more.
-        let slice = unsafe { region.revoke_trusting_peers() }.unwrap();
-        assert_eq!(slice.len(), 4096);
+    let profile = *pair[A].domain.profile();
+    assert_eq!(region.is_revocable(), profile.revoke_stops_writes, "an endpoint is open");
+    let mut slice = match region.revoke() {
+        Ok(slice) => slice,
+        Err((error, region)) => {
+            assert!(matches!(error, Error::NotRevocable { .. }) && !profile.revoke_stops_writes, "{error}");
+            assert!(error.fix().contains("trust"), "{}", error.fix());
+            let region = region.expect("it is handed back, live");
+            write(&mut pair, remote, 64).expect("it is still live");
+            // SAFETY: the peer is this test, whose writes are done; where keys are not enforced it writes no more.
+            unsafe { region.revoke_trusting_peers() }.unwrap()
+        }
+    };
+    assert_eq!(slice.len(), 4096);
+    if !profile.keys_enforced {
         return;
     }
-    let mut slice = revoked.map_err(|(error, _)| error).expect("the key dies");
     slice.fill(0);
     let outcome = write(&mut pair, remote, 64);
     assert!(outcome.is_err() || !pair[A].domain.delivers(), "a dead key was taken");
@@ -130,11 +135,10 @@ pub(crate) fn what_reaches_beyond_a_region_is_not_posted(provider: &Provider) {
 pub(crate) fn a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it(provider: &Provider) {
     let mut pair = Pair::open(provider);
     let region = pair[B].expose(4096);
-    assert_eq!(region.is_key_enforced(), pair[B].domain.profile().keys_enforced);
     let request = |pair: &Pair| {
         TransmitRequest::write(pair[A].slice(&pattern(1, 64)), &pair[A].peer(), region.remote())
     };
-    if region.is_key_enforced() {
+    if pair[B].domain.profile().keys_enforced {
         let request = request(&pair);
         pair.post(A, request);
         pair.success(A);
@@ -145,5 +149,41 @@ pub(crate) fn a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it(provi
         let refused =
             pair[A].endpoint.inject_write(&[1; 8], &pair[A].peer(), region.remote(), None).unwrap_err();
         assert!(matches!(refused, Refusal::NotVouched), "{refused}");
+    }
+}
+
+pub(crate) fn a_write_under_way_ends_with_its_region_where_the_profile_says_so(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    let stops = pair[B].domain.profile().revoke_stops_writes;
+    // More than sockets take at once; a card is quick enough to be done before we look, and under emulation we are slow.
+    let len: usize = if stops { 4 << 20 } else { 32 << 20 };
+    let region = pair[B].expose(len);
+    let remote = vouched(region.remote());
+    write(&mut pair, remote, 64).expect("the key serves");
+    let slice = pair[A].slice(&pattern(9, len));
+    let last = [slice[len - 1]];
+    let request = TransmitRequest::write(slice, &pair[A].peer(), remote);
+    pair.post(A, request);
+    let is_under_way = wait_for("beginning of the write", || {
+        pair.progress();
+        (copy(&region, 1 << 16, 8) != [0; 8]).then(|| copy(&region, len - 1, 1) == [0])
+    });
+    // SAFETY: the bytes are at once exposed again, so that there is no reference to them while the peer writes.
+    let exposed = unsafe { region.revoke_trusting_peers() }.unwrap().expose();
+    let byte = |offset: usize| {
+        let mut byte = [0];
+        exposed.read_at(offset, &mut byte);
+        byte
+    };
+    let before: Vec<_> = (0..len).step_by(4096).map(byte).collect();
+    let end = Instant::now() + Duration::from_secs(if stops { 1 } else { 10 });
+    while byte(len - 1) != last && Instant::now() < end {
+        pair.progress();
+    }
+    if stops {
+        let after: Vec<_> = (0..len).step_by(4096).map(byte).collect();
+        assert!(before == after, "something has landed after the region was closed");
+    } else {
+        assert!(!is_under_way || byte(len - 1) == last, "the write stopped: say so in the profile");
     }
 }

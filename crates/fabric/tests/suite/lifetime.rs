@@ -55,6 +55,22 @@ pub(crate) fn late_completions_of_a_closed_endpoint_are_nobodys(provider: &Provi
     assert_eq!(next.close().unwrap().len(), 4, "all that was posted is still there");
 }
 
+pub(crate) fn a_dropped_region_is_kept_while_a_write_may_be_under_way(provider: &Provider) {
+    let side = Side::open(provider);
+    let profile = *side.domain.profile();
+    drop(side.expose(4096));
+    let is_kept = profile.keys_enforced && !profile.revoke_stops_writes;
+    assert_eq!(side.domain.kept_slices(), usize::from(is_kept));
+    let region = side.expose(4096);
+    side.endpoint.close().unwrap();
+    assert_eq!(side.domain.kept_slices(), 0, "nobody can write any more");
+    // The same is then a proof for a region that is alive, where keys are enforced.
+    assert_eq!(region.is_revocable(), profile.keys_enforced);
+    if profile.keys_enforced {
+        assert_eq!(region.revoke().map_err(|(error, _)| error).unwrap().len(), 4096);
+    }
+}
+
 /// The handles that the user drops: every order of them is tried.
 const HANDLES: usize = 6;
 /// HANDLES!

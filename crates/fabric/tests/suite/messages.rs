@@ -1,9 +1,9 @@
 //! Messages: sent, injected, too long, many.
 
 use farreach_fabric::{OperationKind, Proof, ReceiveRequest, TransmitRequest};
-use farreach_memory::Buffer;
+use farreach_memory::{Buffer, Buffers};
 
-use super::pair::{A, B, Pair, Provider, pattern};
+use super::pair::{A, B, Pair, Provider, pattern, vouched};
 
 const IMMEDIATE: u64 = 0xfa77_eac4;
 
@@ -35,6 +35,25 @@ pub(crate) fn a_message_arrives_with_its_length_and_immediate(provider: &Provide
     assert_eq!(success.proof, Proof::Delivered, "it is in the buffers");
     let bytes: Vec<u8> = buffers.into_list().iter().flat_map(|buffer| buffer.as_ref().to_vec()).collect();
     assert_eq!(bytes[..data.len()], data);
+    pair.assert_quiet();
+}
+
+pub(crate) fn an_empty_message_and_an_empty_write_arrive(provider: &Provider) {
+    let mut pair = Pair::open(provider);
+    let region = pair[B].expose(64);
+    let (peer, room) = (pair[A].peer(), pair[B].domain.allocate(64).unwrap());
+    pair.post_receive(B, room);
+    pair.post(A, TransmitRequest::send(Buffers::None, &peer).immediate(IMMEDIATE));
+    let (success, buffers) = pair.success(B);
+    assert_eq!((success.len, success.immediate, buffers.len()), (0, Some(IMMEDIATE), 64));
+    assert!(pair.success(A).1.is_empty());
+
+    pair.post(
+        A,
+        TransmitRequest::write(Buffers::None, &peer, vouched(region.remote())).immediate(IMMEDIATE + 1),
+    );
+    assert_eq!(pair.written(B).immediate, IMMEDIATE + 1);
+    assert!(pair.success(A).1.is_empty());
     pair.assert_quiet();
 }
 

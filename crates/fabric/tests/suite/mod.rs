@@ -15,6 +15,7 @@ macro_rules! suite {
     ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
         $(suite! { @provider $name, $provider, $run, $reason;
             messages: a_message_arrives_with_its_length_and_immediate;
+            messages: an_empty_message_and_an_empty_write_arrive;
             messages: an_injected_message_arrives_without_a_completion;
             messages: a_message_longer_than_its_room_is_told_and_the_room_comes_back;
             messages: many_messages_arrive_in_order;
@@ -27,16 +28,19 @@ macro_rules! suite {
             keys: a_wrong_key_is_refused_where_keys_are_enforced;
             keys: a_region_that_promises_too_much_is_refused_by_its_target;
             keys: a_revoked_region_takes_no_late_write;
+            keys: a_write_under_way_ends_with_its_region_where_the_profile_says_so;
             keys: what_reaches_beyond_a_region_is_not_posted;
             keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
             queues: a_full_queue_hands_the_request_back;
             queues: a_driver_waits_for_room;
+            queues: several_threads_post_to_one_endpoint;
             queues: a_wait_ends_at_its_deadline_or_with_an_event;
             queues: what_cannot_be_posted_is_handed_back;
             peers: addresses_are_inserted_looked_up_and_removed;
             peers: an_address_of_another_kind_is_refused;
             peers: many_peers_of_one_address_vector_are_reached;
             lifetime: closing_gives_back_what_was_posted;
+            lifetime: a_dropped_region_is_kept_while_a_write_may_be_under_way;
             lifetime: late_completions_of_a_closed_endpoint_are_nobodys;
             lifetime: objects_may_be_dropped_in_every_order;
         })*

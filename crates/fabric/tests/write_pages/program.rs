@@ -94,6 +94,7 @@ impl Server {
         // It may be over already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        remove_shared_memory(self.child.id());
         self.stderr.take().map(|stderr| stderr.join().expect("a reader does not panic")).unwrap_or_default()
     }
 }
@@ -128,6 +129,7 @@ impl Client {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it is ours");
+        remove_shared_memory(self.child.id());
     }
 
     /// Waits for its end.
@@ -175,6 +177,17 @@ impl Ended {
             self.stderr.lines().filter_map(|line| line.split_once(": ")).map(|(it, _)| it).collect();
         assert_eq!(starts, ["error", "cause", "fix"], "{self:#?}");
         assert!(self.code == Some(code) && self.stderr.contains(words), "{words:?} is not in {self:#?}");
+    }
+}
+
+/// What libfabric's shm leaves behind of a process that was killed: files that begin with its number.
+fn remove_shared_memory(process: u32) {
+    let prefix = format!("{process}:");
+    for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            // Another process may clean up, too.
+            let _ = std::fs::remove_file(entry.path());
+        }
     }
 }
 
