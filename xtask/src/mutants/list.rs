@@ -170,8 +170,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a window does not keep its region",
         file: "crates/verbs/src/qp/bind.rs",
-        guard: "state.bound = Some(Bound { region: Arc::clone(region), remote });",
-        instead: "let _ = remote; state.bound = None;",
+        guard: "state.bound = Some(Bound { region: Arc::clone(region), remote, owner });",
+        instead: "let _ = (remote, owner); state.bound = None;",
         test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
     },
     Mutant {
