@@ -44,6 +44,10 @@ pub(crate) struct Args {
     #[arg(long, hide = true, conflicts_with = "address")]
     pub(crate) alter_byte: bool,
 
+    /// For tests: the client asks once more after so many requests, and then does nothing, not even poll.
+    #[arg(long, hide = true, requires = "address")]
+    pub(crate) rest_after: Option<u32>,
+
     /// For tests: the client names one page too many.
     #[arg(long, hide = true, requires = "address")]
     pub(crate) add_index: Option<AddIndex>,

@@ -101,6 +101,10 @@ impl Client<'_> {
         let deadline = self.deadline();
         let message = Message::Fill { client, fill: fill.clone() };
         self.node.send(&message, &self.server, deadline)?;
+        if self.args.rest_after.is_some_and(|after| number > after) {
+            println!("resting");
+            std::thread::sleep(self.args.patience());
+        }
         let mut arrivals = Arrivals::of(number);
         while !arrivals.are_complete() {
             match self.node.hear(deadline)? {
