@@ -83,7 +83,9 @@ impl<T> Ring<T> {
     /// leftover of a queue that is gone.
     #[inline(always)]
     pub(crate) fn retire_up_to(&self, last: u32) -> Option<(u32, Taken<'_, T>)> {
-        let number = self.tail.load(Ordering::Relaxed);
+        // Acquired, though the exchange below decides: who sees that a request was taken must see that it was posted, too. With an
+        // older head than tail, less than nothing would be in flight, which is a very large number.
+        let number = self.tail.load(Ordering::Acquire);
         let in_flight = self.head.load(Ordering::Acquire).wrapping_sub(number);
         if last.wrapping_sub(number) >= in_flight {
             return None;
