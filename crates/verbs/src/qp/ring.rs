@@ -1,11 +1,9 @@
 //! What is in flight on a queue whose requests complete in the order of posting.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use super::place::{Place, Taken};
+use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
 /// A ring of requests: posted at the head, retired at the tail.
 ///
@@ -53,7 +51,7 @@ impl<T> Ring<T> {
     /// The right to post.
     #[inline(always)]
     pub(crate) fn poster(&self) -> Poster<'_, T> {
-        let lock = self.posting.lock();
+        let lock = lock(&self.posting);
         // Only who has the lock changes it.
         Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: Some(lock) }
     }
