@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, mutants, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     ("check", check::execute),
     ("test", host_tests::execute),
+    ("model", model::execute),
     ("mutants", mutants::execute),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),

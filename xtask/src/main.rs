@@ -14,6 +14,7 @@ mod debian;
 mod headers;
 mod host_tests;
 mod layout;
+mod model;
 mod mutants;
 mod paths;
 mod platform;
@@ -35,6 +36,8 @@ enum Task {
     Check,
     /// Tests that need no RDMA kernel, with both generations of the engines' libraries.
     Test,
+    /// What threads share without a lock, run in every order of the threads.
+    Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
     Mutants,
     /// A guest with a real RDMA kernel.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Ci => ci::execute().map(|()| 0),
         Task::Check => check::execute().map(|()| 0),
         Task::Test => host_tests::execute().map(|()| 0),
+        Task::Model => model::execute().map(|()| 0),
         Task::Mutants => mutants::execute().map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Tidy(args) => tidy::execute(&args).map(|()| 0),

@@ -142,6 +142,44 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "Arc::clone(&self.recv)",
         test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue",
     },
+    // Threads: what a test on a processor that keeps loads in order cannot show.
+    Mutant {
+        name: "who sees that a request was taken need not see that it was posted",
+        file: "crates/verbs/src/qp/ring.rs",
+        guard: "let number = self.tail.load(Ordering::Acquire);",
+        instead: "let number = self.tail.load(Ordering::Relaxed);",
+        test: "qp::model::one_polls_while_another_posts_and_destroys",
+    },
+    Mutant {
+        name: "who sees that a request is in flight need not see it",
+        file: "crates/verbs/src/qp/ring.rs",
+        guard: "let in_flight = self.head.load(Ordering::Acquire)",
+        instead: "let in_flight = self.head.load(Ordering::Relaxed)",
+        test: "qp::model::one_retires_what_another_posts",
+    },
+    Mutant {
+        name: "a request is in flight before it is written",
+        file: "crates/verbs/src/qp/ring.rs",
+        guard: "self.ring.head.store(head, Ordering::Release);",
+        instead: "self.ring.head.store(head, Ordering::Relaxed);",
+        test: "qp::model::one_retires_what_another_posts",
+    },
+    Mutant {
+        name: "a place is empty before its request has left",
+        file: "crates/verbs/src/qp/place.rs",
+        guard: "let part = place.value.with_mut(|value| read(value.cast()));
+        place.is_filled.store(false, Ordering::Release);",
+        instead: "let part = place.value.with_mut(|value| read(value.cast()));
+        place.is_filled.store(false, Ordering::Relaxed);",
+        test: "qp::model::one_posts_while_another_retires",
+    },
+    Mutant {
+        name: "who sees that a place is empty need not see that its request has left",
+        file: "crates/verbs/src/qp/place.rs",
+        guard: "!self.is_filled.load(Ordering::Acquire)",
+        instead: "!self.is_filled.load(Ordering::Relaxed)",
+        test: "qp::model::one_posts_while_another_retires",
+    },
     // Regions and windows.
     Mutant {
         name: "pages are freed though their region is not deregistered",

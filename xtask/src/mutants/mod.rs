@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::model::{MODELS, for_models};
 use crate::paths;
 use crate::process::{command, output};
 use list::MUTANTS;
@@ -41,9 +42,17 @@ impl Mutant {
         Ok(text.replace(self.guard, self.instead))
     }
 
-    fn krate(&self) -> &'static str {
-        self.file.split('/').nth(1).expect("a file of a crate")
+    fn program(&self) -> Program {
+        let krate = self.file.split('/').nth(1).expect("a file of a crate");
+        Program { krate, is_model: self.test.starts_with(MODELS) }
     }
+}
+
+/// The tests of a crate's library, with or without its models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Program {
+    krate: &'static str,
+    is_model: bool,
 }
 
 /// Runs every mutant; one that survives, or whose guard is not found any more, is a failure.
@@ -84,13 +93,17 @@ struct Bench {
 impl Bench {
     /// A test that fails anyway, or that there is not, would catch every mutant.
     fn check_unchanged(&self) -> Result<()> {
-        for krate in MUTANTS.iter().map(Mutant::krate).collect::<BTreeSet<_>>() {
+        for program in MUTANTS.iter().map(Mutant::program).collect::<BTreeSet<_>>() {
             let tests: BTreeSet<_> =
-                MUTANTS.iter().filter(|it| it.krate() == krate).map(|it| it.test).collect();
-            let program = self.program(krate)?;
-            let told = output(command(&program, ["--exact"]).args(&tests).current_dir(&self.tree))?;
+                MUTANTS.iter().filter(|it| it.program() == program).map(|it| it.test).collect();
+            let path = self.build(program)?;
+            let told = output(command(&path, ["--exact"]).args(&tests).current_dir(&self.tree))?;
             for test in tests {
-                ensure!(told.contains(&format!("test {test} ... ok\n")), "{krate} has no test `{test}`");
+                ensure!(
+                    told.contains(&format!("test {test} ... ok\n")),
+                    "{} has no test `{test}`",
+                    program.krate
+                );
             }
         }
         Ok(())
@@ -100,24 +113,26 @@ impl Bench {
         let path = self.tree.join(mutant.file);
         let text = std::fs::read_to_string(&path).with_context(|| format!("no file {}", mutant.file))?;
         std::fs::write(&path, mutant.apply(&text)?)?;
-        let end = self.program(mutant.krate()).and_then(|program| self.run(&program, mutant.test));
+        let end = self.build(mutant.program()).and_then(|path| self.run(&path, mutant.test));
         std::fs::write(&path, text)?;
         end
     }
 
-    /// Builds the tests of a crate's library.
-    fn program(&self, krate: &str) -> Result<String> {
-        let package = format!("farreach-{krate}");
+    /// Builds it, and gives its path.
+    fn build(&self, program: Program) -> Result<String> {
         let words = ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package"];
-        let messages = output(
-            command("cargo", words)
-                .arg(&package)
-                .current_dir(&self.tree)
-                .env("CARGO_TARGET_DIR", &self.build)
-                .env("CARGO_INCREMENTAL", "1")
-                // Nobody debugs these.
-                .env("CARGO_PROFILE_DEV_DEBUG", "0"),
-        )?;
+        let mut cargo = command("cargo", words);
+        cargo
+            .arg(format!("farreach-{}", program.krate))
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.build)
+            .env("CARGO_INCREMENTAL", "1")
+            // Nobody debugs these.
+            .env("CARGO_PROFILE_DEV_DEBUG", "0");
+        if program.is_model {
+            for_models(&mut cargo);
+        }
+        let messages = output(&mut cargo)?;
         messages.lines().filter_map(executable).next_back().context("cargo names no test program")
     }
 

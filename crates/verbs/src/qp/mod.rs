@@ -6,6 +6,8 @@ mod builder;
 mod check;
 mod elements;
 mod list;
+#[cfg(all(loom, test))]
+mod model;
 pub(crate) mod place;
 mod post;
 pub(crate) mod queue;
@@ -13,6 +15,7 @@ mod recv;
 mod ring;
 mod start;
 pub mod state;
+mod sync;
 
 use std::ffi::c_int;
 use std::fmt;

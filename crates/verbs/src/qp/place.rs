@@ -1,9 +1,9 @@
 //! A place for a request that is in flight.
 
-use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::sync::{AtomicBool, Ordering, UnsafeCell};
 
 /// Empty, or filled with one value. Who fills and who takes are told apart by its owner.
 pub(crate) struct Place<T> {
@@ -41,7 +41,7 @@ impl<T> Place<T> {
     #[inline(always)]
     pub(crate) unsafe fn fill_with(&self, write: impl FnOnce(&mut MaybeUninit<T>)) {
         // SAFETY: it is ours, and holds nothing that would have to be dropped.
-        write(unsafe { &mut *self.value.get() });
+        self.value.with_mut(|value| write(unsafe { &mut *value }));
         self.is_filled.store(true, Ordering::Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl<T> Taken<'_, T> {
     #[inline(always)]
     pub(crate) unsafe fn empty_with<R>(self, read: impl FnOnce(*mut T) -> R) -> R {
         let place = ManuallyDrop::new(self).place;
-        let part = read(place.value.get().cast());
+        let part = place.value.with_mut(|value| read(value.cast()));
         place.is_filled.store(false, Ordering::Release);
         part
     }
@@ -88,8 +88,8 @@ impl<T> Deref for Taken<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the place is filled and ours.
-        unsafe { (*self.place.value.get()).assume_init_ref() }
+        // SAFETY: the place is filled and ours, as long as `self` is.
+        self.place.value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 }
 
@@ -97,7 +97,7 @@ impl<T> Drop for Taken<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: the place is filled and ours, and marked empty right after.
-        unsafe { (*self.place.value.get()).assume_init_drop() };
+        self.place.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         self.place.is_filled.store(false, Ordering::Release);
     }
 }

@@ -1,11 +1,9 @@
 //! What is in flight on a queue whose requests complete in the order of posting.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use super::place::{Place, Taken};
+use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
 /// A ring of requests: posted at the head, retired at the tail.
 ///
@@ -53,7 +51,7 @@ impl<T> Ring<T> {
     /// The right to post.
     #[inline(always)]
     pub(crate) fn poster(&self) -> Poster<'_, T> {
-        let lock = self.posting.lock();
+        let lock = lock(&self.posting);
         // Only who has the lock changes it.
         Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: Some(lock) }
     }
@@ -83,7 +81,9 @@ impl<T> Ring<T> {
     /// leftover of a queue that is gone.
     #[inline(always)]
     pub(crate) fn retire_up_to(&self, last: u32) -> Option<(u32, Taken<'_, T>)> {
-        let number = self.tail.load(Ordering::Relaxed);
+        // Acquired, though the exchange below decides: who sees that a request was taken must see that it was posted, too. With an
+        // older head than tail, less than nothing would be in flight, which is a very large number.
+        let number = self.tail.load(Ordering::Acquire);
         let in_flight = self.head.load(Ordering::Acquire).wrapping_sub(number);
         if last.wrapping_sub(number) >= in_flight {
             return None;

@@ -1,0 +1,50 @@
+//! What a queue's places are made of: atomics, a lock and cells. A model (`model.rs`) has those of loom instead, which
+//! tries every order in which threads can run and every value that a load may see.
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    pub(in crate::qp) use parking_lot::{Mutex, MutexGuard};
+    pub(in crate::qp) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    /// A cell with loom's way of being reached.
+    pub(in crate::qp) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(in crate::qp) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// For reading.
+        #[inline(always)]
+        pub(in crate::qp) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        /// For writing.
+        #[inline(always)]
+        pub(in crate::qp) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+
+    #[inline(always)]
+    pub(in crate::qp) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+        mutex.lock()
+    }
+}
+
+#[cfg(all(loom, test))]
+mod modelled {
+    pub(in crate::qp) use loom::cell::UnsafeCell;
+    pub(in crate::qp) use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    pub(in crate::qp) use loom::sync::{Mutex, MutexGuard};
+
+    pub(in crate::qp) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+        mutex.lock().expect("nobody panics under it")
+    }
+}
+
+#[cfg(all(loom, test))]
+pub(super) use modelled::*;
+#[cfg(not(all(loom, test)))]
+pub(super) use real::*;
