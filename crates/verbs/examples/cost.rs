@@ -19,7 +19,7 @@ const REQUESTS: usize = 8;
 const BYTES: usize = 64;
 
 /// Long enough for a Soft-RoCE under emulation to finish eight writes.
-const PAUSE: Duration = Duration::from_millis(60);
+const PAUSE: Duration = Duration::from_millis(150);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -110,6 +110,7 @@ fn raw(
         std::thread::sleep(PAUSE);
         // SAFETY: all requests of this queue are those above.
         let count = unsafe { cq.poll_raw(&mut completions) }?;
+        assert_eq!(count, REQUESTS, "the pause was too short for the device");
         for completion in &completions[..count] {
             assert_eq!(completion.status, sys::IBV_WC_SUCCESS);
             post(completion.wr_id)?;

@@ -158,7 +158,8 @@ impl MemoryWindow {
         self.lock().key
     }
 
-    /// What a peer may reach by it, since the last binding has completed: none where it was never bound, or is revoked.
+    /// What a peer may reach by it from when the last binding that was posted has completed well; none where it was never bound, or is
+    /// revoked. After a binding that failed, the key stands for nothing.
     pub fn remote(&self) -> Option<RemoteRange> {
         self.lock().bound.as_ref().map(|bound| bound.remote)
     }
