@@ -4,69 +4,60 @@
 #[path = "suite/pair.rs"]
 mod pair;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use farreach_fabric::{Event, TransmitRequest};
+use farreach_fabric::{Event, ExposedRegion, TransmitRequest};
+use farreach_memory::Slice;
+use farreach_testkit::{CountingAllocator, allocations};
 use pair::{A, B, Pair, Provider, vouched};
 
-/// Counts what this thread allocates. libfabric's own memory does not come this way.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: the system's allocator does everything; a number is counted beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: passed on to the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) };
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 const COUNT: usize = 1000;
 
-/// Writes a page so often, from one slice that goes out and comes home; how many allocations that took.
-fn allocations(provider: &Provider) -> usize {
-    let pair = Pair::open(provider);
-    let region = pair[B].expose(4096);
-    let (peer, place) = (pair[A].peer(), vouched(region.remote()));
-    let mut slice = Some(pair[A].slice(&[7; 4096]));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let mut done = 0;
-    let mut before = 0;
-    while done < 2 * COUNT {
-        // The first half connects, and fills what is kept for later.
-        if done == COUNT {
-            before = ALLOCATIONS.get();
-        }
-        if let Some(page) = slice.take() {
-            let request = TransmitRequest::write(page, &peer, place);
-            if let Err(refused) = pair[A].endpoint.post(request) {
-                slice = refused.request.into_buffers().into_slice().ok();
-            }
-        }
-        for event in pair[A].cq.poller().poll().unwrap() {
-            let Event::Completed(completion) = event else { panic!("{event:?}") };
-            completion.outcome().as_ref().unwrap();
-            slice = completion.into_buffers().into_slice().ok();
-            done += 1;
-        }
-        pair[B].cq.poller().poll().unwrap().for_each(drop);
-        assert!(Instant::now() < deadline, "{done} writes");
+/// One slice that goes out and comes home, to the same page of the other side.
+struct Writer {
+    pair: Pair,
+    region: ExposedRegion,
+    slice: Option<Slice>,
+}
+
+impl Writer {
+    fn new(provider: &Provider) -> Self {
+        let pair = Pair::open(provider);
+        let (region, slice) = (pair[B].expose(4096), Some(pair[A].slice(&[7; 4096])));
+        Self { pair, region, slice }
     }
-    ALLOCATIONS.get() - before
+
+    fn write(&mut self, count: usize) {
+        let (pair, deadline) = (&self.pair, Instant::now() + Duration::from_secs(20));
+        let (peer, place) = (pair[A].peer(), vouched(self.region.remote()));
+        let mut done = 0;
+        while done < count {
+            if let Some(page) = self.slice.take() {
+                let request = TransmitRequest::write(page, &peer, place);
+                if let Err(refused) = pair[A].endpoint.post(request) {
+                    self.slice = refused.request.into_buffers().into_slice().ok();
+                }
+            }
+            for event in pair[A].cq.poller().poll().unwrap() {
+                let Event::Completed(completion) = event else { panic!("{event:?}") };
+                completion.outcome().as_ref().unwrap();
+                self.slice = completion.into_buffers().into_slice().ok();
+                done += 1;
+            }
+            pair[B].cq.poller().poll().unwrap().for_each(drop);
+            assert!(Instant::now() < deadline, "{done} writes");
+        }
+    }
+}
+
+fn allocations_of_writes(provider: &Provider) -> u64 {
+    let mut writer = Writer::new(provider);
+    // The first ones connect, and fill what is kept for later.
+    writer.write(COUNT);
+    allocations(|| writer.write(COUNT))
 }
 
 const TCP: Provider = Provider {
@@ -83,6 +74,6 @@ const TCP: Provider = Provider {
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_thousand_writes_allocate_nothing() {
-    assert_eq!(allocations(&TCP), 0);
-    assert_eq!(allocations(&Provider { names: ["shm", "shm"], node: None, ..TCP }), 0);
+    assert_eq!(allocations_of_writes(&TCP), 0);
+    assert_eq!(allocations_of_writes(&Provider { names: ["shm", "shm"], node: None, ..TCP }), 0);
 }

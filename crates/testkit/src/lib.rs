@@ -4,6 +4,8 @@
 //! - [`does_long_tests`]: whether this guest is the one that does.
 //! - [`wait_for`]: a wait that ends, because a test that hangs tells nothing.
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
+//! - [`example`]: a program to be run as a user runs it; [`listen`]: what it says.
+//! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
 //! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
 //! - [`machine_code`]: whether a function compiles to what it should.
 //!
@@ -12,17 +14,23 @@
 //!
 //! What it does not do: call an engine. It names no C symbol, so that the sys crates' tests can use it too.
 
+mod allocations;
 mod buffer;
 mod device;
 mod guest;
 mod host;
 mod library;
 pub mod machine_code;
+mod orders;
+mod program;
 mod wait;
 
+pub use allocations::{CountingAllocator, allocations};
 pub use buffer::{Buffer, pattern};
 pub use device::Device;
 pub use guest::does_long_tests;
 pub use host::on_host_a;
 pub use library::{rdma_core_release, shared_object};
+pub use orders::{drop_in_orders, order};
+pub use program::{example, listen};
 pub use wait::{WAIT_MAX, wait_for};

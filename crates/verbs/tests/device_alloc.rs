@@ -1,57 +1,15 @@
 //! Posting and completing allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use farreach_memory::Slice;
-use farreach_testkit::{Device, on_host_a, wait_for};
+use farreach_testkit::{CountingAllocator, Device, allocations, on_host_a, wait_for};
 use farreach_verbs::cq::{CompletionQueue, WorkKind};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::qp::state::ConnectionParameters;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::wr::{RecvRequest, SendRequest};
 
-/// The system's, and counts what this thread asks it for.
-struct Counting;
-
-thread_local! {
-    /// Without an initializer or a destructor to run, so that asking for it allocates nothing itself.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-}
-
-// SAFETY: all is passed on to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: passed on to the caller.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: passed on to the caller.
-        unsafe { System.realloc(block, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: passed on to the caller.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
-
-/// How often this thread allocates meanwhile.
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
+static COUNTING: CountingAllocator = CountingAllocator;
 
 /// Messages that are under way at once.
 const WINDOW: usize = 20;

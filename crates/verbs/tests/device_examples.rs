@@ -1,13 +1,11 @@
 //! The example programs, run as a user runs them: a server here, a client there, and what they say.
 
 use std::env;
-use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use farreach_testkit::{Device, wait_for};
+use farreach_testkit::{Device, example, listen, wait_for};
 
 /// What takes longer hangs. The programs' own waits end before.
 const RUN_MAX: Duration = Duration::from_secs(60);
@@ -24,7 +22,7 @@ struct Running {
 
 impl Running {
     fn start(host: Option<&str>, name: &str, arguments: &[&str]) -> Self {
-        let program = program(name);
+        let program = example(name);
         let mut command = match host {
             Some(host) => {
                 let mut command = Command::new("host");
@@ -36,7 +34,7 @@ impl Running {
         let command =
             command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let told = [read(child.stdout.take()), read(child.stderr.take())];
+        let told = [listen(child.stdout.take()), listen(child.stderr.take())];
         Self { name: format!("{name} {}", arguments.join(" ")), child, told: Some(told) }
     }
 
@@ -101,27 +99,6 @@ impl Ended {
         assert!(self.code == Some(code) && said == lines.len(), "{self:?}");
         self.stderr
     }
-}
-
-/// The program of that name, built beside this test.
-fn program(name: &str) -> PathBuf {
-    let test = env::current_exe().expect("Linux tells a program's file");
-    let program =
-        test.ancestors().nth(2).expect("tests are built two folders deep").join("examples").join(name);
-    assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
-    program
-}
-
-/// Reads to the end on a thread of its own, so that a full pipe stops nobody.
-fn read(mut from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(from) = &mut from {
-            // What was said before a failure is still worth telling.
-            let _ = from.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 /// Where the server and the client run, and the server's address. Two hosts where this guest has two network namespaces.

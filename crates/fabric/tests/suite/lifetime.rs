@@ -1,13 +1,12 @@
 //! Ends: closing with operations in flight, and dropping in every order.
 
 use std::any::Any;
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use farreach_fabric::{
     EndpointBuilder, Fabric, OperationKind, ReceiveRequest, RemoteAccess, TransmitRequest, leaked,
 };
+use farreach_testkit::drop_in_orders;
 
 use super::pair::{A, B, Pair, Provider, Side, pattern};
 
@@ -97,40 +96,11 @@ fn everything(provider: &Provider) -> [Box<dyn Any + Send>; HANDLES] {
     ]
 }
 
-/// The `number`th order of the handles.
-fn order(mut number: usize) -> Vec<usize> {
-    let mut left: Vec<usize> = (0..HANDLES).collect();
-    let mut order = Vec::new();
-    while !left.is_empty() {
-        order.push(left.remove(number % left.len()));
-        number /= left.len() + 1;
-    }
-    order
-}
-
 pub(crate) fn objects_may_be_dropped_in_every_order(provider: &Provider) {
     let provider = *provider;
     let before = leaked();
-    let (tell, told) = mpsc::channel();
-    let worker = thread::spawn(move || {
-        for number in (0..ORDERS).step_by(provider.drop_orders_step) {
-            let mut handles = everything(&provider).map(Some);
-            let order = order(number);
-            tell.send(order.clone()).unwrap();
-            for handle in order {
-                drop(handles[handle].take());
-            }
-        }
-    });
-    let mut last = Vec::new();
-    loop {
-        match told.recv_timeout(Duration::from_secs(60)) {
-            Ok(order) => last = order,
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs when dropped in the order {last:?}"),
-            Err(mpsc::RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    worker.join().expect("it makes and drops everything");
+    let numbers = (0..ORDERS).step_by(provider.drop_orders_step);
+    drop_in_orders(numbers, Duration::from_secs(60), move || everything(&provider).into());
     let after = leaked();
     // Other tests of this program run at the same time, and keep exposed slices where keys are not enforced.
     let objects = |it: farreach_fabric::Leaked| it.total() - it.exposed_slices - it.operations;

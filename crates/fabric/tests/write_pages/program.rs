@@ -1,12 +1,12 @@
 //! The program, run as a user runs it: a server here, clients there, and what they say.
 
-use std::env;
-use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use farreach_testkit::{example, listen};
 
 /// What takes longer hangs. The program's own waits end before.
 const RUN_MAX: Duration = Duration::from_secs(120);
@@ -24,7 +24,7 @@ pub(crate) struct Place {
 
 impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program());
+        let mut command = Command::new(example("write_pages"));
         command.args(["--provider", (self.provider)()]);
         if let Some(node) = self.node {
             command.args(["--node", &node()]);
@@ -46,7 +46,7 @@ impl Place {
             let _ = BufReader::new(stdout).read_line(&mut line);
             let _ = tell.send(line);
         });
-        let stderr = read(child.stderr.take());
+        let stderr = listen(child.stderr.take());
         let mut server = Server { place: *self, child, address: String::new(), stderr: Some(stderr) };
         match told.recv_timeout(RUN_MAX) {
             Ok(line) if line.len() > 2 => server.address = line.trim_end().to_owned(),
@@ -85,7 +85,7 @@ impl Server {
                 let _ = tell.send(line);
             }
         });
-        let stderr = Some(read(child.stderr.take()));
+        let stderr = Some(listen(child.stderr.take()));
         Client { name: format!("{command:?}"), child, lines, stderr }
     }
 
@@ -189,25 +189,4 @@ fn remove_shared_memory(process: u32) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// The program, built beside this test.
-fn program() -> PathBuf {
-    let test = env::current_exe().expect("Linux tells a program's file");
-    let folder = test.ancestors().nth(2).expect("tests are built two folders deep");
-    let program = folder.join("examples").join("write_pages");
-    assert!(program.exists(), "{} is not built: cargo build --examples", program.display());
-    program
-}
-
-/// Reads to the end on a thread of its own, so that a full pipe stops nobody.
-fn read(from: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut from) = from {
-            // What was said before a failure is still worth telling.
-            let _ = from.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }

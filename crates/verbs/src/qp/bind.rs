@@ -58,7 +58,7 @@ impl QueuePair {
             length: part.len(),
             mw_access_flags: (*access & remote_rights).bits(),
         };
-        let id = WorkRequestId { queue: self.flight.send().number, number: poster.next_number() };
+        let id = self.next_id(poster);
         if window.kind() == WindowType::Two {
             self.windows.note(window);
         }

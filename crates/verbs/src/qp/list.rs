@@ -7,7 +7,7 @@ use farreach_verbs_sys as sys;
 
 use super::QueuePair;
 use super::elements::BUFFERS_MAX;
-use super::queue::{InFlight, Kept, WorkRequestId};
+use super::queue::{InFlight, Kept};
 use super::ring::Poster;
 use super::start::send_wr;
 use crate::error::Error;
@@ -131,10 +131,6 @@ impl QueuePair {
             request.buffers = unsafe { poster.take_back() }.buffers;
         }
         Part { posted, stopped: Some(refusal(posted < count, self.failed("ibv_post_send", errno))) }
-    }
-
-    fn next_id(&self, poster: &Poster<'_, InFlight>) -> WorkRequestId {
-        WorkRequestId { queue: self.flight.send().number, number: poster.next_number() }
     }
 }
 

@@ -80,7 +80,7 @@ impl QueuePair {
             if !poster.has_room() {
                 break 'refused self.full();
             }
-            let id = WorkRequestId { queue: self.flight.send().number, number: poster.next_number() };
+            let id = self.next_id(&poster);
             let list = elements.as_mut_ptr().cast();
             let mut wr = send_wr(id, operation, flags, &extra, list, filled.count);
             // SAFETY: there is room. Buffers and extras are forgotten, or what is taken back is.
@@ -107,6 +107,12 @@ impl QueuePair {
         };
         let (buffers, extra) = (ManuallyDrop::into_inner(buffers), ManuallyDrop::into_inner(extra));
         Err(PostError { reason, request: SendRequest { operation, buffers, flags, tag, extra } })
+    }
+
+    /// How the device will name the next request.
+    #[inline(always)]
+    pub(super) fn next_id(&self, poster: &Poster<'_, InFlight>) -> WorkRequestId {
+        WorkRequestId { queue: self.flight.send().number, number: poster.next_number() }
     }
 
     /// Why there is no room.

@@ -12,7 +12,7 @@ use std::mem::transmute;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use farreach_testkit::{Buffer, shared_object};
+use farreach_testkit::{Buffer, order, shared_object};
 use farreach_verbs_sys as sys;
 use farreach_verbs_sys::{Ibverbs, verbs_context};
 
@@ -270,11 +270,9 @@ fn drop_in_every_order(handles: usize, make: impl Fn() -> Vec<Box<dyn Send>>) {
     let before = count("table_live");
     let orders: usize = (1..=handles).product();
     for number in 0..orders {
-        let (mut left, mut rest) = (make(), number);
-        while !left.is_empty() {
-            let place = rest % left.len();
-            rest /= left.len();
-            drop(left.remove(place));
+        let mut left: Vec<_> = make().into_iter().map(Some).collect();
+        for handle in order(handles, number) {
+            drop(left[handle].take());
         }
     }
     assert_eq!((count("table_live"), count("table_violations")), (before, 0), "{orders} orders");

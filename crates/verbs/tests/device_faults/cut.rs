@@ -3,22 +3,14 @@
 use farreach_testkit::on_host_a;
 
 use crate::faults::CutLink;
+use crate::peer::Peer;
 use crate::stream::{SAVED, Stream, Told};
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_sender_whose_link_is_cut_is_told() {
     on_host_a(|| {
-        let (mut stream, peer) = Stream::sender();
-        stream.run(200);
-        let link = CutLink::cut(&peer);
-        // The port tells. Soft-RoCE flushes its requests, or ends them with a word that says nothing of the link.
-        let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
-        let Told::Device(event) = told else { panic!("{told:?}") };
-        assert_eq!(event.to_string(), "port 1: port error");
-        stream.stop();
-        drop(link);
-        assert!(stream.finish() >= SAVED, "those at least that were posted after the fault");
+        assert!(link_cut(Stream::sender) >= SAVED, "those at least that were posted after the fault");
     });
 }
 
@@ -26,14 +18,20 @@ fn a_sender_whose_link_is_cut_is_told() {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_receiver_whose_link_is_cut_is_told() {
     on_host_a(|| {
-        let (mut stream, peer) = Stream::receiver();
-        stream.run(200);
-        let link = CutLink::cut(&peer);
-        let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
-        let Told::Device(event) = told else { panic!("{told:?}") };
-        assert_eq!(event.to_string(), "port 1: port error");
-        stream.stop();
-        drop(link);
-        assert!(stream.finish() > 0, "the window was in flight");
+        assert!(link_cut(Stream::receiver) > 0, "the window was in flight");
     });
+}
+
+/// How many requests failed.
+fn link_cut(stream: impl FnOnce() -> (Stream, Peer)) -> u32 {
+    let (mut stream, peer) = stream();
+    stream.run(200);
+    let link = CutLink::cut(&peer);
+    // The port tells. Soft-RoCE flushes its requests, or ends them with a word that says nothing of the link.
+    let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
+    let Told::Device(event) = told else { panic!("{told:?}") };
+    assert_eq!(event.to_string(), "port 1: port error");
+    stream.stop();
+    drop(link);
+    stream.finish()
 }

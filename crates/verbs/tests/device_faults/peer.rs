@@ -1,12 +1,10 @@
 //! The other side: a process that can be killed.
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use farreach_testkit::{Device, wait_for};
+use farreach_testkit::{Device, example, wait_for};
 
 /// The host that the peer runs on: the other one where there are two.
 pub(crate) fn far_host() -> &'static str {
@@ -41,7 +39,8 @@ const KILL: &str = "kill -KILL $(cat /tmp/farreach-peer.pid)";
 impl Peer {
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let mut command = on_far_host(&["sh", "-c", NOTE_AND_BECOME, "sh"]);
-        let command = command.arg(blast()).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        let command =
+            command.arg(example("blast")).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         // What it says of its end is no news.
         let child =
             command.stderr(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -91,16 +90,4 @@ pub(crate) fn on_far_host(words: &[&str]) -> Command {
     let mut command = Command::new("host");
     command.arg(far_host()).args(words);
     command
-}
-
-/// The example program, built beside this test.
-fn blast() -> PathBuf {
-    let test = env::current_exe().expect("Linux tells a program's file");
-    let program = test.ancestors().nth(2).expect("tests are built two folders deep").join("examples/blast");
-    assert!(
-        fs::exists(&program).is_ok_and(|exists| exists),
-        "{} is not built: cargo build --examples",
-        program.display()
-    );
-    program
 }

@@ -3,11 +3,10 @@
 use std::any::Any;
 use std::io::Write;
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
-use farreach_testkit::{does_long_tests, on_host_a};
+use farreach_testkit::{does_long_tests, drop_in_orders, on_host_a, order};
 use farreach_verbs::cq::CompletionQueueBuilder;
 use farreach_verbs::leak::{Leaked, leaked};
 use farreach_verbs::mr::AccessFlags;
@@ -66,17 +65,6 @@ fn resources() -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The `number`th order of the handles.
-fn order(mut number: usize) -> Vec<usize> {
-    let mut left: Vec<usize> = (0..HANDLES).collect();
-    let mut order = Vec::new();
-    while !left.is_empty() {
-        order.push(left.remove(number % left.len()));
-        number /= left.len() + 1;
-    }
-    order
-}
-
 /// The orders that this guest tries.
 fn chosen() -> impl Iterator<Item = usize> {
     let count = if does_long_tests() { ORDERS } else { SAMPLE };
@@ -85,7 +73,7 @@ fn chosen() -> impl Iterator<Item = usize> {
 
 #[test]
 fn orders_are_all_different() {
-    let all: std::collections::BTreeSet<_> = (0..ORDERS).map(order).collect();
+    let all: std::collections::BTreeSet<_> = (0..ORDERS).map(|number| order(HANDLES, number)).collect();
     assert_eq!(all.len(), ORDERS);
     assert_eq!(chosen().collect::<std::collections::BTreeSet<_>>().len(), chosen().count());
 }
@@ -94,29 +82,11 @@ fn orders_are_all_different() {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn in_every_order_nothing_hangs_and_nothing_stays() {
     on_host_a(|| {
-        let host = Host::open();
+        // Open to the end, too: it is among what the kernel counts.
+        let host = Arc::new(Host::open());
         let before = resources();
-        let (tell, told) = mpsc::channel();
-        let worker = thread::spawn(move || {
-            for number in chosen() {
-                let mut handles = everything(&host).map(Some);
-                let order = order(number);
-                tell.send(order.clone()).unwrap();
-                for handle in order {
-                    drop(handles[handle].take());
-                }
-            }
-            host
-        });
-        let (mut last, mut count) = (Vec::new(), 0);
-        loop {
-            match told.recv_timeout(Duration::from_secs(30)) {
-                Ok(order) => (last, count) = (order, count + 1),
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs when dropped in the order {last:?}"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        let _host = worker.join().expect("it makes and drops everything");
+        let same_host = Arc::clone(&host);
+        let count = drop_in_orders(chosen(), Duration::from_secs(30), move || everything(&same_host).into());
         assert_eq!(leaked(), Leaked::default());
         assert_eq!(resources(), before, "what the kernel has is what it had");
         // Not by println, which is kept back where tests pass.
