@@ -46,6 +46,7 @@ program_suite! { @place udp_under_rxd, crate::UDP_UNDER_RXD, here, "needs libfab
     every_byte_is_verified;
     an_altered_byte_is_noticed;
     nonsense_is_refused_with_a_reason;
+    a_server_that_is_not_there_is_told;
 }
 
 fn here(test: impl FnOnce()) {

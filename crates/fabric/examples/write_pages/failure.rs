@@ -59,7 +59,12 @@ impl From<Error> for Failure {
 
 impl<R: fmt::Debug> From<PostError<R>> for Failure {
     fn from(error: PostError<R>) -> Self {
-        let code = if matches!(error.reason, Refusal::QueueFull { .. } | Refusal::Failed(_)) { 4 } else { 1 };
+        let code = match error.reason {
+            // A provider that cannot reach the peer says no more than that there is no room yet, for as long as one asks.
+            Refusal::QueueFull { .. } => return Self::lost("room for a message within the deadline"),
+            Refusal::Failed(_) => 4,
+            _ => 1,
+        };
         Self::new(code, &error, &error.reason, error.reason.fix())
     }
 }

@@ -17,6 +17,7 @@ macro_rules! program_suite {
             sixteen_clients_are_served_at_once;
             an_altered_byte_is_noticed;
             nonsense_is_refused_with_a_reason;
+            a_server_that_is_not_there_is_told;
             a_client_that_is_killed_does_not_stop_the_server;
             a_server_that_is_killed_ends_the_client;
         })*
@@ -100,6 +101,14 @@ pub(crate) fn nonsense_is_refused_with_a_reason(place: &Place) {
     wrong("0x12").failed(2, "hexadecimal");
     wrong("abc").failed(2, "two");
     wrong("00").failed(2, "not an address of the provider");
+}
+
+pub(crate) fn a_server_that_is_not_there_is_told(place: &Place) {
+    let mut gone = place.serve(&[]);
+    gone.end();
+    let alone = gone.visit(&["--deadline", "2"]);
+    alone.failed(4, "");
+    assert!(!alone.stderr.contains("queue is full"), "that helps nobody whose server is gone: {alone:#?}");
 }
 
 pub(crate) fn a_client_that_is_killed_does_not_stop_the_server(place: &Place) {
