@@ -2,6 +2,7 @@
 
 mod attributes;
 mod dependencies;
+mod examples;
 mod knowledge;
 mod links;
 mod manifest;
@@ -134,6 +135,11 @@ const RULES: &[Rule] = &[
         name: "size",
         why: "a file or function that does not fit in the head hides its errors",
         check: size::check,
+    },
+    Rule {
+        name: "examples",
+        why: "a type is understood by how it is used; a verbs programmer tries what he can copy",
+        check: examples::check,
     },
     Rule {
         name: "markers",

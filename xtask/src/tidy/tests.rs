@@ -57,7 +57,8 @@ fn a_c_symbol_in_the_wrong_crate_is_told_with_place_and_remedy() {
     );
 }
 
-const CASES: &[&[Case]] = &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, MANIFESTS, TEXT, REASONS, REACH];
+const CASES: &[&[Case]] =
+    &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REASONS, REACH];
 
 const C_SYMBOLS: &[Case] = &[
     Caught {
@@ -227,6 +228,25 @@ const UNSAFETY: &[Case] = &[
             ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
             ("crates/engine/src/provider/verbs.rs", "fn f() { unsafe { g() } }\n"),
             ("crates/memory/src/lib.rs", "fn f() { unsafe { g() } }\n"),
+        ],
+    },
+];
+
+const EXAMPLES: &[Case] = &[
+    Caught {
+        rule: "examples",
+        at: "crates/verbs/src/qp.rs:2",
+        files: &[("crates/verbs/src/qp.rs", "/// Two queues.\npub struct QueuePair;\n")],
+    },
+    Clean {
+        rule: "examples",
+        files: &[
+            (
+                "crates/verbs/src/qp.rs",
+                "/// Two queues.\n///\n/// ```no_run\n/// make();\n/// ```\npub struct QueuePair;\n",
+            ),
+            ("crates/verbs/src/ring.rs", "pub(crate) struct Ring;\nstruct Place;\n"),
+            ("crates/verbs/tests/x.rs", "pub struct Rig;\n"),
         ],
     },
 ];

@@ -89,6 +89,18 @@ impl fmt::Debug for WorkCompletion<'_> {
 }
 
 /// What a request asked for.
+///
+/// ```no_run
+/// # use farreach_verbs::cq::CompletionQueue;
+/// use farreach_verbs::cq::WorkKind;
+///
+/// # fn serve(cq: &CompletionQueue) -> Result<(), farreach_verbs::Error> {
+/// let mut poller = cq.poller();
+/// let received = poller.poll()?.filter(|completion| completion.kind() == WorkKind::Recv).count();
+/// println!("{received} messages");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WorkKind {

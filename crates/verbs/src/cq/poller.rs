@@ -97,6 +97,19 @@ impl Poller<'_> {
 }
 
 /// What has completed, one request at a time.
+///
+/// ```no_run
+/// # use farreach_verbs::cq::CompletionQueue;
+/// # fn serve(cq: &CompletionQueue) -> Result<(), farreach_verbs::Error> {
+/// let mut poller = cq.poller();
+/// let mut completions = poller.poll()?;
+/// if let Some(first) = completions.next() {
+///     println!("{} is done", first.tag());
+/// }
+/// // Those that were not taken come with the next poll.
+/// # Ok(())
+/// # }
+/// ```
 pub struct Completions<'poller> {
     batch: &'poller [sys::ibv_wc],
     next: &'poller mut usize,

@@ -33,6 +33,14 @@ pub struct PostError<R> {
 }
 
 /// Why a request was not posted.
+///
+/// ```
+/// use farreach_verbs::wr::Refusal;
+///
+/// let refusal = Refusal::OutOfBounds { len: 4096, remote_len: 1024 };
+/// assert_eq!(refusal.to_string(), "4096 bytes do not fit into the peer's range of 1024");
+/// assert_eq!(refusal.fix(), "check the peer's range, and what is left of it");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -37,6 +37,16 @@ pub struct SendRequest {
 }
 
 /// What is to be done.
+///
+/// ```
+/// use farreach_memory::Memory;
+/// use farreach_verbs::wr::{Operation, SendRequest};
+///
+/// let request = SendRequest::send(Memory::allocate(64)?);
+/// assert_eq!(request.operation(), Operation::Send);
+/// assert_eq!(request.immediate(7).operation(), Operation::SendImmediate(7.into()));
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -96,6 +106,17 @@ pub enum Operation {
 }
 
 /// How far a flush goes.
+///
+/// ```
+/// use farreach_verbs::mr::RemoteKey;
+/// use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RemoteRange, SendRequest};
+///
+/// // What was written to this range outlives a power cut when the request has completed.
+/// let remote = RemoteRange::new(0x7f00_0000_0000, 4096, RemoteKey(0x1234));
+/// let flush = Flush { placement: FlushPlacement::Persistent, level: FlushLevel::Range };
+/// let request = SendRequest::flush(remote, flush);
+/// assert!(request.buffers().is_empty());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flush {
     /// To where.
@@ -105,6 +126,13 @@ pub struct Flush {
 }
 
 /// Where flushed bytes have arrived.
+///
+/// ```
+/// use farreach_verbs::wr::FlushPlacement;
+///
+/// // Other processors see them; a power cut may take them.
+/// assert_ne!(FlushPlacement::Global, FlushPlacement::Persistent);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushPlacement {
     /// Visible to all.
@@ -114,6 +142,13 @@ pub enum FlushPlacement {
 }
 
 /// Which bytes are flushed.
+///
+/// ```
+/// use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement};
+///
+/// let whole_region = Flush { placement: FlushPlacement::Global, level: FlushLevel::Region };
+/// assert_ne!(whole_region.level, FlushLevel::Range);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushLevel {
     /// The range.
