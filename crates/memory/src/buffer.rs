@@ -2,9 +2,9 @@
 
 use std::ptr::NonNull;
 
-use crate::{DomainId, Shared, Slice};
+use crate::{DomainId, Lent, Shared, Slice};
 
-/// Bytes that a request reads from: a slice of one's own, or a shared one.
+/// Bytes that a request takes along: a slice of one's own, a part of one that is lent to several requests, or a shared one.
 ///
 /// ```
 /// use farreach_memory::{Buffer, Memory};
@@ -18,6 +18,8 @@ use crate::{DomainId, Shared, Slice};
 pub enum Buffer {
     /// A slice that only this request has.
     Slice(Slice),
+    /// A part of one that several requests have.
+    Lent(Lent),
     /// One that others may read at the same time.
     Shared(Shared),
 }
@@ -26,7 +28,11 @@ impl Buffer {
     /// Its bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.as_ref().len()
+        match self {
+            Self::Slice(slice) => slice.len(),
+            Self::Lent(lent) => lent.len(),
+            Self::Shared(shared) => shared.len(),
+        }
     }
 
     /// Whether it has no bytes.
@@ -34,12 +40,27 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// The slice, or itself where it is a shared one.
+    /// The bytes, where nobody writes to them: not those of a part that is lent.
+    pub fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Slice(slice) => Some(slice),
+            Self::Lent(_) => None,
+            Self::Shared(shared) => Some(shared),
+        }
+    }
+
+    /// Whether a card may write to it: nobody else reads the bytes meanwhile.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        !matches!(self, Self::Shared(_))
+    }
+
+    /// The slice, or itself where it is not a whole one.
     #[inline]
     pub fn into_slice(self) -> Result<Slice, Self> {
         match self {
             Self::Slice(slice) => Ok(slice),
-            shared @ Self::Shared(_) => Err(shared),
+            other => Err(other),
         }
     }
 
@@ -48,6 +69,7 @@ impl Buffer {
     pub fn address(&self) -> NonNull<u8> {
         match self {
             Self::Slice(slice) => slice.address(),
+            Self::Lent(lent) => lent.address(),
             Self::Shared(shared) => shared.address(),
         }
     }
@@ -57,18 +79,16 @@ impl Buffer {
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         match self {
             Self::Slice(slice) => slice.local_key(domain),
+            Self::Lent(lent) => lent.local_key(domain),
             Self::Shared(shared) => shared.local_key(domain),
         }
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl From<Lent> for Buffer {
     #[inline]
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::Slice(slice) => slice,
-            Self::Shared(shared) => shared,
-        }
+    fn from(lent: Lent) -> Self {
+        Self::Lent(lent)
     }
 }
 

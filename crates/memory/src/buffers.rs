@@ -1,6 +1,6 @@
 //! The buffers of a request.
 
-use crate::{Buffer, Shared, Slice};
+use crate::{Buffer, Lent, Shared, Slice};
 
 /// What a request takes along and its completion brings back: nothing, one buffer, or a list of them.
 ///
@@ -30,6 +30,17 @@ impl Buffers {
     /// For what a device writes to: exclusive slices only.
     pub fn of_slices(slices: Vec<Slice>) -> Self {
         Self::List(slices.into_iter().map(Buffer::Slice).collect())
+    }
+
+    /// For what a device writes to, in parts that several requests have.
+    pub fn of_lent(parts: Vec<Lent>) -> Self {
+        Self::List(parts.into_iter().map(Buffer::Lent).collect())
+    }
+
+    /// Whether a device may write to all of them.
+    #[inline(always)]
+    pub fn are_writable(&self) -> bool {
+        self.as_slice().iter().all(Buffer::is_writable)
     }
 
     /// The buffers, in order.
@@ -81,6 +92,13 @@ impl From<Slice> for Buffers {
     #[inline]
     fn from(slice: Slice) -> Self {
         Self::One(slice.into())
+    }
+}
+
+impl From<Lent> for Buffers {
+    #[inline]
+    fn from(lent: Lent) -> Self {
+        Self::One(lent.into())
     }
 }
 

@@ -19,6 +19,7 @@
 //! - [`Slice`] is the exclusive right to a range. It derefs to `[u8]`, splits and joins, and moves: into a request, where nobody can
 //!   name its bytes, and back with the completion.
 //! - [`Shared`] is the right to read a range, in many hands and many requests at once.
+//! - [`Lent`] is a slice in flight in parts, each in a request of its own.
 //! - [`Exposed`] is memory that a peer may touch at any time. No reference to its bytes exists; it is copied in and out.
 //!
 //! The pages behind them live until the last of these is gone. [`Memory`] is a handle on the pages without any right to the bytes: it
@@ -47,6 +48,7 @@ mod allocation;
 mod buffer;
 mod buffers;
 mod exposed;
+mod lent;
 mod memory;
 mod options;
 mod registration;
@@ -56,6 +58,7 @@ mod slice;
 pub use buffer::Buffer;
 pub use buffers::Buffers;
 pub use exposed::Exposed;
+pub use lent::Lent;
 pub use memory::{Memory, leaked_bytes};
 pub use options::{AllocateError, AllocateReason, HugePages, MemoryOptions};
 pub use registration::{AttachError, AttachReason, DomainId, Registration, Release};

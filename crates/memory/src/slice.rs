@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::{DomainId, Exposed, Memory, Shared};
+use crate::{DomainId, Exposed, Lent, Memory, Shared};
 
 /// The exclusive right to a range of bytes: it derefs to `[u8]`, splits like `BytesMut`, and is `Send`.
 ///
@@ -95,6 +95,11 @@ impl Slice {
     /// Freezes it: read-only from now on, and in as many hands as wanted.
     pub fn share(self) -> Shared {
         Shared::new(self)
+    }
+
+    /// Puts it in flight in parts: requests take them along, and nobody can name the bytes until all have come back.
+    pub fn lend(self) -> Lent {
+        Lent::new(self)
     }
 
     /// Makes it memory that a peer may touch: no reference to its bytes can exist until it is concealed again.

@@ -33,7 +33,8 @@ pub(crate) fn a_message_arrives_with_its_length_and_immediate(provider: &Provide
     let success = success.unwrap();
     assert_eq!((success.len, success.immediate), (data.len(), Some(IMMEDIATE)));
     assert_eq!(success.proof, Proof::Delivered, "it is in the buffers");
-    let bytes: Vec<u8> = buffers.into_list().iter().flat_map(|buffer| buffer.as_ref().to_vec()).collect();
+    let bytes: Vec<u8> =
+        buffers.into_list().iter().flat_map(|buffer| buffer.bytes().unwrap().to_vec()).collect();
     assert_eq!(bytes[..data.len()], data);
     pair.assert_quiet();
 }

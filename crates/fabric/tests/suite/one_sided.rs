@@ -101,7 +101,7 @@ pub(crate) fn a_read_brings_the_peers_memory(provider: &Provider) {
     assert_eq!((done.tag(), done.kind()), (6, OperationKind::Read));
     assert_eq!(done.outcome().as_ref().unwrap().proof, Proof::Delivered);
     let bytes: Vec<u8> =
-        done.into_buffers().into_list().iter().flat_map(|buffer| buffer.as_ref().to_vec()).collect();
+        done.into_buffers().into_list().iter().flat_map(|buffer| buffer.bytes().unwrap().to_vec()).collect();
     assert_eq!(bytes, data);
     pair.assert_quiet();
 }

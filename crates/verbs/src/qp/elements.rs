@@ -84,7 +84,7 @@ impl Naming {
 /// Nobody may read what a device writes to.
 #[inline(always)]
 pub(super) fn writable(buffers: &Buffers) -> Result<(), Refusal> {
-    match buffers.as_slice().iter().all(|buffer| matches!(buffer, Buffer::Slice(_))) {
+    match buffers.are_writable() {
         true => Ok(()),
         false => Err(Refusal::SharedDestination),
     }

@@ -106,7 +106,7 @@ fn many_messages_keep_their_order() {
             let message = next(&pair.cq_b);
             message.outcome.unwrap();
             let Buffers::One(buffer) = message.buffers else { panic!("one buffer") };
-            assert_eq!(buffer.as_ref(), received.to_ne_bytes());
+            assert_eq!(buffer.bytes().unwrap(), received.to_ne_bytes());
             received += 1;
             pair.b.post_recv(RecvRequest::new(buffer.into_slice().unwrap())).unwrap();
         }

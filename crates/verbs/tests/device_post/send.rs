@@ -170,7 +170,7 @@ fn bytes_are_gathered_and_scattered() {
         let received = next(&pair.cq_b);
         received.outcome.unwrap();
         let arrived: Vec<u8> =
-            received.buffers.into_list().iter().flat_map(|buffer| buffer.as_ref().to_vec()).collect();
+            received.buffers.into_list().iter().flat_map(|buffer| buffer.bytes().unwrap().to_vec()).collect();
         let sent = pattern(6, 90);
         assert_eq!(arrived, [&sent[30..], &sent[..30]].concat());
         assert_eq!(*rest, sent[30..], "a shared source can be read all the while");
@@ -203,7 +203,7 @@ fn a_full_queue_hands_the_request_back_and_takes_it_later() {
         let refused =
             pair.a.post_send(SendRequest::write(pair.filled(9, 8), region.remote()).tag(99)).unwrap_err();
         assert!(matches!(refused.reason, Refusal::QueueFull { depth: DEPTH }), "{refused}");
-        assert_eq!(*refused.request.buffers().as_slice()[0].as_ref(), *pattern(9, 8));
+        assert_eq!(*refused.request.buffers().as_slice()[0].bytes().unwrap(), *pattern(9, 8));
         next(&pair.cq_a).outcome.unwrap();
         pair.a.post_send(refused.request).unwrap();
         assert_eq!(take(&pair.cq_a, DEPTH as usize).last().unwrap().tag, 99);

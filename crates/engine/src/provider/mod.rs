@@ -1,0 +1,264 @@
+//! What a rail is to the engine: one card, or one provider of libfabric's, with links to peers.
+//!
+//! The engine decides what is posted where, and what a completion means for a transfer. A provider knows its library. It keeps no list of
+//! transfers and no clock, starts no thread, and never waits: all that takes time is asked for by one call and told of by a later
+//! [`poll`](Provider::poll).
+
+mod error;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farreach_core::plan::Limits;
+use farreach_memory::{Buffers, Exposed, Memory};
+
+pub use error::ProviderError;
+
+use crate::Rights;
+
+/// One rail of this host.
+pub trait Provider: Send + fmt::Debug {
+    /// What it is and can do. It stays the same.
+    fn properties(&self) -> &Properties;
+
+    /// Makes this side's end of a link to one peer: its name here, and what the other end needs to know of it. The name is never used
+    /// again for another link.
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), ProviderError>;
+
+    /// Connects an end to the peer's. When this returns, the peer's operations are served here (as long as this side polls), so that the
+    /// peer may be told to begin.
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), ProviderError>;
+
+    /// Ends a link. Nothing more can be posted to it, and what is in flight on it comes back by [`poll`](Self::poll), as
+    /// [`Event::Completed`] that failed.
+    ///
+    /// Where [links end by themselves](Properties::links_end_alone) this is also the proof that nothing which the peer has begun over
+    /// it lands any more, and what was in flight comes with the next poll. Elsewhere it may come late, or only after a
+    /// [reset](Self::reset).
+    fn close_link(&mut self, link: LinkKey);
+
+    /// Ends all links of this rail at once, and begins anew with none. It is the proof, also for rails whose links do not end by themselves,
+    /// that nothing of a peer's lands over it any more, as far as [`Properties::reset_stops_peers`] says so. What was in flight comes
+    /// back by the next [`poll`](Self::poll).
+    ///
+    /// After an error the rail is of no use any more.
+    fn reset(&mut self) -> Result<(), ProviderError>;
+
+    /// Registers pages, so that requests may take slices of them along. Again it does nothing.
+    fn register(&mut self, memory: &Memory) -> Result<(), ProviderError>;
+
+    /// Makes a key by which peers reach this memory over this rail. The provider keeps the memory until [`conceal`](Self::conceal).
+    fn expose(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Exposure, ProviderError>;
+
+    /// Ends a key, and lets go of the memory. What that proves, [`Properties::dead_keys`] says. Where the key cannot be ended the memory is
+    /// leaked, counted, and an error is returned.
+    fn conceal(&mut self, exposure: ExposureId) -> Result<(), ProviderError>;
+
+    /// Hands a request to the card. `tag` comes back with its completion.
+    ///
+    /// What is refused is handed back whole, and the card has nothing of it.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the request is handed back whole, and boxing it would allocate"
+    )]
+    fn post(&mut self, link: LinkKey, tag: u64, request: Request) -> Result<(), Refused>;
+
+    /// Tells what has happened, and keeps the library moving: at most some dozens of events at a time. It tells how many.
+    ///
+    /// An error proves nothing about what is in flight.
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ProviderError>;
+
+    /// What becomes readable when there is something to poll for; none where one has to look.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Prepares for sleeping on [`wait_fd`](Self::wait_fd); `false` where there is something to poll for first.
+    fn may_sleep(&mut self) -> Result<bool, ProviderError>;
+
+    /// How many requests it has in flight, on all links, closed ones too. Receives of its own do not count.
+    fn in_flight(&self) -> usize;
+}
+
+/// A link, as its own side's provider names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkKey(pub u64);
+
+/// A key that was made, as its own side's provider names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExposureId(pub u64);
+
+/// What a rail is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// For people: `rxe0`, `tcp;ofi_rxm`.
+    pub name: String,
+    /// Ends of the same kind can be connected.
+    pub kind: String,
+    /// Whether a card moves the bytes, or at least its protocol is spoken: neither tcp nor shared memory.
+    pub is_rdma: bool,
+    /// What one write or read may be, and whether writes land in the order of posting.
+    pub limits: Limits,
+    /// How many requests one link may have in flight.
+    pub window: u32,
+    /// The longest message, with what the engine adds to it.
+    pub message_max: usize,
+    /// Whether it has fetch-and-add and compare-and-swap on eight bytes.
+    pub has_atomics: bool,
+    /// What a completed write proves.
+    pub writes_prove: Proof,
+    /// Whether [`Event::Tick`] says over which link it came.
+    pub ticks_name_link: bool,
+    /// Whether closing one link stops all that was begun over it, on both sides.
+    pub links_end_alone: bool,
+    /// Whether a reset stops what peers have begun. Where it does not, only their word does, or the end of their process.
+    pub reset_stops_peers: bool,
+    /// What a key that was ended proves.
+    pub dead_keys: DeadKeys,
+    /// For shares: bits a second as the card says, or 1 where nothing is known.
+    pub rate_bps: u64,
+}
+
+/// What a completion proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// The buffers are free.
+    Sent,
+    /// The bytes are there.
+    Delivered,
+}
+
+/// What a key that was ended proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadKeys {
+    /// Nothing that a peer has begun or will begin by it lands.
+    StopAll,
+    /// Nothing that a peer will begin by it lands. What is under way may go on.
+    StopNew,
+    /// Nothing: the peer's word is needed, or its end.
+    StopNothing,
+}
+
+/// A key that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exposure {
+    /// Its name on this side.
+    pub id: ExposureId,
+    /// Where the memory begins, in the words of the peer's requests.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+}
+
+/// A range of a peer's memory, which is inside of what the peer has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Where it begins, in the peer's words.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// What a card is asked to do. Every buffer of it is registered.
+#[derive(Debug)]
+pub enum Request {
+    /// Bytes to a peer's memory. Without any, only the immediate arrives.
+    Write {
+        /// What is written.
+        pieces: Buffers,
+        /// Where to: as many bytes; none where there are none.
+        target: Option<Target>,
+        /// What the peer is told when the bytes are there.
+        immediate: Option<u32>,
+    },
+    /// Bytes from a peer's memory.
+    Read {
+        /// What they go to: slices, or lent parts.
+        pieces: Buffers,
+        /// Where from: as many bytes.
+        target: Target,
+    },
+    /// A message.
+    Send {
+        /// Its bytes.
+        pieces: Buffers,
+    },
+    /// Adds to eight bytes.
+    FetchAdd {
+        /// Gets what was there: a slice of eight bytes.
+        into: Buffers,
+        /// Eight bytes, aligned to eight.
+        target: Target,
+        /// What is added.
+        add: u64,
+    },
+    /// Replaces eight bytes if they are as expected.
+    CompareSwap {
+        /// Gets what was there: a slice of eight bytes.
+        into: Buffers,
+        /// Eight bytes, aligned to eight.
+        target: Target,
+        /// What they must be.
+        expected: u64,
+        /// What they become.
+        desired: u64,
+    },
+}
+
+/// A request that the card did not take.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why.
+    pub reason: Refusal,
+    /// The request.
+    pub request: Request,
+}
+
+/// Why a request was not taken.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is no room for it now.
+    Full,
+    /// The link is of no use any more.
+    LinkDown(ProviderError),
+    /// This card never does it.
+    Never(ProviderError),
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A request is done with: its buffers are back, whether it went well or not.
+    Completed {
+        /// What was posted to.
+        link: LinkKey,
+        /// What it was posted with.
+        tag: u64,
+        /// Its buffers.
+        buffers: Buffers,
+        /// How it went. After a failure the link is of no use any more.
+        outcome: Result<(), ProviderError>,
+    },
+    /// A peer has written with an immediate, and the bytes are there.
+    Tick {
+        /// Over which link, where it is [known](Properties::ticks_name_link).
+        link: Option<LinkKey>,
+        /// The immediate.
+        immediate: u32,
+    },
+    /// A message has come. Room for the next one is made by the provider.
+    Message {
+        /// Over which link, where it is known.
+        link: Option<LinkKey>,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// A link is of no use any more, though nothing was posted to it that could say so.
+    LinkDown {
+        /// Which.
+        link: LinkKey,
+        /// Why.
+        reason: ProviderError,
+    },
+}

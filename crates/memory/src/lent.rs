@@ -1,0 +1,129 @@
+//! A slice in flight, in parts.
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::{DomainId, Memory, Slice};
+
+/// A slice that is in flight, in as many requests as wanted: each has a part of it, in any order, overlapping or not.
+///
+/// It never derefs: while one of these exists a card may write the bytes, and nobody else can name them. When the last request
+/// has come back, [`try_reclaim`](Self::try_reclaim) gives the slice back whole.
+///
+/// ```
+/// use farreach_memory::{Buffer, Memory};
+///
+/// let lent = Memory::allocate(8192)?.lend();
+/// let page = lent.get(4096..).unwrap();
+/// let request_takes = Buffer::from(page);
+/// let lent = lent.try_reclaim().expect_err("a request has a part");
+/// drop(request_takes);
+/// assert_eq!(lent.try_reclaim().unwrap().len(), 8192);
+/// # Ok::<(), farreach_memory::AllocateError>(())
+/// ```
+#[derive(Clone)]
+pub struct Lent {
+    slice: Arc<Slice>,
+    // Within the slice.
+    offset: usize,
+    len: usize,
+}
+
+impl Lent {
+    pub(crate) fn new(slice: Slice) -> Self {
+        let len = slice.len();
+        Self { slice: Arc::new(slice), offset: 0, len }
+    }
+
+    /// A part of it, or nothing if it has no such part.
+    #[inline]
+    pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
+        let start = match range.start_bound() {
+            Bound::Included(start) => *start,
+            Bound::Excluded(before) => before.checked_add(1)?,
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(last) => last.checked_add(1)?,
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => self.len,
+        };
+        let is_inside = start <= end && end <= self.len;
+        is_inside.then(|| Self {
+            slice: Arc::clone(&self.slice),
+            offset: self.offset + start,
+            len: end - start,
+        })
+    }
+
+    /// The whole slice, if no request has a part of it any more; otherwise itself.
+    pub fn try_reclaim(self) -> Result<Slice, Self> {
+        let Self { slice, offset, len } = self;
+        Arc::try_unwrap(slice).map_err(|slice| Self { slice, offset, len })
+    }
+
+    /// The allocation that it is part of.
+    pub fn memory(&self) -> &Memory {
+        self.slice.memory()
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of the first byte, as a request names it.
+    #[inline]
+    pub fn address(&self) -> NonNull<u8> {
+        // SAFETY: the offset is within the slice, or one past its end where nothing is left.
+        unsafe { self.slice.address().add(self.offset) }
+    }
+
+    /// The local key under which a domain has it registered, if it has.
+    #[inline]
+    pub fn local_key(&self, domain: DomainId) -> Option<u64> {
+        self.slice.local_key(domain)
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({}..{} of {:?})", self.offset, self.offset + self.len, self.slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_parts_keep_their_place() {
+        let lent = Memory::allocate(100).unwrap().lend();
+        let part = lent.get(10..50).unwrap().get(5..=14).unwrap();
+        assert_eq!(part.len(), 10);
+        assert_eq!(part.address().as_ptr().addr() - lent.address().as_ptr().addr(), 15);
+        assert!(part.get(..11).is_none());
+        assert!(lent.get((Bound::Excluded(usize::MAX), Bound::Unbounded)).is_none());
+        #[expect(clippy::reversed_empty_ranges, reason = "one that has no bytes")]
+        let backwards = lent.get(5..3);
+        assert!(backwards.is_none());
+        assert!(lent.get(100..).unwrap().is_empty());
+    }
+
+    #[test]
+    fn it_comes_back_whole_and_only_when_the_last_part_is_gone() {
+        let lent = Memory::allocate(100).unwrap().lend();
+        let part = lent.get(3..5).unwrap();
+        let part = part.try_reclaim().unwrap_err();
+        drop(lent);
+        assert_eq!(part.try_reclaim().unwrap().len(), 100);
+    }
+}
