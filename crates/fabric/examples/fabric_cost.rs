@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use farreach_fabric::{
     Address, CompletionQueue, Domain, Driver, Endpoint, EndpointBuilder, Event, Fabric, Hints, Info, Peer,
-    Poller, RemoteAccess, RemoteRegion, TransmitRequest,
+    Poller, PostError, Refusal, RemoteAccess, RemoteRegion, TransmitRequest,
 };
 use farreach_memory::Slice;
 
 /// Operations of a batch.
 const OPERATIONS: usize = 16;
+
+/// Instead of trying again at once, which would count the machine's speed.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// No run takes longer, and the other process polls no longer, where this one is lost.
 const TIME_MAX: Duration = Duration::from_secs(300);
@@ -127,7 +130,7 @@ impl Side {
 
         let mut whole = self.domain.allocate(OPERATIONS * args.page)?;
         let ours = (0..OPERATIONS).map(|_| whole.split_to(args.page)).collect();
-        let mut pages = Pages { ours, back: Vec::with_capacity(OPERATIONS) };
+        let mut pages = Pages { page: args.page, ours, back: Vec::with_capacity(OPERATIONS) };
         let mut poller = self.cq.poller();
         let mut done = 0;
         while done < args.count {
@@ -148,6 +151,7 @@ impl Side {
 
 /// Pages that are ours, and those that came back.
 struct Pages {
+    page: usize,
     ours: Vec<Slice>,
     back: Vec<Slice>,
 }
@@ -161,28 +165,51 @@ impl Pages {
         peer: &Peer,
         remote: RemoteRegion,
     ) -> Result<(), Box<dyn Error>> {
-        let mut offset = 0;
-        while let Some(slice) = self.ours.pop() {
-            let len = slice.len() as u64;
-            let place = remote.get(offset, len).ok_or("the page is outside")?;
-            offset += len;
-            let mut request = TransmitRequest::write(slice, peer, place);
-            // While it connects.
-            while let Err(refused) = endpoint.post(request) {
-                request = refused.request;
-                self.take_back(poller)?;
+        let (mut offset, page) = (0, self.page as u64);
+        while !self.ours.is_empty() {
+            let place = remote.get(offset, page).ok_or("the page is outside")?;
+            offset += page;
+            let slice = self.ours.pop().expect("it is not empty");
+            if let Err(refused) = endpoint.post(TransmitRequest::write(slice, peer, place)) {
+                self.post_later(endpoint, poller, refused)?;
             }
         }
+        self.take_back(poller)?;
         while self.back.len() < OPERATIONS {
+            std::thread::sleep(PAUSE);
             self.take_back(poller)?;
         }
         std::mem::swap(&mut self.ours, &mut self.back);
         Ok(())
     }
 
+    /// While it connects, or the other side has to take something first.
+    #[cold]
+    #[inline(never)]
+    fn post_later(
+        &mut self,
+        endpoint: &Endpoint,
+        poller: &mut Poller<'_>,
+        mut refused: PostError<TransmitRequest>,
+    ) -> Result<(), Box<dyn Error>> {
+        while matches!(refused.reason, Refusal::QueueFull { .. }) {
+            std::thread::sleep(PAUSE);
+            self.take_back(poller)?;
+            match endpoint.post(refused.request) {
+                Ok(()) => return Ok(()),
+                Err(again) => refused = again,
+            }
+        }
+        Err(refused.into())
+    }
+
     fn take_back(&mut self, poller: &mut Poller<'_>) -> Result<(), Box<dyn Error>> {
         for event in poller.poll()? {
-            let Event::Completed(completion) = event else { return Err(format!("{event:?}").into()) };
+            let completion = match event {
+                Event::Completed(completion) => completion,
+                Event::Written(_) => return Err("nobody writes to this side".into()),
+                Event::Stray(failure) => return Err(failure.into()),
+            };
             let (outcome, buffers) = completion.into_parts();
             outcome?;
             self.back.push(buffers.into_slice().map_err(|_| "it was one slice")?);

@@ -134,7 +134,7 @@ impl Driver {
             // One provider answers "try again" to what it will never do, and tells why by an error without an operation.
             let stray = self.waiting.iter().skip(before).position(|event| matches!(event, Event::Stray(_)));
             if let Some(Event::Stray(failure)) = stray.and_then(|index| self.waiting.remove(before + index)) {
-                return Err((Refusal::Failed(failure), request));
+                return Err((Refusal::Failed(*failure), request));
             }
             if self.waiting.len() == before {
                 backoff.pause(left);

@@ -6,6 +6,7 @@ use farreach_fabric_sys as sys;
 use farreach_memory::Buffers;
 
 use crate::Peer;
+use crate::ep::slots::InFlight;
 use crate::error::meaning;
 
 /// What a completion queue tells.
@@ -32,7 +33,7 @@ pub enum Event {
     /// A peer has written to our memory, with immediate data. The bytes of that write are there.
     Written(Written),
     /// Something failed that is no operation of ours, or that the provider does not say the operation of.
-    Stray(Failure),
+    Stray(Box<Failure>),
 }
 
 /// A peer's write with immediate data, whose bytes are there.
@@ -63,42 +64,82 @@ pub struct Written {
 /// ```
 #[derive(Debug)]
 pub struct Completion {
-    pub(crate) tag: u64,
-    pub(crate) kind: OperationKind,
-    pub(crate) peer: Option<Peer>,
-    pub(crate) outcome: Result<Success, Failure>,
-    pub(crate) buffers: Buffers,
+    operation: InFlight,
+    told: Told,
+}
+
+/// What the provider says of an operation. It is made into an outcome when somebody asks for that.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// It is done: flags, length and immediate data of the queue's entry.
+    Done {
+        flags: u64,
+        len: usize,
+        data: u64,
+    },
+    Failed(Box<Failure>),
 }
 
 impl Completion {
+    #[inline(always)]
+    pub(super) fn new(operation: InFlight, told: Told) -> Self {
+        Self { operation, told }
+    }
+
     /// The number that the caller gave the operation.
+    #[inline]
     pub fn tag(&self) -> u64 {
-        self.tag
+        self.operation.tag
     }
 
     /// What was asked for.
+    #[inline]
     pub fn kind(&self) -> OperationKind {
-        self.kind
+        self.operation.kind
     }
 
     /// The peer that it was for. A receive does not know.
+    #[inline]
     pub fn peer(&self) -> Option<&Peer> {
-        self.peer.as_ref()
+        self.operation.peer.as_ref()
     }
 
     /// How it went.
-    pub fn outcome(&self) -> &Result<Success, Failure> {
-        &self.outcome
+    #[inline]
+    pub fn outcome(&self) -> Result<Success, &Failure> {
+        match &self.told {
+            Told::Done { flags, len, data } => Ok(self.operation.success(*flags, *len, *data)),
+            Told::Failed(failure) => Err(failure),
+        }
     }
 
     /// The buffers, which are the caller's again.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
-        self.buffers
+        self.operation.buffers
     }
 
     /// How it went, and the buffers.
+    #[inline]
     pub fn into_parts(self) -> (Result<Success, Failure>, Buffers) {
-        (self.outcome, self.buffers)
+        let outcome = match self.told {
+            Told::Done { flags, len, data } => Ok(self.operation.success(flags, len, data)),
+            Told::Failed(failure) => Err(*failure),
+        };
+        (outcome, self.operation.buffers)
+    }
+}
+
+impl InFlight {
+    #[inline]
+    fn success(&self, flags: u64, len: usize, data: u64) -> Success {
+        let is_there = self.kind.writes_buffers() || self.is_delivery;
+        let has_immediate = sys::FI_RECV | sys::FI_REMOTE_CQ_DATA;
+        Success {
+            len,
+            immediate: (flags & has_immediate == has_immediate).then_some(data),
+            proof: if is_there { Proof::Delivered } else { Proof::Sent },
+        }
     }
 }
 
@@ -122,6 +163,7 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// Whether its buffers are written to.
+    #[inline]
     pub(crate) fn writes_buffers(self) -> bool {
         !matches!(self, Self::Send | Self::Write)
     }

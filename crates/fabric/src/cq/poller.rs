@@ -6,11 +6,10 @@ use std::sync::{MutexGuard, PoisonError};
 
 use farreach_fabric_sys as sys;
 
-use super::completion::{Completion, Event, Failure, Proof, Success, Written};
+use super::completion::{Completion, Event, Failure, Told, Written};
 use super::registry::Copied;
 use super::{CompletionQueue, Registry};
 use crate::Error;
-use crate::ep::slots::InFlight;
 
 /// Completions that are taken from the provider at once.
 const BATCH: usize = 32;
@@ -76,9 +75,11 @@ impl Poller<'_> {
     ///
     /// Every operation comes back exactly once. A failed poll gives nothing back.
     #[doc(alias = "fi_cq_readerr")]
+    #[inline]
     pub fn poll(&mut self) -> Result<Events<'_>, Error> {
         self.fill()?;
-        Ok(Events { state: &mut self.state, registry: self.cq.registry() })
+        let PollState { tables, batch, next, filled, failed } = &mut *self.state;
+        Ok(Events { batch: &batch[..*filled], next, failed, tables, registry: self.cq.registry() })
     }
 
     /// The completion queue.
@@ -87,6 +88,7 @@ impl Poller<'_> {
     }
 
     /// Reads where nothing is left from before; whether there is something.
+    #[inline]
     pub(super) fn fill(&mut self) -> Result<bool, Error> {
         let state = &mut *self.state;
         if !state.is_empty() {
@@ -141,14 +143,16 @@ impl Poller<'_> {
             message_len: (entry.err == sys::FI_ETRUNC && entry.olen > 0).then(|| entry.len + entry.olen),
         };
         let state = &mut *self.state;
-        state.failed = match find(&mut state.tables, self.cq.registry(), entry.op_context) {
-            Owner::InFlight(operation) => {
+        let event = match state.tables.find(self.cq.registry(), entry.op_context) {
+            Some(found) => {
+                // It may be late.
+                let Some(operation) = found.take() else { return Ok(()) };
                 failure.operation = Some(operation.kind);
-                Some(Event::Completed(completed(operation, Err(failure))))
+                Event::Completed(Completion::new(operation, Told::Failed(Box::new(failure))))
             }
-            Owner::Gone => None,
-            Owner::Nobody => Some(Event::Stray(failure)),
+            None => Event::Stray(Box::new(failure)),
         };
+        state.failed = Some(event);
         Ok(())
     }
 
@@ -181,13 +185,16 @@ impl fmt::Debug for Poller<'_> {
 
 /// What has happened, one thing at a time.
 pub struct Events<'poller> {
-    state: &'poller mut PollState,
+    batch: &'poller [sys::fi_cq_data_entry],
+    next: &'poller mut usize,
+    failed: &'poller mut Option<Event>,
+    tables: &'poller mut Copied,
     registry: &'poller Registry,
 }
 
 impl fmt::Debug for Events<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let left = self.state.filled - self.state.next;
+        let left = self.batch.len() - *self.next;
         f.debug_struct("Events").field("left", &left).finish_non_exhaustive()
     }
 }
@@ -195,64 +202,31 @@ impl fmt::Debug for Events<'_> {
 impl Iterator for Events<'_> {
     type Item = Event;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Event> {
-        if let Some(failed) = self.state.failed.take() {
-            return Some(failed);
+        if self.failed.is_some() {
+            return self.failed.take();
         }
-        while self.state.next < self.state.filled {
-            let entry = self.state.batch[self.state.next];
-            self.state.next += 1;
-            if let Some(event) = self.look(&entry) {
-                return Some(event);
+        loop {
+            let entry = self.batch.get(*self.next)?;
+            *self.next += 1;
+            if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 && is_by_peer(entry) {
+                return Some(Event::Written(Written { immediate: entry.data, len: entry.len }));
+            }
+            // What is late, or not ours to know of, is passed over.
+            let Some(found) = self.tables.find(self.registry, entry.op_context) else { continue };
+            if let Some(operation) = found.take() {
+                let (flags, len, data) = (entry.flags, entry.len, entry.data);
+                return Some(Event::Completed(Completion::new(operation, Told::Done { flags, len, data })));
             }
         }
-        None
     }
 }
 
-impl Events<'_> {
-    fn look(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Event> {
-        let has = |flag: u64| entry.flags & flag != 0;
-        // One provider sets FI_REMOTE_CQ_DATA on the sender's own completion too, and another one nothing but it at the target.
-        let is_ours =
-            has(sys::FI_RECV | sys::FI_SEND | sys::FI_WRITE | sys::FI_READ) && !has(sys::FI_REMOTE_WRITE);
-        if has(sys::FI_REMOTE_CQ_DATA) && !is_ours {
-            return Some(Event::Written(Written { immediate: entry.data, len: entry.len }));
-        }
-        match find(&mut self.state.tables, self.registry, entry.op_context) {
-            Owner::InFlight(operation) => {
-                let comes_here = operation.kind.writes_buffers();
-                let proof = if comes_here || operation.is_delivery { Proof::Delivered } else { Proof::Sent };
-                let immediate = (has(sys::FI_RECV) && has(sys::FI_REMOTE_CQ_DATA)).then_some(entry.data);
-                let success = Success { len: entry.len, immediate, proof };
-                Some(Event::Completed(completed(operation, Ok(success))))
-            }
-            // Late, or not ours to know of.
-            Owner::Gone | Owner::Nobody => None,
-        }
-    }
-}
-
-/// Whose completion it is.
-enum Owner {
-    InFlight(InFlight),
-    /// An endpoint's that is closed, or an operation's that is done.
-    Gone,
-    Nobody,
-}
-
-fn find(tables: &mut Copied, registry: &Registry, context: *mut std::ffi::c_void) -> Owner {
-    if tables.find(context).is_none() {
-        // An endpoint may have been made, and have completed something, after the tables were copied.
-        tables.follow(registry);
-    }
-    match tables.find(context) {
-        Some((table, number)) => table.take(number).map_or(Owner::Gone, Owner::InFlight),
-        None => Owner::Nobody,
-    }
-}
-
-fn completed(operation: InFlight, outcome: Result<Success, Failure>) -> Completion {
-    let InFlight { tag, kind, peer, buffers, .. } = operation;
-    Completion { tag, kind, peer, outcome, buffers }
+/// Whether a completion with immediate data tells of a peer's write. One provider sets FI_REMOTE_CQ_DATA on the sender's own completion
+/// too, and another one nothing but it at the target.
+#[inline]
+fn is_by_peer(entry: &sys::fi_cq_data_entry) -> bool {
+    let is_own = entry.flags & (sys::FI_RECV | sys::FI_SEND | sys::FI_WRITE | sys::FI_READ) != 0;
+    !is_own || entry.flags & sys::FI_REMOTE_WRITE != 0
 }

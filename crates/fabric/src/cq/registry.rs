@@ -1,10 +1,10 @@
 //! Whose completions a queue holds.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::ep::slots::{Number, Slots};
+use crate::ep::slots::{Found, Slots};
 
 /// The tables of all endpoints that complete to a queue, those that are gone included for as long as the queue may hold something of
 /// them.
@@ -16,6 +16,8 @@ pub(crate) struct Registry {
     tables: Mutex<Tables>,
     /// Changed with the tables, so that a poller looks at them only when there is something new.
     version: AtomicU64,
+    /// How many tables are dying, for who asks without the lock.
+    dying: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -38,11 +40,13 @@ impl Registry {
     }
 
     /// How many tables are dying: to be asked before a read that may find the queue empty.
+    #[inline]
     pub(crate) fn dying(&self) -> usize {
-        self.lock().dying.len()
+        self.dying.load(Ordering::Acquire)
     }
 
     /// Lets go of those that were dying before the queue was found empty.
+    #[inline]
     pub(crate) fn bury(&self, count: usize) {
         if count > 0 {
             self.change(|tables| drop(tables.dying.drain(..count)));
@@ -52,6 +56,7 @@ impl Registry {
     fn change(&self, change: impl FnOnce(&mut Tables)) {
         let mut tables = self.lock();
         change(&mut tables);
+        self.dying.store(tables.dying.len(), Ordering::Release);
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -65,46 +70,75 @@ impl Registry {
 #[derive(Default)]
 pub(crate) struct Copied {
     tables: Vec<Arc<Slots>>,
+    /// The one that had the last completion: likely, it has the next one too.
+    recent: Option<Arc<Slots>>,
     version: Option<u64>,
 }
 
 impl Copied {
+    #[inline]
     pub(crate) fn follow(&mut self, registry: &Registry) {
         let version = registry.version.load(Ordering::Acquire);
-        if self.version == Some(version) {
-            return;
+        if self.version != Some(version) {
+            self.copy(registry, version);
         }
+    }
+
+    #[cold]
+    fn copy(&mut self, registry: &Registry, version: u64) {
         let tables = registry.lock();
         self.tables.clear();
         self.tables.extend(tables.live.iter().chain(&tables.dying).cloned());
         drop(tables);
         self.tables.sort_by_key(|table| table.start());
+        self.recent = None;
         self.version = Some(version);
     }
 
-    /// The table and place of a context.
-    #[inline]
-    pub(crate) fn find(&self, context: *mut c_void) -> Option<(&Slots, Number)> {
-        let behind = self.tables.partition_point(|table| table.start() <= context.addr());
-        let table = self.tables.get(behind.checked_sub(1)?)?;
-        Some((table, table.find(context)?))
+    /// The place of a context.
+    #[inline(always)]
+    pub(crate) fn find(&mut self, registry: &Registry, context: *mut c_void) -> Option<Found<'_>> {
+        let is_recent = self.recent.as_ref().is_some_and(|recent| recent.find(context).is_some());
+        if !is_recent {
+            self.look_up(registry, context);
+        }
+        self.recent.as_ref()?.find(context)
+    }
+
+    /// Makes the table that has a context the recent one, if there is such a table.
+    #[inline(never)]
+    fn look_up(&mut self, registry: &Registry, context: *mut c_void) {
+        for _ in 0..2 {
+            let behind = self.tables.partition_point(|table| table.start() <= context.addr());
+            let table = behind.checked_sub(1).and_then(|index| self.tables.get(index));
+            if let Some(table) = table.filter(|table| table.find(context).is_some()) {
+                self.recent = Some(Arc::clone(table));
+                return;
+            }
+            // An endpoint may have been made, and have completed something, after the tables were copied.
+            self.follow(registry);
+        }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::OperationKind;
     use crate::ep::slots::InFlight;
     use farreach_memory::Buffers;
 
-    fn table() -> (Arc<Slots>, *mut c_void) {
-        let slots = Arc::new(Slots::new(4));
+    fn table() -> Arc<Slots> {
+        Arc::new(Slots::new(4))
+    }
+
+    /// Puts an operation in flight; its context.
+    fn put(slots: &Slots) -> *mut c_void {
         let kind = OperationKind::Receive;
         let operation = InFlight { tag: 0, kind, is_delivery: false, buffers: Buffers::None, peer: None };
-        let number = slots.put(operation).unwrap();
-        let context = slots.context(number);
-        (slots, context)
+        // SAFETY: all of it is written.
+        let slot = unsafe { slots.put_with(|place| _ = place.write(operation)) };
+        slots.context(slot.unwrap())
     }
 
     #[test]
@@ -112,24 +146,38 @@ mod tests {
         let registry = Registry::default();
         let tables = [(); 5].map(|()| table());
         let mut copied = Copied::default();
-        for (slots, _) in &tables {
+        for slots in &tables {
             registry.add(slots);
         }
-        copied.follow(&registry);
-        for (slots, context) in &tables {
-            let (found, _) = copied.find(*context).unwrap();
-            assert!(std::ptr::eq(found, &raw const **slots));
+        for slots in tables.iter().chain(&tables) {
+            let context = put(slots);
+            assert!(copied.find(&registry, context).unwrap().take().is_some());
+            assert!(copied.find(&registry, context).unwrap().take().is_none(), "not twice");
+            assert_eq!(slots.in_flight(), 0);
         }
-        assert!(copied.find(std::ptr::null_mut()).is_none());
+        assert!(copied.find(&registry, std::ptr::null_mut()).is_none());
 
-        let (slots, context) = &tables[2];
+        let (slots, context) = (&tables[2], put(&tables[2]));
         registry.retire(slots);
+        drop(slots.take_all());
         let dying = registry.dying();
-        copied.follow(&registry);
-        assert!(copied.find(*context).is_some(), "it may still be in the queue");
+        assert!(
+            matches!(copied.take(&registry, context), Taken::NotInFlight),
+            "it may still be in the queue"
+        );
         registry.bury(dying);
         copied.follow(&registry);
-        assert!(copied.find(*context).is_none());
+        assert!(copied.find(&registry, context).is_none());
         assert_eq!(Arc::strong_count(slots), 1, "nobody keeps it");
+    }
+
+    #[test]
+    fn a_table_that_is_new_is_found_by_its_first_completion() {
+        let registry = Registry::default();
+        let mut copied = Copied::default();
+        copied.follow(&registry);
+        let slots = table();
+        registry.add(&slots);
+        assert!(copied.find(&registry, put(&slots)).unwrap().take().is_some());
     }
 }

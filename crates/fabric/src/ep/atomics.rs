@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use farreach_fabric_sys as sys;
 use farreach_memory::Slice;
 
-use super::slots::Number;
+use super::slots::Slot;
 use crate::handle::Handle;
 use crate::{Capabilities, Domain, Error};
 
@@ -79,8 +79,8 @@ impl Operands {
     }
 
     /// Writes the operands of an operation that is about to be posted, and gives their addresses.
-    pub(super) fn set(&self, number: Number, operands: [u64; 2]) -> [*const c_void; 2] {
-        let offset = number.index() * OPERANDS_SIZE;
+    pub(super) fn set(&self, slot: Slot, operands: [u64; 2]) -> [*const c_void; 2] {
+        let offset = slot.index() * OPERANDS_SIZE;
         assert!(offset + OPERANDS_SIZE <= self.memory.len(), "a place has its operands");
         let place: NonNull<[u64; 2]> = self.memory.address().cast();
         // SAFETY: inside of the memory, which is aligned to a page, and these two words are the poster's alone: the operation has its

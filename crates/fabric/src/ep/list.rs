@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use farreach_fabric_sys as sys;
-use farreach_memory::Buffers;
+use farreach_memory::{Buffer, Buffers};
 use libc::iovec;
 
 use super::Open;
@@ -14,78 +14,108 @@ use crate::Refusal;
 /// Buffers of one operation: as many as any provider takes that we know of, and few enough for the stack.
 pub(super) const BUFFERS_MAX: usize = 16;
 
-/// The scatter-gather list of one operation.
-pub(super) struct List {
-    /// Filled up to `count`: an operation pays for the buffers that it has.
-    iov: [MaybeUninit<iovec>; BUFFERS_MAX],
-    descriptors: [MaybeUninit<*mut c_void>; BUFFERS_MAX],
-    count: usize,
+/// The scatter-gather list of one operation, which has `N` buffers at most. What is not filled in is not zeroed either: an operation
+/// pays for the buffers that it has.
+pub(super) struct List<const N: usize> {
+    iov: [MaybeUninit<iovec>; N],
+    descriptors: [MaybeUninit<*mut c_void>; N],
+}
+
+/// What was filled in. It is not in the list, whose address the provider gets: so that it may stay in registers.
+#[derive(Clone, Copy)]
+pub(super) struct Filled {
+    pub(super) count: usize,
     /// The bytes of all.
     pub(super) len: usize,
 }
 
-impl List {
-    #[inline]
+impl<const N: usize> List<N> {
+    #[inline(always)]
     pub(super) fn new() -> Self {
-        Self {
-            iov: [const { MaybeUninit::uninit() }; BUFFERS_MAX],
-            descriptors: [const { MaybeUninit::uninit() }; BUFFERS_MAX],
-            count: 0,
-            len: 0,
-        }
+        Self { iov: [const { MaybeUninit::uninit() }; N], descriptors: [const { MaybeUninit::uninit() }; N] }
     }
 
     /// Names the buffers to the provider, with their descriptors where it asks for them.
-    #[inline]
-    pub(super) fn fill(&mut self, buffers: &Buffers, open: &Open, max: usize) -> Result<(), Refusal> {
-        let buffers = buffers.as_slice();
-        let domain = open.local_domain();
+    #[inline(always)]
+    pub(super) fn fill(&mut self, buffers: &Buffers, open: &Open, max: usize) -> Result<Filled, Refusal> {
+        match buffers {
+            Buffers::None => Ok(self.fill_with_nothing(open)),
+            Buffers::One(buffer) => {
+                self.set(0, buffer, open)?;
+                Ok(Filled { count: 1, len: buffer.len() })
+            }
+            Buffers::List(buffers) => self.fill_with_list(buffers, open, max.min(N)),
+        }
+    }
+
+    #[inline(never)]
+    fn fill_with_list(&mut self, buffers: &[Buffer], open: &Open, max: usize) -> Result<Filled, Refusal> {
         if buffers.len() > max {
             return Err(Refusal::TooManyBuffers { count: buffers.len(), max });
         }
-        for buffer in buffers {
-            let descriptor = match domain {
-                Some(domain) => pointer(buffer.local_key(domain).ok_or(Refusal::NotRegistered)?),
-                None => ptr::null_mut(),
-            };
-            self.push(buffer.address(), buffer.len(), descriptor);
-        }
         if buffers.is_empty() {
-            // One layer reads the first descriptor of any list, also of one that has none, and follows it.
-            let key = domain.and_then(|domain| open.nothing.local_key(domain));
-            self.push(open.nothing.address(), 0, key.map_or(ptr::null_mut(), pointer));
+            return Ok(self.fill_with_nothing(open));
         }
+        let mut len = 0;
+        for (index, buffer) in buffers.iter().enumerate() {
+            self.set(index, buffer, open)?;
+            len += buffer.len();
+        }
+        Ok(Filled { count: buffers.len(), len })
+    }
+
+    /// One layer reads the first descriptor of any list, also of one that has none, and follows it.
+    #[inline(never)]
+    fn fill_with_nothing(&mut self, open: &Open) -> Filled {
+        let key = open.local_domain().and_then(|domain| open.nothing.local_key(domain));
+        self.iov[0].write(iovec { iov_base: open.nothing.address().as_ptr().cast(), iov_len: 0 });
+        self.descriptors[0].write(key.map_or(ptr::null_mut(), pointer));
+        Filled { count: 1, len: 0 }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, index: usize, buffer: &Buffer, open: &Open) -> Result<(), Refusal> {
+        let descriptor = match open.local_domain() {
+            Some(domain) => pointer(buffer.local_key(domain).ok_or(Refusal::NotRegistered)?),
+            None => ptr::null_mut(),
+        };
+        self.iov[index].write(iovec { iov_base: buffer.address().as_ptr().cast(), iov_len: buffer.len() });
+        self.descriptors[index].write(descriptor);
         Ok(())
     }
 
-    #[inline]
-    fn push(&mut self, address: NonNull<u8>, iov_len: usize, descriptor: *mut c_void) {
-        self.iov[self.count].write(iovec { iov_base: address.as_ptr().cast(), iov_len });
-        self.descriptors[self.count].write(descriptor);
-        self.count += 1;
-        self.len += iov_len;
-    }
-
-    /// The one buffer of an atomic operation, which was checked to have one.
-    pub(super) fn first(&self) -> (*mut c_void, *mut c_void) {
-        assert!(self.count >= 1, "an atomic operation has a buffer");
-        // SAFETY: the first was filled in.
+    /// The one buffer of an atomic operation.
+    ///
+    /// # Safety
+    ///
+    /// It was filled with one at least.
+    pub(super) unsafe fn first(&self) -> (*mut c_void, *mut c_void) {
+        // SAFETY: passed on to the caller.
         unsafe { (self.iov[0].assume_init().iov_base, self.descriptors[0].assume_init()) }
     }
 
-    pub(super) fn msg(&mut self, addr: sys::fi_addr_t, context: *mut c_void, data: u64) -> sys::fi_msg {
+    #[inline(always)]
+    pub(super) fn msg(
+        &mut self,
+        filled: Filled,
+        addr: sys::fi_addr_t,
+        context: *mut c_void,
+        data: u64,
+    ) -> sys::fi_msg {
         sys::fi_msg {
             msg_iov: self.iov.as_ptr().cast(),
             desc: self.descriptors.as_mut_ptr().cast(),
-            iov_count: self.count,
+            iov_count: filled.count,
             addr,
             context,
             data,
         }
     }
 
+    #[inline(always)]
     pub(super) fn msg_rma(
         &mut self,
+        filled: Filled,
         addr: sys::fi_addr_t,
         remote: *const sys::fi_rma_iov,
         context: *mut c_void,
@@ -94,7 +124,7 @@ impl List {
         sys::fi_msg_rma {
             msg_iov: self.iov.as_ptr().cast(),
             desc: self.descriptors.as_mut_ptr().cast(),
-            iov_count: self.count,
+            iov_count: filled.count,
             addr,
             rma_iov: remote,
             rma_iov_count: 1,
@@ -105,7 +135,7 @@ impl List {
 }
 
 /// A descriptor that was kept as a number.
-#[inline]
+#[inline(always)]
 pub(super) fn pointer(descriptor: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(descriptor as usize)
 }

@@ -3,9 +3,13 @@
 mod atomics;
 mod builder;
 mod inject;
+mod line;
 mod list;
+#[cfg(all(loom, test))]
+mod model;
 mod post;
 pub(crate) mod slots;
+mod sync;
 
 use std::fmt;
 use std::sync::Arc;

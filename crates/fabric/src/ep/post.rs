@@ -1,19 +1,24 @@
 //! The safe door: operations go in with their buffers, which come back with the completion.
 
+use std::mem::ManuallyDrop;
+
 use farreach_fabric_sys as sys;
-use farreach_memory::DomainId;
+use farreach_memory::{Buffers, DomainId};
 
 use super::atomics::WORD;
-use super::list::{List, pointer};
-use super::slots::{InFlight, Number, Slots};
+use super::list::{BUFFERS_MAX, Filled, List, pointer};
+use super::slots::{InFlight, Slot, Slots};
 use super::{Endpoint, Open};
 use crate::op::Transmit;
-use crate::{OperationKind, PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
+use crate::{OperationKind, Peer, PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
 
 impl Endpoint {
     /// Posts an operation that leaves. Its buffers are the provider's until a completion brings them back.
     ///
     /// What is refused is handed back whole; a full queue is an ordinary answer. [`Driver`](crate::Driver) waits for room.
+    ///
+    /// It is inlined for what it saves: a request that is made where it is posted never exists as a structure of its own, and
+    /// is checked for what it is only.
     #[doc(alias = "fi_sendmsg")]
     #[doc(alias = "fi_writemsg")]
     #[doc(alias = "fi_readmsg")]
@@ -21,119 +26,165 @@ impl Endpoint {
         clippy::result_large_err,
         reason = "the request is handed back whole, and boxing it would allocate"
     )]
+    #[inline(always)]
     pub fn post(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
-        let open = self.open();
-        if let Err(reason) = open.check(&request) {
-            return Err(PostError { reason, request });
-        }
-        let mut list = List::new();
-        if let Err(reason) = list.fill(&request.buffers, open, open.limits.transmit_buffers_max) {
-            return Err(PostError { reason, request });
-        }
         let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
-        let number = peer.number();
-        let again = |operation_in_flight: InFlight| {
-            let InFlight { buffers, peer, .. } = operation_in_flight;
-            let peer = peer.expect("what leaves has a peer");
-            TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag }
-        };
-        let kind = operation.kind();
-        let slot = match open.transmit.put(InFlight { tag, kind, is_delivery, buffers, peer: Some(peer) }) {
-            Ok(slot) => slot,
-            Err(back) => {
-                let reason = Refusal::QueueFull { in_flight: open.transmit.depth() };
-                return Err(PostError { reason, request: again(back) });
+        match buffers {
+            Buffers::List(_) => {
+                // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
+                self.post_scattered(TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag })
+            }
+            Buffers::None | Buffers::One(_) => {
+                self.post_parts::<1>(operation, peer, buffers, immediate, is_delivery, tag)
+            }
+        }
+    }
+
+    #[expect(clippy::result_large_err, reason = "as for post")]
+    #[inline(never)]
+    fn post_scattered(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+        let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
+        self.post_parts::<BUFFERS_MAX>(operation, peer, buffers, immediate, is_delivery, tag)
+    }
+
+    /// Posts an operation of at most `N` buffers.
+    ///
+    /// No part of it is ever passed on by its address, but to what is inlined here: so that the compiler may keep the parts in
+    /// registers.
+    #[expect(clippy::result_large_err, reason = "as for post")]
+    #[inline(always)]
+    fn post_parts<const N: usize>(
+        &self,
+        operation: Transmit,
+        peer: Peer,
+        buffers: Buffers,
+        immediate: Option<u64>,
+        is_delivery: bool,
+        tag: u64,
+    ) -> Result<(), PostError<TransmitRequest>> {
+        let open = self.open();
+        // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
+        let (peer, buffers) = (ManuallyDrop::new(peer), ManuallyDrop::new(buffers));
+        let mut list = List::<N>::new();
+        let reason = 'refused: {
+            let filled = match list.fill(&buffers, open, open.limits.transmit_buffers_max) {
+                Ok(filled) => filled,
+                Err(reason) => break 'refused reason,
+            };
+            if let Err(reason) = open.check(operation, &peer, &buffers, filled.len, immediate, is_delivery) {
+                break 'refused reason;
+            }
+            let kind = operation.kind();
+            // SAFETY: all of it is written. Peer and buffers are forgotten, or what is taken back is.
+            let put = unsafe {
+                open.transmit
+                    .put_with(|place| InFlight::write(place, tag, kind, is_delivery, &buffers, Some(&peer)))
+            };
+            let Some(slot) = put else { break 'refused open.transmit.full() };
+            let call =
+                Call { open, list: &mut list, filled, peer: peer.number(), slot, immediate, is_delivery };
+            // SAFETY: every element names memory of a buffer that is in the table now, registered where that is asked for, and out of
+            // everybody's hand until its completion, or the end of the endpoint, takes it out. Region and peer were checked.
+            let status = unsafe { call.start(operation) };
+            if status == 0 {
+                return Ok(());
+            }
+            match open.refused(&open.transmit, slot, status, kind) {
+                Some(reason) => reason,
+                None => return Ok(()),
             }
         };
-        let call = Call { open, list: &mut list, peer: number, slot, immediate, is_delivery };
-        // SAFETY: every element names memory of a buffer that is in the table now, registered where that is asked for, and out of
-        // everybody's hand until its completion, or the end of the endpoint, takes it out. Region and peer were checked.
-        let status = unsafe { call.start(operation) };
-        match open.accepted(&open.transmit, slot, status, kind) {
-            Ok(()) => Ok(()),
-            Err((reason, back)) => Err(PostError { reason, request: again(back) }),
-        }
+        let (peer, buffers) = (ManuallyDrop::into_inner(peer), ManuallyDrop::into_inner(buffers));
+        let request = TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag };
+        Err(PostError { reason, request })
     }
 
     /// Posts room for a message: `fi_recvmsg(3)`. Its buffers are the provider's until a completion brings them back.
     #[doc(alias = "fi_recvmsg")]
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
         let open = self.open();
-        let mut list = List::new();
-        if let Err(reason) = list.fill(&request.buffers, open, open.limits.receive_buffers_max) {
-            return Err(PostError { reason, request });
-        }
         let ReceiveRequest { buffers, tag } = request;
-        let kind = OperationKind::Receive;
-        let slot = match open.receive.put(InFlight { tag, kind, is_delivery: false, buffers, peer: None }) {
-            Ok(slot) => slot,
-            Err(back) => {
-                let reason = Refusal::QueueFull { in_flight: open.receive.depth() };
-                return Err(PostError { reason, request: ReceiveRequest { buffers: back.buffers, tag } });
+        let buffers = ManuallyDrop::new(buffers);
+        let mut list = List::<BUFFERS_MAX>::new();
+        let reason = 'refused: {
+            let filled = match list.fill(&buffers, open, open.limits.receive_buffers_max) {
+                Ok(filled) => filled,
+                Err(reason) => break 'refused reason,
+            };
+            let kind = OperationKind::Receive;
+            // SAFETY: as for what leaves.
+            let put = unsafe {
+                open.receive.put_with(|place| InFlight::write(place, tag, kind, false, &buffers, None))
+            };
+            let Some(slot) = put else { break 'refused open.receive.full() };
+            let msg = list.msg(filled, sys::FI_ADDR_UNSPEC, open.receive.context(slot), 0);
+            // SAFETY: as for what leaves.
+            let status = unsafe { sys::fi_recvmsg(open.ep.as_ptr(), &raw const msg, sys::FI_COMPLETION) };
+            if status == 0 {
+                return Ok(());
+            }
+            match open.refused(&open.receive, slot, status, kind) {
+                Some(reason) => reason,
+                None => return Ok(()),
             }
         };
-        let msg = list.msg(sys::FI_ADDR_UNSPEC, open.receive.context(slot), 0);
-        // SAFETY: as for what leaves.
-        let status = unsafe { sys::fi_recvmsg(open.ep.as_ptr(), &raw const msg, sys::FI_COMPLETION) };
-        match open.accepted(&open.receive, slot, status, kind) {
-            Ok(()) => Ok(()),
-            Err((reason, back)) => {
-                Err(PostError { reason, request: ReceiveRequest { buffers: back.buffers, tag } })
-            }
-        }
+        Err(PostError { reason, request: ReceiveRequest { buffers: ManuallyDrop::into_inner(buffers), tag } })
+    }
+}
+
+impl Slots {
+    /// Why there is no room.
+    #[cold]
+    fn full(&self) -> Refusal {
+        Refusal::QueueFull { in_flight: self.depth() }
     }
 }
 
 impl Open {
     /// The domain that local buffers are to be registered in, where the provider asks for that.
-    #[inline]
+    #[inline(always)]
     pub(super) fn local_domain(&self) -> Option<DomainId> {
         self.limits.needs_local_keys.then(|| self.domain.id())
     }
 
-    /// What the provider's answer means. What it refused is taken back out of the table.
-    #[inline]
-    #[expect(
-        clippy::result_large_err,
-        reason = "the operation is handed back whole, and boxing it would allocate"
-    )]
-    fn accepted(
-        &self,
-        slots: &Slots,
-        slot: Number,
-        status: isize,
-        kind: OperationKind,
-    ) -> Result<(), (Refusal, InFlight)> {
-        if status == 0 {
-            return Ok(());
-        }
-        // Where a completion has taken it out all the same, that is the answer to it.
-        let Some(back) = slots.take(slot) else { return Ok(()) };
-        let reason = match status as i32 {
+    /// What the provider's refusal means. The operation is taken back out of the table and forgotten: who posted it has it still.
+    ///
+    /// None where a completion has taken it out all the same: that then is the answer to it.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, slots: &Slots, slot: Slot, status: isize, kind: OperationKind) -> Option<Refusal> {
+        std::mem::forget(slots.take_refused(slot)?);
+        Some(match status as i32 {
             status if status == -sys::FI_EAGAIN => Refusal::QueueFull { in_flight: slots.in_flight() },
             status => Refusal::Engine(self.domain.library().error(function(kind), status)),
-        };
-        Err((reason, back))
+        })
     }
 
     /// What can be told before the provider is asked.
-    #[inline]
-    fn check(&self, request: &TransmitRequest) -> Result<(), Refusal> {
-        let len = request.buffers.len();
-        if !request.peer.is_of(&self.av) {
+    #[inline(always)]
+    fn check(
+        &self,
+        operation: Transmit,
+        peer: &Peer,
+        buffers: &Buffers,
+        len: usize,
+        immediate: Option<u64>,
+        is_delivery: bool,
+    ) -> Result<(), Refusal> {
+        if !peer.is_of(&self.av) {
             return Err(Refusal::OtherAddressVector);
         }
         if len > self.limits.message_max {
             return Err(Refusal::TooLong { len, max: self.limits.message_max });
         }
-        if request.is_delivery && !self.limits.delivers {
+        if is_delivery && !self.limits.delivers {
             return Err(Refusal::Unsupported("completions that tell of delivery"));
         }
-        self.check_immediate(request.immediate)?;
-        match request.operation {
+        self.check_immediate(immediate)?;
+        match operation {
             Transmit::Send => Ok(()),
             Transmit::Write(remote) => self.check_remote(remote, len),
-            Transmit::Read(_) if request.immediate.is_some() => {
+            Transmit::Read(_) if immediate.is_some() => {
                 Err(Refusal::Unsupported("reads with immediate data"))
             }
             Transmit::Read(remote) => self.check_remote(remote, len),
@@ -144,13 +195,13 @@ impl Open {
                 Err(Refusal::Unsupported("compare and swap"))
             }
             Transmit::FetchAdd { remote, .. } | Transmit::CompareSwap { remote, .. } => {
-                if request.immediate.is_some() || request.is_delivery {
+                if immediate.is_some() || is_delivery {
                     return Err(Refusal::Unsupported(
                         "atomics with immediate data, or other than with their answer",
                     ));
                 }
                 self.check_remote(remote, WORD)?;
-                let is_word = match request.buffers.as_slice() {
+                let is_word = match buffers.as_slice() {
                     [buffer] => buffer.len() == WORD && buffer.address().cast::<u64>().is_aligned(),
                     _ => false,
                 };
@@ -161,6 +212,7 @@ impl Open {
         }
     }
 
+    #[inline(always)]
     pub(super) fn check_immediate(&self, immediate: Option<u64>) -> Result<(), Refusal> {
         let bytes = self.limits.immediate_bytes;
         match immediate {
@@ -172,6 +224,7 @@ impl Open {
         }
     }
 
+    #[inline(always)]
     pub(super) fn check_remote(&self, remote: RemoteRegion, len: usize) -> Result<(), Refusal> {
         if len as u64 > remote.len() {
             return Err(Refusal::OutOfBounds { len, remote_len: remote.len() });
@@ -184,21 +237,23 @@ impl Open {
 }
 
 /// An operation that is in the table, and about to be the provider's.
-struct Call<'a> {
+struct Call<'a, const N: usize> {
     open: &'a Open,
-    list: &'a mut List,
+    list: &'a mut List<N>,
+    filled: Filled,
     peer: sys::fi_addr_t,
-    slot: Number,
+    slot: Slot,
     immediate: Option<u64>,
     is_delivery: bool,
 }
 
-impl Call<'_> {
+impl<const N: usize> Call<'_, N> {
     /// Hands the operation to the provider.
     ///
     /// # Safety
     ///
     /// The list names memory that is the operation's, and the operation is in the table. It was checked.
+    #[inline(always)]
     unsafe fn start(self, operation: Transmit) -> isize {
         let ep = self.open.ep.as_ptr();
         let context = self.open.transmit.context(self.slot);
@@ -212,20 +267,20 @@ impl Call<'_> {
         }
         match operation {
             Transmit::Send => {
-                let msg = self.list.msg(self.peer, context, data);
+                let msg = self.list.msg(self.filled, self.peer, context, data);
                 // SAFETY: the endpoint lives, and what the structure names lives through the call; the rest is the caller's
                 // word.
                 unsafe { sys::fi_sendmsg(ep, &raw const msg, flags) }
             }
             Transmit::Write(remote) => {
-                let remote = rma_iov(remote, self.list.len);
-                let msg = self.list.msg_rma(self.peer, &raw const remote, context, data);
+                let remote = rma_iov(remote, self.filled.len);
+                let msg = self.list.msg_rma(self.filled, self.peer, &raw const remote, context, data);
                 // SAFETY: as above.
                 unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
             }
             Transmit::Read(remote) => {
-                let remote = rma_iov(remote, self.list.len);
-                let msg = self.list.msg_rma(self.peer, &raw const remote, context, data);
+                let remote = rma_iov(remote, self.filled.len);
+                let msg = self.list.msg_rma(self.filled, self.peer, &raw const remote, context, data);
                 // SAFETY: as above.
                 unsafe { sys::fi_readmsg(ep, &raw const msg, flags) }
             }
@@ -241,10 +296,12 @@ impl Call<'_> {
     /// # Safety
     ///
     /// As for [`start`](Self::start).
+    #[inline(never)]
     unsafe fn fetch_add(self, remote: RemoteRegion, add: u64) -> isize {
         let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
         let [operand, _] = operands.set(self.slot, [add, 0]);
-        let (result, result_desc) = self.list.first();
+        // SAFETY: an atomic operation was checked to have a buffer.
+        let (result, result_desc) = unsafe { self.list.first() };
         // SAFETY: the endpoint has the operation. The operand lies in memory of its place, the result in the buffer.
         unsafe {
             sys::fi_fetch_atomic(
@@ -267,11 +324,13 @@ impl Call<'_> {
     /// # Safety
     ///
     /// As for [`start`](Self::start).
+    #[inline(never)]
     unsafe fn compare_swap(self, remote: RemoteRegion, expected: u64, desired: u64) -> isize {
         let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
         let [desired, expected] = operands.set(self.slot, [desired, expected]);
         let descriptor = pointer(operands.descriptor);
-        let (result, result_desc) = self.list.first();
+        // SAFETY: an atomic operation was checked to have a buffer.
+        let (result, result_desc) = unsafe { self.list.first() };
         // SAFETY: as for fetch and add.
         unsafe {
             sys::fi_compare_atomic(
@@ -294,6 +353,7 @@ impl Call<'_> {
     }
 }
 
+#[inline(always)]
 fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
     sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
 }
@@ -311,6 +371,7 @@ fn function(kind: OperationKind) -> &'static str {
 }
 
 impl Transmit {
+    #[inline(always)]
     fn kind(self) -> OperationKind {
         match self {
             Self::Send => OperationKind::Send,

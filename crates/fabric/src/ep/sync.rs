@@ -1,0 +1,33 @@
+//! What a table of operations is made of: atomics and cells. A model (`model.rs`) has those of loom instead, which tries every
+//! order in which threads can run and every value that a load may see.
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    pub(in crate::ep) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+    /// A cell with loom's way of being reached.
+    pub(in crate::ep) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(in crate::ep) fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// For writing, and for taking out.
+        #[inline(always)]
+        pub(in crate::ep) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
+}
+
+#[cfg(all(loom, test))]
+mod modelled {
+    pub(in crate::ep) use loom::cell::UnsafeCell;
+    pub(in crate::ep) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+
+#[cfg(all(loom, test))]
+pub(super) use modelled::*;
+#[cfg(not(all(loom, test)))]
+pub(super) use real::*;
