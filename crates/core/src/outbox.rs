@@ -301,6 +301,29 @@ impl Outbox {
         Some(posted)
     }
 
+    /// A rail gets nothing more for now: it is not connected yet, or about to be lost. What it has under way goes on.
+    pub fn pause(&mut self, rail: usize) {
+        self.rails.pause(rail);
+    }
+
+    /// Gives a transfer up: nothing more of it is posted. It is finished when what is under way is done.
+    pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
+        let Some(transfer) = self.transfers.get_mut(&id) else { return Vec::new() };
+        transfer.plan.give_up();
+        transfer.refused.clear();
+        transfer.untold.fill(0);
+        let mut frames = Vec::new();
+        for (_, debt) in std::mem::take(&mut transfer.again) {
+            let Some(key) = debt else { continue };
+            if let Some(debt) = self.debts.get_mut(&key) {
+                debt.again -= 1;
+            }
+            frames.extend(self.pay(key));
+        }
+        self.check_done(id);
+        frames
+    }
+
     /// A rail is lost. Its card has stopped, and every buffer that it had is back.
     pub fn lose(&mut self, rail: usize) -> Vec<Frame> {
         let link = self.settings[rail].link;
@@ -403,6 +426,11 @@ impl Outbox {
     pub fn restore(&mut self, rail: usize, link: LinkId) {
         self.settings[rail].link = link;
         self.rails.restore(rail);
+    }
+
+    /// The receiver has closed a counter: nobody will ask for what is left.
+    pub fn forget(&mut self, counter: CounterId) {
+        self.claims.forget(counter);
     }
 
     /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
