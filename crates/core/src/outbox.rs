@@ -33,6 +33,13 @@ pub struct RailSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId(u64);
 
+impl TransferId {
+    /// How many transfers the outbox had before.
+    pub fn index(self) -> u64 {
+        self.0
+    }
+}
+
 /// An operation to be posted: [`Outbox::operation`] says what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Post {

@@ -5,6 +5,7 @@
 //! [`poll`](Provider::poll).
 
 mod error;
+mod reclaim;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -14,6 +15,7 @@ use farreach_core::plan::Limits;
 use farreach_memory::{Buffers, Exposed, Memory};
 
 pub use error::ProviderError;
+pub(crate) use reclaim::reclaim;
 
 use crate::Rights;
 

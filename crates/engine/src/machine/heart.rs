@@ -1,0 +1,41 @@
+//! Who is there, and who is not any more.
+
+use farreach_core::wire::Frame;
+
+use super::peer::{Peer, Phase};
+use super::{Machine, PeerKey};
+
+impl Machine {
+    /// What is due for one peer.
+    pub(super) fn tend_peer(&mut self, key: PeerKey) {
+        let (now, heartbeat, silence) = (self.now, self.tuning.heartbeat, self.tuning.silence);
+        let Some(peer) = self.peer(key) else { return };
+        if peer.is_lost() {
+            self.tend_lost(key);
+            return;
+        }
+        if now >= peer.heard_at.saturating_add(silence) {
+            let silent_ms = (now - peer.heard_at) / 1_000_000;
+            self.lose_peer(key, &format!("it has said nothing for {silent_ms} ms"), false);
+            return;
+        }
+        if now >= peer.spoke_at.saturating_add(heartbeat) {
+            self.send(key, Frame::Ping { nonce: now });
+        }
+        self.tend_links(key);
+    }
+}
+
+impl Peer {
+    /// Whether something of it is about to change by time alone.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let is_changing =
+            |link: &super::peer::Link| matches!(link.phase, Phase::Draining { .. } | Phase::Down { .. });
+        self.is_lost() || self.links.iter().any(is_changing)
+    }
+
+    /// Whether nothing is asked of it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.transfers.is_empty() && self.words.is_empty() && self.sending.posted.is_empty()
+    }
+}

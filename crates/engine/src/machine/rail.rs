@@ -1,0 +1,49 @@
+//! The machine's own end of a rail.
+
+use std::collections::HashMap;
+
+use super::PeerKey;
+use crate::provider::{LinkKey, Properties, Provider};
+
+/// A rail of this side's, with the links over it.
+#[derive(Debug)]
+pub(super) struct Rail {
+    /// Out only while it is polled.
+    provider: Option<Box<dyn Provider>>,
+    /// Whose each link is; also of closed ones, as long as something of them is in flight.
+    pub(super) links: HashMap<LinkKey, (PeerKey, usize)>,
+    /// How often it was reset.
+    pub(super) generation: u64,
+    /// Since when it is about to be reset: nothing is posted to it until then.
+    pub(super) resetting_since: Option<u64>,
+    /// Why it is of no use any more.
+    pub(super) dead: Option<String>,
+}
+
+impl Rail {
+    pub(super) fn new(provider: Box<dyn Provider>) -> Self {
+        Self {
+            provider: Some(provider),
+            links: HashMap::new(),
+            generation: 0,
+            resetting_since: None,
+            dead: None,
+        }
+    }
+
+    pub(super) fn provider(&mut self) -> &mut dyn Provider {
+        self.provider.as_deref_mut().expect("it is out only while it is polled")
+    }
+
+    pub(super) fn properties(&self) -> &Properties {
+        self.provider.as_deref().expect("it is out only while it is polled").properties()
+    }
+
+    pub(super) fn take(&mut self) -> Box<dyn Provider> {
+        self.provider.take().expect("it is out only while it is polled")
+    }
+
+    pub(super) fn put_back(&mut self, provider: Box<dyn Provider>) {
+        self.provider = Some(provider);
+    }
+}
