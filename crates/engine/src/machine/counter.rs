@@ -151,7 +151,7 @@ impl Machine {
         let links = &peer.links;
         known.retain(|(id, _)| links.iter().any(|link| link.id == *id));
         known.extend(names);
-        peer.cell.watch.notify();
+        peer.cell.notify();
     }
 
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {

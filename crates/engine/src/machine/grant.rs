@@ -10,7 +10,7 @@ use super::transfer::TransferFault;
 use super::{Machine, PeerKey};
 use crate::Rights;
 use crate::provider::{DeadKeys, ExposureId, ProviderError, reclaim};
-use crate::ticket::Promise;
+use crate::helm::Promise;
 
 /// Memory of ours that a peer may reach.
 #[derive(Debug)]
@@ -140,6 +140,10 @@ impl Machine {
         let Some(grant) = self.grants.get(&id) else { return };
         let key = grant.peer;
         let Some(ending) = &grant.ending else { return };
+        // Its user was told that it is not back yet, and has it in his hand.
+        if ending.promise.is_none() && ending.deadline != u64::MAX {
+            return;
+        }
         let (is_acknowledged, is_late) = (ending.is_acknowledged, now >= ending.deadline);
         let (is_lost, is_quiet, is_gone) = match self.peers.get(key.0 as usize).and_then(Option::as_deref) {
             Some(peer) => {
@@ -256,7 +260,7 @@ impl Machine {
         let rights = Rights::from_bits_truncate(offer.rights);
         let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
         peer.granted.insert(offer.grant, granted);
-        peer.cell.watch.notify();
+        peer.cell.notify();
     }
 
     /// What the peer has granted: its length and rights.

@@ -6,6 +6,23 @@ use super::peer::{Peer, Phase};
 use super::{Machine, PeerKey};
 
 impl Machine {
+    /// Nobody here has anything more to do with a peer: it is told so when nothing of ours is under way.
+    pub(crate) fn leave(&mut self, key: PeerKey, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        peer.is_left = true;
+        self.tend_leaving(key);
+    }
+
+    fn tend_leaving(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let has_messages = !peer.sending.waiting.is_empty() || !peer.sending.written.is_empty();
+        if peer.is_left && peer.in_flight() == 0 && peer.is_idle() && !has_messages {
+            self.send(key, Frame::Goodbye);
+            self.lose_peer(key, "nobody here needs it any more", false);
+        }
+    }
+
     /// What is due for one peer.
     pub(super) fn tend_peer(&mut self, key: PeerKey) {
         let (now, heartbeat, silence) = (self.now, self.tuning.heartbeat, self.tuning.silence);
@@ -23,6 +40,7 @@ impl Machine {
             self.send(key, Frame::Ping { nonce: now });
         }
         self.tend_links(key);
+        self.tend_leaving(key);
     }
 }
 

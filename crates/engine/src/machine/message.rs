@@ -13,7 +13,7 @@ use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
 use crate::SendError;
 use crate::provider::{ProviderError, Refusal, Refused, Request};
-use crate::ticket::Promise;
+use crate::helm::Promise;
 
 /// What the engine puts before a message: whose it is, and its number.
 pub(crate) const HEADER: usize = 16;

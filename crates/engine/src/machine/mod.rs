@@ -35,7 +35,7 @@ use rail::Rail;
 pub(crate) use grant::{GrantMade, RevokeAnswer};
 pub(crate) use message::HEADER;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
-pub(crate) use watch::{CounterCell, PeerCell};
+pub(crate) use watch::{CounterCell, PeerCell, Watch};
 pub(crate) use word::{WordOrder, WordRequest};
 
 use crate::Rights;

@@ -16,7 +16,7 @@ use super::word::WordState;
 use super::{Rights, Tuning};
 use crate::SendError;
 use crate::provider::LinkKey;
-use crate::ticket::Promise;
+use crate::helm::Promise;
 
 /// Atomic operations that one peer may have under way.
 const WORDS_MAX: u32 = 64;
@@ -46,6 +46,8 @@ pub(super) struct Peer {
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
+    /// Whether nobody here has anything more to do with it.
+    pub(super) is_left: bool,
     pub(super) lost: Option<Lost>,
 }
 
@@ -165,6 +167,7 @@ impl Peer {
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,
+            is_left: false,
             lost: None,
         }
     }

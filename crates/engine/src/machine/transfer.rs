@@ -9,7 +9,7 @@ use farreach_memory::{Buffer, Buffers, Lent, Shared};
 
 use super::{Machine, POSTS_PER_STEP, PeerKey};
 use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target};
-use crate::ticket::Promise;
+use crate::helm::Promise;
 use crate::{Explanation, RailShare, Rights};
 
 /// Which way.
@@ -31,6 +31,13 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Shared(shared) => shared.len() as u64,
+            Self::Lent(lent) => lent.len() as u64,
+        }
+    }
+
     #[inline]
     fn part(&self, extent: Extent) -> Option<Buffer> {
         let start = extent.offset as usize;
@@ -45,6 +52,8 @@ impl Held {
 /// Pages to be moved.
 #[derive(Debug)]
 pub(crate) struct Order {
+    /// Its name among all of this engine's.
+    pub(crate) number: u64,
     pub(crate) peer: PeerKey,
     pub(crate) direction: Direction,
     pub(crate) held: Held,
@@ -82,6 +91,7 @@ pub(crate) enum TransferFault {
 #[derive(Debug)]
 pub(super) struct TransferState {
     id: TransferId,
+    number: u64,
     direction: Direction,
     held: Held,
     grant: u64,
@@ -129,7 +139,7 @@ impl Machine {
     pub(crate) fn submit(&mut self, order: Order, now: u64) -> Option<TransferId> {
         self.now = now;
         let refusal = self.check(&order);
-        let Order { peer: key, direction, held, plan, grant, base, counter, promise, .. } = order;
+        let Order { number, peer: key, direction, held, plan, grant, base, counter, promise, .. } = order;
         let pages = plan.pages() as u64;
         let mut explanation = Explanation { started_ns: now, pages, ..Explanation::default() };
         if let Some(fault) = refusal {
@@ -143,7 +153,7 @@ impl Machine {
         }
         let id = peer.outbox.submit(plan, counter);
         let state =
-            TransferState { id, direction, held, grant, base, counter, promise, fault: None, explanation };
+            TransferState { id, number, direction, held, grant, base, counter, promise, fault: None, explanation };
         peer.transfers.put(id.index(), state);
         self.turns.wake(key.0);
         self.collect_finished(key);
@@ -189,6 +199,15 @@ impl Machine {
             self.send(key, Frame::Abort { counter, reason: "the transfer was given up".to_owned() });
         }
         self.collect_finished(key);
+    }
+
+    /// Gives up the transfer of this name.
+    pub(crate) fn abort_numbered(&mut self, key: PeerKey, number: u64, fault: &TransferFault, now: u64) {
+        let Some(peer) = self.peer(key) else { return };
+        let found = peer.transfers.iter().find(|(_, state)| state.number == number).map(|(_, state)| state.id);
+        if let Some(id) = found {
+            self.abort(key, id, fault, now);
+        }
     }
 
     /// Posts what there is room for, each peer in turn.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use farreach_core::counter::Outcome;
@@ -94,10 +94,38 @@ pub(crate) struct PeerCell {
     rails: Mutex<Vec<String>>,
     notes: Mutex<VecDeque<String>>,
     inbox: Mutex<VecDeque<Vec<u8>>>,
+    /// How many are in it: so that a driver that looks after each step takes no lock for it.
+    messages: AtomicU64,
+    changes: AtomicU64,
+    /// Whoever waits for any peer.
+    others: OnceLock<Arc<Watch>>,
     pub(crate) watch: Watch,
 }
 
 impl PeerCell {
+    /// Others that are to be told of changes.
+    pub(crate) fn also_notify(&self, watch: &Arc<Watch>) {
+        let _ = self.others.set(Arc::clone(watch));
+    }
+
+    /// How often something of it has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Whether there is a message.
+    pub(crate) fn has_message(&self) -> bool {
+        self.messages.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn notify(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.watch.notify();
+        if let Some(others) = self.others.get() {
+            others.notify();
+        }
+    }
+
     /// Whether both sides know each other, and a rail is ready.
     pub(crate) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::SeqCst)
@@ -133,11 +161,17 @@ impl PeerCell {
 
     /// The next message.
     pub(crate) fn take_message(&self) -> Option<Vec<u8>> {
-        lock(&self.inbox).pop_front()
+        if !self.has_message() {
+            return None;
+        }
+        let message = lock(&self.inbox).pop_front()?;
+        self.messages.fetch_sub(1, Ordering::SeqCst);
+        Some(message)
     }
 
     pub(super) fn put_message(&self, message: Vec<u8>) {
         lock(&self.inbox).push_back(message);
+        self.messages.fetch_add(1, Ordering::SeqCst);
         self.watch.notify();
     }
 
@@ -151,12 +185,12 @@ impl PeerCell {
         if is_any {
             self.is_up.store(true, Ordering::SeqCst);
         }
-        self.watch.notify();
+        self.notify();
     }
 
     pub(super) fn lose(&self, reason: &str) {
         let _ = self.lost.set(reason.to_owned());
-        self.watch.notify();
+        self.notify();
     }
 }
 

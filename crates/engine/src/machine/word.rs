@@ -7,7 +7,7 @@ use super::peer::{Peer, Phase};
 use super::transfer::{WORD, tag};
 use super::{Machine, PeerKey};
 use crate::provider::{Refusal, Refused, Request, Target};
-use crate::ticket::Promise;
+use crate::helm::Promise;
 use crate::{Rights, WordError};
 
 /// What is to be done with a word.
