@@ -269,6 +269,11 @@ impl Decoder {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Whether all that has come was decoded: the other side is between two frames.
+    pub fn is_empty(&self) -> bool {
+        self.done == self.bytes.len()
+    }
+
     /// The next frame, if it is there whole. After an error nothing more can be understood.
     #[expect(
         clippy::should_implement_trait,
