@@ -6,6 +6,7 @@
 
 mod error;
 mod reclaim;
+pub mod sim;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
