@@ -16,6 +16,9 @@ use crate::plan::{Limits, Operation, Plan};
 use crate::route::Rails;
 use crate::wire::Frame;
 
+/// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
+const JOINED_MAX: u64 = 256 * 1024;
+
 /// One rail to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RailSettings {
@@ -205,6 +208,7 @@ impl Outbox {
         let rail = self.pick(plan.page_len())?;
         let mut limits = self.settings[rail].limits;
         limits.pages = limits.pages.min(TICK_PAGES_MAX);
+        limits.bytes = limits.bytes.min(JOINED_MAX.max(plan.page_len()));
         let mut operation = self.spare.pop().unwrap_or_default();
         self.transfers.get_mut(&id)?.plan.next(&limits, &mut operation).then_some(())?;
         self.post_counted(id, rail, operation)
@@ -313,9 +317,13 @@ impl Outbox {
         self.rails.pause(rail);
     }
 
-    /// Gives a transfer up: nothing more of it is posted. It is finished when what is under way is done.
-    pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return Vec::new() };
+    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
+    /// already: then it is done as if nothing had been said.
+    pub fn abort(&mut self, id: TransferId) -> Option<Vec<Frame>> {
+        let transfer = self.transfers.get_mut(&id)?;
+        if transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty() {
+            return None;
+        }
         transfer.plan.give_up();
         transfer.refused.clear();
         transfer.untold.fill(0);
@@ -328,7 +336,7 @@ impl Outbox {
             frames.extend(self.pay(key));
         }
         self.check_done(id);
-        frames
+        Some(frames)
     }
 
     /// A rail is lost. Its card has stopped, and every buffer that it had is back.

@@ -166,7 +166,8 @@ impl Driver {
             match output {
                 Output::Frame(key, frame) => {
                     if let Some(id) = self.connections.get(&key) {
-                        self.control.send(*id, &frame);
+                        // What cannot be sent closes the connection, which comes as an event.
+                        let _ = self.control.send(*id, &frame);
                     }
                 }
                 Output::Close(key) => {

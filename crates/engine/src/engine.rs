@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::driver::{Command, Connected, Doorstep, Driver};
 use crate::error::Error;
 use crate::helm::{Awaited, Helm, Ticket, promise};
-use crate::machine::{Machine, PeerCell, PeerKey, Tuning};
+use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::provider::{Properties, Provider};
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
@@ -75,7 +75,8 @@ impl Engine {
             messages: settings.messages,
         };
         let is_gone = |hello: &Hello| hello.host == host() && !is_running(hello.process);
-        let machine = Machine::new(providers, hello, tuning(&settings), Box::new(is_gone))?;
+        let tuning = tuning(&settings, &providers);
+        let machine = Machine::new(providers, hello, tuning, Box::new(is_gone))?;
         let rails = machine.rails().cloned().collect();
         let system = |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
         let control = Control::new().map_err(system("open the control channel"))?;
@@ -178,7 +179,9 @@ fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error
     }
 }
 
-fn tuning(settings: &Settings) -> Tuning {
+fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {
+    let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
+    let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
     let ns = |time: Duration| time.as_nanos() as u64;
     Tuning {
         heartbeat: ns(settings.heartbeat),
@@ -187,7 +190,7 @@ fn tuning(settings: &Settings) -> Tuning {
         drain: ns(settings.drain),
         cool_down: ns(settings.cool_down),
         messages: settings.messages,
-        message_max: settings.message_max,
+        message_max,
     }
 }
 

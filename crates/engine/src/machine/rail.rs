@@ -10,6 +10,7 @@ use crate::provider::{LinkKey, Properties, Provider};
 pub(super) struct Rail {
     /// Out only while it is polled.
     provider: Option<Box<dyn Provider>>,
+    properties: Properties,
     /// Whose each link is; also of closed ones, as long as something of them is in flight.
     pub(super) links: HashMap<LinkKey, (PeerKey, usize)>,
     /// How often it was reset.
@@ -23,6 +24,7 @@ pub(super) struct Rail {
 impl Rail {
     pub(super) fn new(provider: Box<dyn Provider>) -> Self {
         Self {
+            properties: provider.properties().clone(),
             provider: Some(provider),
             links: HashMap::new(),
             generation: 0,
@@ -36,7 +38,7 @@ impl Rail {
     }
 
     pub(super) fn properties(&self) -> &Properties {
-        self.provider.as_deref().expect("it is out only while it is polled").properties()
+        &self.properties
     }
 
     pub(super) fn take(&mut self) -> Box<dyn Provider> {

@@ -190,10 +190,11 @@ impl Machine {
     pub(crate) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key) else { return };
+        // What is under way as a whole is not held up any more.
+        let Some(frames) = peer.outbox.abort(id) else { return };
         let Some(state) = peer.transfers.get_mut(id.index()) else { return };
         state.fault = Some(fault.clone());
         let counter = state.counter;
-        let frames = peer.outbox.abort(id);
         self.send_all(key, frames);
         if let Some(counter) = counter {
             self.send(key, Frame::Abort { counter, reason: "the transfer was given up".to_owned() });

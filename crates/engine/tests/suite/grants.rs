@@ -33,7 +33,11 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
     for transfer in &mut under_way {
         match transfer.wait(SOON) {
             Ok(_) => {}
-            Err(error) => assert_eq!(error.reason, TransferReason::Revoked),
+            // It was under way, or came when the grant was gone already.
+            Err(error) => {
+                let is_told = matches!(error.reason, TransferReason::Revoked | TransferReason::NotGranted);
+                assert!(is_told, "{error}");
+            }
         }
     }
     let late = pair.a_to_b.write_pages(source, &map, &remote, None).wait(SOON).unwrap_err();

@@ -8,7 +8,7 @@ mod pair;
 pub(crate) mod peers;
 pub(crate) mod words;
 
-pub(crate) use pair::{Pair, Provider};
+pub(crate) use pair::Provider;
 
 /// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
 macro_rules! suite {
@@ -48,15 +48,16 @@ macro_rules! suite {
             peers: an_engine_that_ends_ends_all_waits;
         })*
     };
-    (@provider [$($attribute:tt)*] $name:ident, $provider:expr, $run:ident; $($module:ident: $test:ident;)*) => {
+    (@provider $attributes:tt $name:ident, $provider:expr, $run:ident; $($module:ident: $test:ident;)*) => {
         mod $name {
-            $(
-                #[test]
-                $($attribute)*
-                fn $test() {
-                    $crate::$run(|| $crate::suite::$module::$test(&$provider));
-                }
-            )*
+            $(super::suite! { @test $attributes $run, $provider, $module, $test })*
+        }
+    };
+    (@test [$($attribute:tt)*] $run:ident, $provider:expr, $module:ident, $test:ident) => {
+        #[test]
+        $($attribute)*
+        fn $test() {
+            $crate::$run(|| $crate::suite::$module::$test(&$provider));
         }
     };
 }
