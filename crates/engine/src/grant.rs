@@ -141,6 +141,12 @@ impl Revoked {
     }
 }
 
+impl fmt::Debug for Revoked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Revoked").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
 impl Answer for Revoked {
     type Output = Result<Slice, RevokeError>;
 }

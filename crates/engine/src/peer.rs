@@ -340,6 +340,12 @@ impl<T: Send + 'static> Offer<T> {
     }
 }
 
+impl<T> fmt::Debug for Offer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
 impl<T: Send + 'static> Answer for Offer<T> {
     type Output = Result<T, Error>;
 }

@@ -2,18 +2,20 @@
 
 mod suite;
 
-use std::sync::LazyLock;
-
 use farreach::provider::Provider as Rail;
 use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
 use farreach::{Engine, Settings};
 use suite::{Provider, suite};
 
-static NETWORK: LazyLock<SimNetwork> = LazyLock::new(|| SimNetwork::real_time(SimSettings::new(1)));
+thread_local! {
+    /// Each test has its own, and makes its engines in one thread.
+    static NETWORK: SimNetwork = SimNetwork::real_time(SimSettings::new(1));
+}
 
 fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
     // One host for all: who is in this process lives as long as any other.
-    let rails = cards.into_iter().map(|card| Box::new(SimProvider::new(&NETWORK, 0, card)) as Box<dyn Rail>);
+    let network = NETWORK.with(SimNetwork::clone);
+    let rails = cards.into_iter().map(|card| Box::new(SimProvider::new(&network, 0, card)) as Box<dyn Rail>);
     Engine::over(rails.collect(), settings).unwrap()
 }
 
