@@ -8,7 +8,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farreach::{Counter, Engine, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
+use farreach::{
+    Counter, Engine, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 

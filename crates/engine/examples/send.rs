@@ -25,8 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         page.fill(*place as u8);
     }
     let map = PageMap::scattered(PAGE as u64, (0..PAGES).collect(), places);
-    let Done { explanation, .. } =
-        peer.write_pages(source, &map, &destination, Some(&counter)).wait(SOON)?;
+    let Done { explanation, .. } = peer.write_pages(source, &map, &destination, Some(&counter)).wait(SOON)?;
     println!("{explanation}");
     Ok(())
 }

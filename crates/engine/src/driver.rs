@@ -72,7 +72,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(machine: Machine, mut control: Control, doorstep: Arc<Doorstep>) -> std::io::Result<Self> {
+    pub(crate) fn new(
+        machine: Machine,
+        mut control: Control,
+        doorstep: Arc<Doorstep>,
+    ) -> std::io::Result<Self> {
         let mut machine = machine;
         for provider in machine.providers() {
             if let Some(fd) = provider.wait_fd() {
@@ -99,10 +103,9 @@ impl Driver {
     pub(crate) fn connect(&mut self, address: SocketAddr, promise: Promise<Connected>) {
         match self.control.connect(address) {
             Ok(id) => drop(self.connecting.insert(id, (address, promise))),
-            Err(error) => promise.keep(Err(Error::Connect {
-                address: address.to_string(),
-                cause: error.to_string(),
-            })),
+            Err(error) => {
+                promise.keep(Err(Error::Connect { address: address.to_string(), cause: error.to_string() }))
+            }
         }
     }
 
@@ -144,7 +147,10 @@ impl Driver {
             }
             ControlEvent::Closed(id, reason) => {
                 if let Some((address, promise)) = self.connecting.remove(&id) {
-                    promise.keep(Err(Error::Connect { address: address.to_string(), cause: reason.to_string() }));
+                    promise.keep(Err(Error::Connect {
+                        address: address.to_string(),
+                        cause: reason.to_string(),
+                    }));
                 } else if let Some(key) = self.peers.remove(&id) {
                     self.connections.remove(&key);
                     self.machine.closed(key, &reason.to_string(), now);

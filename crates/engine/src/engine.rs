@@ -78,10 +78,12 @@ impl Engine {
         let tuning = tuning(&settings, &providers);
         let machine = Machine::new(providers, hello, tuning, Box::new(is_gone))?;
         let rails = machine.rails().cloned().collect();
-        let system = |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
+        let system =
+            |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
         let control = Control::new().map_err(system("open the control channel"))?;
         let doorstep = Arc::new(Doorstep::default());
-        let driver = Driver::new(machine, control, Arc::clone(&doorstep)).map_err(system("watch the rails"))?;
+        let driver =
+            Driver::new(machine, control, Arc::clone(&doorstep)).map_err(system("watch the rails"))?;
         let helm = Arc::new(Helm::new(driver, settings.progress));
         helm.start_worker().map_err(system("start the worker"))?;
         let engine = Self(Arc::new(Inner { helm, doorstep, rails, messages: settings.messages }));
@@ -100,10 +102,7 @@ impl Engine {
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let address = resolve(address)?;
         let listening = call(&self.0.helm, move |driver, _| driver.listen(address))?;
-        listening.map_err(|error| Error::System {
-            operation: "listen",
-            cause: format!("{address}: {error}"),
-        })
+        listening.map_err(|error| Error::System { operation: "listen", cause: format!("{address}: {error}") })
     }
 
     /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
@@ -128,10 +127,9 @@ impl Engine {
 
     /// As [`allocate`](Self::allocate), with huge pages, or on a NUMA node.
     pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Result<Slice, Error> {
-        let slice = options.allocate(len).map_err(|error| Error::System {
-            operation: "allocate memory",
-            cause: error.to_string(),
-        })?;
+        let slice = options
+            .allocate(len)
+            .map_err(|error| Error::System { operation: "allocate memory", cause: error.to_string() })?;
         self.register(slice.memory())?;
         Ok(slice)
     }
@@ -174,7 +172,9 @@ pub(crate) fn call<T: Send + 'static>(
 fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
     let text = format!("{address:?}").trim_matches('"').to_owned();
     match address.to_socket_addrs() {
-        Ok(mut found) => found.next().ok_or(Error::Address { address: text, cause: "it has none".to_owned() }),
+        Ok(mut found) => {
+            found.next().ok_or(Error::Address { address: text, cause: "it has none".to_owned() })
+        }
         Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
     }
 }

@@ -92,11 +92,15 @@ impl Error {
     pub fn cause(&self) -> String {
         match self {
             Self::Rail(error) => error.cause.clone(),
-            Self::NoRail { tried, .. } if tried.is_empty() => "there is none of the kinds asked for".to_owned(),
+            Self::NoRail { tried, .. } if tried.is_empty() => {
+                "there is none of the kinds asked for".to_owned()
+            }
             Self::NoRail { tried, .. } => {
                 tried.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
             }
-            Self::Connect { cause, .. } | Self::Address { cause, .. } | Self::System { cause, .. } => cause.clone(),
+            Self::Connect { cause, .. } | Self::Address { cause, .. } | Self::System { cause, .. } => {
+                cause.clone()
+            }
             Self::PeerLost { reason } => reason.clone(),
             other => other.to_string(),
         }
@@ -109,10 +113,14 @@ impl Error {
             Self::NoRail { needs_rdma: true, .. } => {
                 "see `farreach devices`; without require_rdma the engine falls back to tcp and shm".to_owned()
             }
-            Self::NoRail { tried, .. } => tried
-                .first()
-                .map_or("see `farreach devices` for what there is".to_owned(), |(_, error)| error.fix.clone()),
-            Self::Connect { .. } => "see that the peer's engine listens there, and that no firewall is in between".to_owned(),
+            Self::NoRail { tried, .. } => {
+                tried.first().map_or("see `farreach devices` for what there is".to_owned(), |(_, error)| {
+                    error.fix.clone()
+                })
+            }
+            Self::Connect { .. } => {
+                "see that the peer's engine listens there, and that no firewall is in between".to_owned()
+            }
             Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
             Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
             Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),

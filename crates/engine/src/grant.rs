@@ -103,7 +103,10 @@ impl Grant {
             driver.machine.revoke(id, deadline, Some(promise), now);
         };
         helm.submit(Command::Call(Box::new(call)));
-        Pending { helm: Arc::clone(&helm), answer: Revoked { ticket, grant: Some((helm, id, memory.unwrap_or_default())) } }
+        Pending {
+            helm: Arc::clone(&helm),
+            answer: Revoked { ticket, grant: Some((helm, id, memory.unwrap_or_default())) },
+        }
     }
 }
 
@@ -134,9 +137,10 @@ pub struct Revoked {
 
 impl Revoked {
     fn not_yet(&mut self, why: String) -> RevokeError {
-        let grant = self.grant.take().and_then(|(helm, id, memory)| {
-            Some(Grant { helm, id, memory: Some(memory.upgrade()?) })
-        });
+        let grant = self
+            .grant
+            .take()
+            .and_then(|(helm, id, memory)| Some(Grant { helm, id, memory: Some(memory.upgrade()?) }));
         RevokeError { why, grant }
     }
 }

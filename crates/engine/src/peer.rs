@@ -17,7 +17,8 @@ use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, WordOrder, WordR
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::transfer::PagesMoved;
 use crate::{
-    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice, Transfer,
+    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
+    Transfer,
 };
 
 /// Names of transfers, for whole processes.
@@ -189,11 +190,8 @@ impl Peer {
     pub fn read_pages(&self, source: &RemoteSlice, map: &PageMap, into: Slice) -> Transfer {
         let held = Held::Lent(into.lend());
         let own_len = held.len();
-        let plan = Plan::reading(
-            map.page_len,
-            (map.source.clone(), source.len),
-            (map.destination.clone(), own_len),
-        );
+        let plan =
+            Plan::reading(map.page_len, (map.source.clone(), source.len), (map.destination.clone(), own_len));
         self.move_pages(Direction::Read, held, plan, source, None)
     }
 
@@ -207,7 +205,8 @@ impl Peer {
     ) -> Transfer {
         let (promise, ticket) = promise();
         let number = NEXT_TRANSFER.fetch_add(1, Ordering::Relaxed);
-        let is_foreign = remote.peer.0 != self.0.key || counter.is_some_and(|counter| counter.peer.0 != self.0.key);
+        let is_foreign =
+            remote.peer.0 != self.0.key || counter.is_some_and(|counter| counter.peer.0 != self.0.key);
         let plan = match plan {
             Ok(plan) if !is_foreign => plan,
             other => {

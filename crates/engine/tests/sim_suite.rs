@@ -19,8 +19,11 @@ fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
     Engine::over(rails.collect(), settings).unwrap()
 }
 
-const RC: Provider =
-    Provider { open: |settings| over(vec![SimCard::rc(), SimCard::rc()], settings), has_atomics: true, rails: 2 };
+const RC: Provider = Provider {
+    open: |settings| over(vec![SimCard::rc(), SimCard::rc()], settings),
+    has_atomics: true,
+    rails: 2,
+};
 const TCP: Provider =
     Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: true, rails: 1 };
 const EFA: Provider =

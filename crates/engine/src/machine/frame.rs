@@ -37,10 +37,10 @@ impl Machine {
             Frame::Taken { count } => {
                 let Some(peer) = self.peer(key) else { return };
                 peer.sending.room = peer.sending.room.saturating_add(count);
+                self.keep_talking(key);
             }
-            Frame::Ping { nonce } => self.send(key, Frame::Pong { nonce }),
             Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
-            // A pong was heard already. Of what later versions add, none comes over a connection of this version.
+            // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
             _ => {}
         }
     }

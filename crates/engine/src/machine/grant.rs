@@ -9,8 +9,8 @@ use super::peer::Granted;
 use super::transfer::TransferFault;
 use super::{Machine, PeerKey};
 use crate::Rights;
-use crate::provider::{DeadKeys, ExposureId, ProviderError, reclaim};
 use crate::helm::Promise;
+use crate::provider::{DeadKeys, ExposureId, ProviderError, reclaim};
 
 /// Memory of ours that a peer may reach.
 #[derive(Debug)]

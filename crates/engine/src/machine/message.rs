@@ -12,8 +12,8 @@ use super::rail::Rail;
 use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
 use crate::SendError;
-use crate::provider::{ProviderError, Refusal, Refused, Request};
 use crate::helm::Promise;
+use crate::provider::{ProviderError, Refusal, Refused, Request};
 
 /// What the engine puts before a message: whose it is, and its number.
 pub(crate) const HEADER: usize = 16;
@@ -101,12 +101,14 @@ impl Machine {
         }
     }
 
+    /// Posts what has waited for room, for a buffer or for a link.
     pub(super) fn post_messages(&mut self) -> bool {
-        let has_some = |peer: &Peer| !peer.sending.waiting.is_empty() || !peer.sending.written.is_empty();
         let mut happened = false;
-        for index in 0..self.peers.len() {
-            if self.peers[index].as_deref().is_some_and(|peer| !peer.is_lost() && has_some(peer)) {
-                happened |= self.post_messages_of(PeerKey(index as u32));
+        for _ in 0..self.talkers.len() {
+            let Some(key) = self.talkers.pop_front() else { break };
+            if let Some(peer) = self.peer(key) {
+                peer.is_talking = false;
+                happened |= self.post_messages_of(key);
             }
         }
         happened
@@ -118,7 +120,19 @@ impl Machine {
         while self.post_message(key) {
             happened = true;
         }
+        self.keep_talking(key);
         happened
+    }
+
+    /// What could not be posted is tried again with the next step.
+    pub(super) fn keep_talking(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let sending = &peer.sending;
+        let has_some = !sending.written.is_empty() || (sending.room > 0 && !sending.waiting.is_empty());
+        if has_some && !peer.is_talking && !peer.is_lost() {
+            peer.is_talking = true;
+            self.talkers.push_back(key);
+        }
     }
 
     /// Numbers those that there is room for.
@@ -224,6 +238,7 @@ impl Machine {
             // Whether it has arrived, the receiver knows by its number.
             let place = peer.sending.written.iter().position(|other| other.sequence > message.sequence);
             peer.sending.written.insert(place.unwrap_or(peer.sending.written.len()), message);
+            self.keep_talking(key);
         }
     }
 

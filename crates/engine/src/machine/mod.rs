@@ -82,6 +82,8 @@ pub(crate) struct Machine {
     /// By their keys, which are never used again.
     peers: Vec<Option<Box<Peer>>>,
     turns: Turns,
+    /// Who has messages to be posted.
+    talkers: VecDeque<PeerKey>,
     counters: CounterDesk,
     grants: HashMap<u64, OwnGrant>,
     next_grant: u64,
@@ -124,6 +126,7 @@ impl Machine {
             rails,
             peers: Vec::new(),
             turns: Turns::new(TURN_BYTES),
+            talkers: VecDeque::new(),
             counters: CounterDesk::default(),
             grants: HashMap::new(),
             next_grant: 1,

@@ -15,8 +15,8 @@ use super::watch::PeerCell;
 use super::word::WordState;
 use super::{Rights, Tuning};
 use crate::SendError;
-use crate::provider::LinkKey;
 use crate::helm::Promise;
+use crate::provider::LinkKey;
 
 /// Atomic operations that one peer may have under way.
 const WORDS_MAX: u32 = 64;
@@ -46,6 +46,8 @@ pub(super) struct Peer {
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
+    /// Whether it has messages to be posted.
+    pub(super) is_talking: bool,
     /// Whether nobody here has anything more to do with it.
     pub(super) is_left: bool,
     pub(super) lost: Option<Lost>,
@@ -167,6 +169,7 @@ impl Peer {
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,
+            is_talking: false,
             is_left: false,
             lost: None,
         }

@@ -8,8 +8,8 @@ use farreach_core::wire::Frame;
 use farreach_memory::{Buffer, Buffers, Lent, Shared};
 
 use super::{Machine, POSTS_PER_STEP, PeerKey};
-use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target};
 use crate::helm::Promise;
+use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target};
 use crate::{Explanation, RailShare, Rights};
 
 /// Which way.
@@ -152,8 +152,18 @@ impl Machine {
             granted.users += 1;
         }
         let id = peer.outbox.submit(plan, counter);
-        let state =
-            TransferState { id, number, direction, held, grant, base, counter, promise, fault: None, explanation };
+        let state = TransferState {
+            id,
+            number,
+            direction,
+            held,
+            grant,
+            base,
+            counter,
+            promise,
+            fault: None,
+            explanation,
+        };
         peer.transfers.put(id.index(), state);
         self.turns.wake(key.0);
         self.collect_finished(key);
@@ -205,7 +215,8 @@ impl Machine {
     /// Gives up the transfer of this name.
     pub(crate) fn abort_numbered(&mut self, key: PeerKey, number: u64, fault: &TransferFault, now: u64) {
         let Some(peer) = self.peer(key) else { return };
-        let found = peer.transfers.iter().find(|(_, state)| state.number == number).map(|(_, state)| state.id);
+        let found =
+            peer.transfers.iter().find(|(_, state)| state.number == number).map(|(_, state)| state.id);
         if let Some(id) = found {
             self.abort(key, id, fault, now);
         }

@@ -6,8 +6,8 @@ use farreach_memory::Buffers;
 use super::peer::{Peer, Phase};
 use super::transfer::{WORD, tag};
 use super::{Machine, PeerKey};
-use crate::provider::{Refusal, Refused, Request, Target};
 use crate::helm::Promise;
+use crate::provider::{Refusal, Refused, Request, Target};
 use crate::{Rights, WordError};
 
 /// What is to be done with a word.

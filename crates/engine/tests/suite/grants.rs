@@ -24,9 +24,8 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
     let (_arrived, raises) = pair.counter();
     let source = pair.source(4 << 20, 1).share();
     let map = PageMap::contiguous(4096, 1024);
-    let mut under_way: Vec<_> = (0..20)
-        .map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises)))
-        .collect();
+    let mut under_way: Vec<_> =
+        (0..20).map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises))).collect();
     // In the middle of it.
     let mut slice = granted.revoke(SOON).unwrap();
     slice.fill(0xEE);

@@ -32,7 +32,8 @@ pub(crate) fn pages_arrive_where_the_map_says(provider: &Provider) {
     for (from, to) in [(0, 5), (1, 6), (2, 1)] {
         assert_eq!(bytes[to * 4096..][..4096], source[from * 4096..][..4096], "page {from} to {to}");
     }
-    let untouched = [0, 2, 3, 4, 7].iter().all(|page| bytes[page * 4096..][..4096].iter().all(|byte| *byte == 0));
+    let untouched =
+        [0, 2, 3, 4, 7].iter().all(|page| bytes[page * 4096..][..4096].iter().all(|byte| *byte == 0));
     assert!(untouched, "other pages were written to");
 }
 
@@ -73,8 +74,8 @@ pub(crate) fn a_shared_source_goes_to_two_peers_at_once(provider: &Provider) {
     let (at_c, to_c) = grant(&c, &c_to_a, &a_to_c, 1 << 20, Rights::WRITE);
     let source = pair.source(1 << 20, 3).share();
     let map = PageMap::contiguous(65536, 16);
-    let mut transfers =
-        [(&pair.a_to_b, &to_b), (&a_to_c, &to_c)].map(|(peer, to)| peer.write_pages(source.clone(), &map, to, None));
+    let mut transfers = [(&pair.a_to_b, &to_b), (&a_to_c, &to_c)]
+        .map(|(peer, to)| peer.write_pages(source.clone(), &map, to, None));
     for transfer in &mut transfers {
         let done = transfer.wait(SOON).unwrap();
         assert!(matches!(done.buffer, Buffer::Shared(_)));
@@ -105,7 +106,8 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Pr
     let source = pair.source(8 * 4096, 1);
     let half = remote.get(0, 4 * 4096).unwrap();
     assert!(remote.get(4 * 4096, 4 * 4096 + 1).is_none());
-    let refused = pair.a_to_b.write_pages(source, &PageMap::contiguous(4096, 5), &half, None).wait(SOON).unwrap_err();
+    let refused =
+        pair.a_to_b.write_pages(source, &PageMap::contiguous(4096, 5), &half, None).wait(SOON).unwrap_err();
     assert!(matches!(refused.reason, TransferReason::Pages(_)), "{refused}");
     let source = refused.buffer.expect("nothing was posted");
     let far = Pages { indices: vec![u32::MAX], stride: u64::MAX / 2, offset: 0 };

@@ -146,9 +146,8 @@ pub(crate) fn an_engine_that_ends_ends_all_waits(provider: &Provider) {
     let (arrived, raises) = pair.counter();
     let map = PageMap::contiguous(4096, 1024);
     let source = pair.source(4 << 20, 1).share();
-    let mut transfers: Vec<_> = (0..10)
-        .map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises)))
-        .collect();
+    let mut transfers: Vec<_> =
+        (0..10).map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises))).collect();
     let Pair { a, b, a_to_b, b_to_a } = pair;
     drop((b_to_a, b));
     let start = Instant::now();
