@@ -107,7 +107,9 @@ pub use farreach_fabric_sys as sys;
 pub use flags::{Capabilities, Mode, MrMode, Order};
 pub use hints::Hints;
 pub use info::Info;
-pub use kinds::{AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading};
+pub use kinds::{
+    AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading, TrafficClass,
+};
 pub use leak::{Leaked, leaked};
 pub use library::{Library, Version};
 pub use mr::{ExposedRegion, RemoteAccess};
