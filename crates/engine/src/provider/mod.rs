@@ -5,8 +5,10 @@
 //! [`poll`](Provider::poll).
 
 mod error;
+pub mod fabric;
 mod reclaim;
 pub mod sim;
+mod targets;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -17,6 +19,7 @@ use farreach_memory::{Buffers, Exposed, Memory};
 
 pub use error::ProviderError;
 pub(crate) use reclaim::reclaim;
+pub use targets::Targets;
 
 use crate::Rights;
 
@@ -175,12 +178,28 @@ pub enum Request {
         /// What the peer is told when the bytes are there.
         immediate: Option<u32>,
     },
+    /// Bytes to several ranges of a peer's memory, filled one after the other: at most as many as [`Limits::targets`].
+    WriteScattered {
+        /// What is written.
+        pieces: Buffers,
+        /// Where to: as many bytes, and at least one range.
+        targets: Targets,
+        /// What the peer is told when the bytes are there.
+        immediate: Option<u32>,
+    },
     /// Bytes from a peer's memory.
     Read {
         /// What they go to: slices, or lent parts.
         pieces: Buffers,
         /// Where from: as many bytes.
         target: Target,
+    },
+    /// Bytes from several ranges of a peer's memory, one after the other: at most as many as [`Limits::targets`].
+    ReadGathered {
+        /// What they go to: slices, or lent parts.
+        pieces: Buffers,
+        /// Where from: as many bytes, and at least one range.
+        targets: Targets,
     },
     /// A message.
     Send {

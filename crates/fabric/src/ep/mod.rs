@@ -4,6 +4,7 @@ mod atomics;
 mod builder;
 mod inject;
 mod list;
+mod parts;
 mod post;
 pub(crate) mod slots;
 
@@ -70,6 +71,7 @@ struct Limits {
     inject_max: usize,
     transmit_buffers_max: usize,
     receive_buffers_max: usize,
+    remote_parts_max: usize,
     immediate_bytes: usize,
     needs_local_keys: bool,
     keys_enforced: bool,
