@@ -228,10 +228,14 @@ impl Drive for Driver {
     fn sleep(&mut self, until: Instant) {
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
         for provider in self.machine.providers() {
+            if provider.wait_fd().is_none() {
+                until = until.min(Instant::now() + BLIND_SLEEP);
+                continue;
+            }
             match provider.may_sleep() {
-                Ok(true) if provider.wait_fd().is_some() => {}
-                Ok(true) | Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+                Ok(true) => {}
                 Ok(false) => return,
+                Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
             }
         }
         // A sleep that fails is a short one.

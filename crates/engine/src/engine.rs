@@ -59,7 +59,7 @@ impl Engine {
 
     /// As the settings say.
     pub fn with(settings: Settings) -> Result<Self, Error> {
-        let providers = crate::open::rails(&settings)?;
+        let providers = crate::provider::open::rails(&settings)?;
         Self::over(providers, settings)
     }
 

@@ -9,7 +9,6 @@ mod explain;
 mod grant;
 mod helm;
 mod machine;
-mod open;
 mod pages;
 mod peer;
 mod pending;

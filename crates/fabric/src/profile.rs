@@ -28,6 +28,8 @@ pub struct Profile {
     pub close_stops_peers: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's memory.
     pub target_must_know_initiator: bool,
+    /// Whether a peer can be removed from an address vector. Where it cannot, its entry stays until the vector is closed.
+    pub forgets_peers: bool,
     /// Whether two endpoints of one host can be relied upon to reach each other.
     pub same_host: SameHost,
     /// How a write with immediate data is made.
@@ -88,6 +90,7 @@ const UNKNOWN: Profile = Profile {
     revoke_stops_writes: false,
     close_stops_peers: false,
     target_must_know_initiator: true,
+    forgets_peers: true,
     same_host: SameHost::Uncertain,
     write_with_data: WriteWithData::MaybeEmulated,
     known_from: KnownFrom::Nothing,
@@ -99,6 +102,7 @@ const THROUGH_TARGET: Profile = Profile {
     revoke_stops_writes: false,
     close_stops_peers: true,
     target_must_know_initiator: false,
+    forgets_peers: true,
     same_host: SameHost::Reachable,
     write_with_data: WriteWithData::Native,
     known_from: KnownFrom::Tests,
@@ -110,8 +114,17 @@ const KNOWN: &[(Protocol, Profile)] = &[
     (Protocol::Xnet, THROUGH_TARGET),
     (Protocol::SockTcp, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
-    // target copies the answer of a read into the initiator's buffer, whenever it gets to it.
-    (Protocol::Shm, Profile { keys_enforced: false, close_stops_peers: false, ..THROUGH_TARGET }),
+    // target copies the answer of a read into the initiator's buffer, whenever it gets to it. To remove a peer of the same process whose
+    // endpoint is closed, 2.1 looks into what that had mapped, and dies.
+    (
+        Protocol::Shm,
+        Profile {
+            keys_enforced: false,
+            close_stops_peers: false,
+            forgets_peers: false,
+            ..THROUGH_TARGET
+        },
+    ),
     // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
     (
         Protocol::Efa,

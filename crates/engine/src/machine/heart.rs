@@ -54,6 +54,7 @@ impl Peer {
 
     /// Whether nothing is asked of it.
     pub(super) fn is_idle(&self) -> bool {
-        self.transfers.is_empty() && self.words.is_empty() && self.sending.posted.is_empty()
+        let has_words = !self.words.is_empty() || !self.words_waiting.is_empty();
+        self.transfers.is_empty() && !has_words && self.sending.posted.is_empty()
     }
 }

@@ -110,7 +110,7 @@ impl Machine {
             // Without its buffers, where a card still has them: they are freed when it is done.
             state.answer(Err(TransferFault::PeerLost(reason.clone())), is_back, now);
         }
-        for (_, promise) in peer.drain_words() {
+        for promise in peer.drain_words() {
             promise.keep(Err(crate::WordError::PeerLost { reason: reason.clone() }));
         }
         let Some(peer) = self.peer(key) else { return };

@@ -109,6 +109,7 @@ impl Machine {
             if let Some(peer) = self.peer(key) {
                 peer.is_talking = false;
                 happened |= self.post_messages_of(key);
+                self.post_words_of(key);
             }
         }
         happened
@@ -128,7 +129,8 @@ impl Machine {
     pub(super) fn keep_talking(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         let sending = &peer.sending;
-        let has_some = !sending.written.is_empty() || (sending.room > 0 && !sending.waiting.is_empty());
+        let has_messages = !sending.written.is_empty() || (sending.room > 0 && !sending.waiting.is_empty());
+        let has_some = has_messages || !peer.words_waiting.is_empty();
         if has_some && !peer.is_talking && !peer.is_lost() {
             peer.is_talking = true;
             self.talkers.push_back(key);

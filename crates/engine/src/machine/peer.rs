@@ -12,7 +12,7 @@ use farreach_memory::Slice;
 use super::sequence::Sequence;
 use super::transfer::TransferState;
 use super::watch::PeerCell;
-use super::word::WordState;
+use super::word::{WordOrder, WordState};
 use super::{Rights, Tuning};
 use crate::SendError;
 use crate::helm::Promise;
@@ -42,6 +42,8 @@ pub(super) struct Peer {
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) words: Slots<WordState>,
+    /// Wait for a link, or for room.
+    pub(super) words_waiting: VecDeque<WordOrder>,
     /// Asked of links whose bytes may land yet.
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
@@ -166,6 +168,7 @@ impl Peer {
             },
             receiving: Receiving::default(),
             words: Slots::new(WORDS_MAX),
+            words_waiting: VecDeque::new(),
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,

@@ -9,7 +9,7 @@ use farreach_memory::{Buffer, Buffers, Lent, Shared};
 
 use super::{Machine, POSTS_PER_STEP, PeerKey};
 use crate::helm::Promise;
-use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target};
+use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target, Targets};
 use crate::{Explanation, RailShare, Rights};
 
 /// Which way.
@@ -281,7 +281,7 @@ impl Machine {
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     transfer.explanation.refusals += 1;
                 }
-                self.recycle_request(request);
+                self.recycle(request.into_buffers());
                 self.refused(key, post, reason)
             }
         }
@@ -369,15 +369,6 @@ impl Machine {
         }
     }
 
-    fn recycle_request(&mut self, request: Request) {
-        match request {
-            Request::Write { pieces, .. } | Request::Read { pieces, .. } | Request::Send { pieces } => {
-                self.recycle(pieces);
-            }
-            Request::FetchAdd { .. } | Request::CompareSwap { .. } => {}
-        }
-    }
-
     /// Lets go of the parts of slices, and keeps the list.
     pub(super) fn recycle(&mut self, buffers: Buffers) {
         if let Buffers::List(mut list) = buffers {
@@ -402,12 +393,26 @@ fn build(peer: &super::peer::Peer, post: Post, list: Option<Vec<Buffer>>) -> Opt
         return Some((key, 0, Request::Write { pieces, target: None, immediate }));
     }
     let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(link.pair.1)?)?;
-    let extent = operation.targets.first()?;
-    let address = address.checked_add(transfer.base)?.checked_add(extent.offset)?;
-    let target = Target { address, key: remote_key, len: extent.len };
-    let request = match transfer.direction {
-        Direction::Write => Request::Write { pieces, target: Some(target), immediate },
-        Direction::Read => Request::Read { pieces, target },
+    let start = address.checked_add(transfer.base)?;
+    let request = match (operation.targets.as_slice(), transfer.direction) {
+        ([extent], direction) => {
+            let address = start.checked_add(extent.offset)?;
+            let target = Target { address, key: remote_key, len: extent.len };
+            match direction {
+                Direction::Write => Request::Write { pieces, target: Some(target), immediate },
+                Direction::Read => Request::Read { pieces, target },
+            }
+        }
+        (several, direction) => {
+            let mut targets = Targets::new(remote_key);
+            for extent in several {
+                targets.push(start.checked_add(extent.offset)?, extent.len).then_some(())?;
+            }
+            match direction {
+                Direction::Write => Request::WriteScattered { pieces, targets, immediate },
+                Direction::Read => Request::ReadGathered { pieces, targets },
+            }
+        }
     };
     Some((key, operation.bytes, request))
 }

@@ -6,9 +6,11 @@
 
 mod error;
 pub mod fabric;
+pub(crate) mod open;
 mod reclaim;
 pub mod sim;
 mod targets;
+pub mod verbs;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -226,6 +228,42 @@ pub enum Request {
         /// What they become.
         desired: u64,
     },
+}
+
+impl Request {
+    /// As a request of one range, where it has no more: for rails that take no other. What has several is refused.
+    #[inline]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the request is handed back whole, and boxing it would allocate"
+    )]
+    pub(crate) fn of_one_target(self) -> Result<Self, Refused> {
+        let reason = || {
+            let cause = "this rail takes one range of the peer's memory in an operation";
+            Refusal::Never(ProviderError::new("post", cause, "keep to the limits of its properties"))
+        };
+        match self {
+            Self::WriteScattered { pieces, targets, immediate } if targets.count() <= 1 => {
+                Ok(Self::Write { pieces, target: targets.iter().next(), immediate })
+            }
+            Self::WriteScattered { .. } | Self::ReadGathered { .. } => {
+                Err(Refused { reason: reason(), request: self })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Its buffers.
+    pub(crate) fn into_buffers(self) -> Buffers {
+        match self {
+            Self::Write { pieces, .. }
+            | Self::WriteScattered { pieces, .. }
+            | Self::Read { pieces, .. }
+            | Self::ReadGathered { pieces, .. }
+            | Self::Send { pieces } => pieces,
+            Self::FetchAdd { into, .. } | Self::CompareSwap { into, .. } => into,
+        }
+    }
 }
 
 /// A request that the card did not take.

@@ -11,8 +11,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Provider {
     /// Makes an engine over it.
     pub(crate) open: fn(Settings) -> Engine,
-    /// Whether it has atomic operations.
-    pub(crate) has_atomics: bool,
+    /// Whether it has atomic operations; none where that differs with the library's release, and the rail says it.
+    pub(crate) has_atomics: Option<bool>,
     /// How many rails each engine has.
     pub(crate) rails: usize,
 }

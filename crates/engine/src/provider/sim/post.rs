@@ -3,7 +3,7 @@
 use farreach_memory::{Buffer, DomainId};
 
 use super::end::{CardState, EndState};
-use super::operation::{Kind, Operation, Shape, State, into_buffers};
+use super::operation::{Kind, Operation, Shape, State};
 use super::record::Rule;
 use super::world::{Action, World};
 use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request};
@@ -138,7 +138,7 @@ impl World {
             kind,
             target,
             state: State::InFlight,
-            buffers: into_buffers(request),
+            buffers: request.into_buffers(),
             wire,
             len,
             parts,

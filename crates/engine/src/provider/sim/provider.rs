@@ -192,7 +192,7 @@ impl Provider for SimProvider {
     }
 
     fn post(&mut self, link: LinkKey, tag: u64, request: Request) -> Result<(), Refused> {
-        self.network.lock().post(self.card(), self.domain, link, tag, request)
+        self.network.lock().post(self.card(), self.domain, link, tag, request.of_one_target()?)
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ProviderError> {
