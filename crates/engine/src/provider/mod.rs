@@ -5,6 +5,7 @@
 //! [`poll`](Provider::poll).
 
 mod error;
+pub mod verbs;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
