@@ -5,11 +5,6 @@
 //! [`poll`](Provider::poll).
 
 mod error;
-pub mod fabric;
-pub(crate) mod open;
-mod reclaim;
-pub mod sim;
-mod targets;
 pub mod verbs;
 
 use std::fmt;
