@@ -5,6 +5,11 @@
 //! [`poll`](Provider::poll).
 
 mod error;
+pub mod fabric;
+pub(crate) mod open;
+mod reclaim;
+pub mod sim;
+mod targets;
 pub mod verbs;
 
 use std::fmt;

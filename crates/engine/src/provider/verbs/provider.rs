@@ -107,7 +107,7 @@ impl Provider for VerbsProvider {
     }
 
     fn post(&mut self, key: LinkKey, tag: u64, request: Request) -> Result<(), Refused> {
-        let (shape, buffers) = Shape::of(request);
+        let (shape, buffers) = Shape::of(request.of_one_target()?);
         let link = match self.account.ready(key) {
             Ok(link) => link,
             Err(error) => return Err(refused(Refusal::LinkDown(error), shape, buffers)),
