@@ -105,11 +105,13 @@ impl<M: Drive> Helm<M> {
                 drop(seats);
                 self.drive_once(wheel, Some(command));
             }
-            Submitted::Ring => {
+            Submitted::Left { must_ring } => {
+                self.has_news.store(true, Ordering::Relaxed);
                 drop(seats);
-                self.bell.ring();
+                if must_ring {
+                    self.bell.ring();
+                }
             }
-            Submitted::Left => self.has_news.store(true, Ordering::Relaxed),
             Submitted::Lost(command) => {
                 drop(seats);
                 drop(command);
@@ -137,14 +139,13 @@ impl<M: Drive> Helm<M> {
                     thread::yield_now();
                     continue;
                 }
-                Turn::RingAndPark => {
-                    drop(seats);
-                    self.bell.ring();
-                }
-                Turn::Park => {
-                    // It may be the worker, which lets go when it sees this.
+                Turn::Park { must_ring } => {
+                    // The driver may be the worker, which lets go when it sees this.
                     self.has_news.store(true, Ordering::Relaxed);
                     drop(seats);
+                    if must_ring {
+                        self.bell.ring();
+                    }
                 }
                 Turn::Lost => return if awaited.is_ready() { Ok(true) } else { Err(HelmLost) },
             }

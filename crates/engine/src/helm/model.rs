@@ -217,10 +217,26 @@ fn the_helm_is_passed_on() {
     });
 }
 
+/// One drives, and goes on after the other one was answered, whose next word it waits for.
+#[test]
+fn an_answer_reaches_who_is_parked() {
+    check(4, || {
+        let engine = Engine::new();
+        let driver = spawn(&engine, |engine| {
+            let ticket = engine.submit(Command::AskPeer);
+            engine.wait(&ticket)
+        });
+        let ticket = engine.submit(Command::Answer);
+        assert_eq!(engine.wait(&ticket), Ok(true));
+        engine.outside.answer();
+        assert_eq!(driver.join().unwrap(), Ok(true));
+    });
+}
+
 /// Two wait, and one of them gives up, perhaps just when the helm was to be its own. The other one is answered by the peer at the end.
 #[test]
 fn who_gives_up_leaves_the_helm_to_another() {
-    check(4, || {
+    check(3, || {
         let engine = Engine::new();
         let (never, ticket) = promise::<()>();
         let hasty = spawn(&engine, move |engine| engine.helm.wait(&ticket, Instant::now()));
@@ -228,6 +244,8 @@ fn who_gives_up_leaves_the_helm_to_another() {
             let ticket = engine.submit(Command::AskPeer);
             engine.wait(&ticket)
         });
+        // Either of the two may be woken when this step is over.
+        engine.submit(Command::Answer);
         engine.outside.answer();
         assert_eq!(hasty.join().unwrap(), Ok(false));
         assert_eq!(patient.join().unwrap(), Ok(true));
@@ -289,6 +307,22 @@ fn the_worker_ends_when_told() {
     });
 }
 
+/// The same while another one drives.
+#[test]
+fn the_worker_ends_though_another_drives() {
+    check(3, || {
+        let engine = Engine::new();
+        let worker = engine.start_worker();
+        let driver = spawn(&engine, |engine| {
+            let ticket = engine.submit(Command::AskPeer);
+            engine.wait(&ticket)
+        });
+        engine.stop_worker(worker);
+        engine.outside.answer();
+        assert_eq!(driver.join().unwrap(), Ok(true));
+    });
+}
+
 /// One panics at the helm. The other one, who has it next or waits for it, is told.
 #[test]
 fn a_panic_ends_every_wait() {
@@ -310,6 +344,22 @@ fn a_panic_ends_every_wait() {
         let ticket = engine.submit(Command::Answer);
         assert_eq!(engine.wait(&ticket), Ok(true), "it is ready, since it is broken");
         assert_eq!(ticket.take(), Some(Err(Broken)));
+    });
+}
+
+/// The same for one who waits for something that the machine knows nothing of.
+#[test]
+fn a_panic_ends_a_wait_that_nothing_else_ends() {
+    check(4, || {
+        let engine = Engine::new();
+        let (never, ticket) = promise::<()>();
+        let waiter = spawn(&engine, move |engine| {
+            let waited = catch_unwind(AssertUnwindSafe(|| engine.wait(&ticket)));
+            assert!(waited.is_err() || waited.is_ok_and(|waited| waited == Err(HelmLost)));
+        });
+        let panicked = catch_unwind(AssertUnwindSafe(|| engine.helm.submit(Command::Panic)));
+        waiter.join().unwrap();
+        drop((panicked, never));
     });
 }
 

@@ -76,15 +76,11 @@ impl<M: Drive> Helm<M> {
     fn sleep(&self, wheel: &mut Wheel<M>, until: Instant) {
         let mut seats = self.seats();
         if !seats.fall_asleep() {
-            self.has_news.store(true, Ordering::Relaxed);
             return;
         }
         drop(seats);
         wheel.machine.sleep(until);
-        let mut seats = self.seats();
-        seats.wake_up();
-        // Whoever rang has left something.
-        self.has_news.store(true, Ordering::Relaxed);
+        self.seats().wake_up();
     }
 
     /// Lets somebody drive. A panic ends the machine: whoever waits is told, and nobody drives it any more.
