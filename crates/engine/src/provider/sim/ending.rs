@@ -57,8 +57,8 @@ impl World {
 
     /// Nothing gets through from an end any more. Its card finds out by itself, or never.
     pub(super) fn lose_way(&mut self, end: usize) {
-        if self.ends[end].way == Way::Open {
-            self.ends[end].way = Way::Lost;
+        // Also where something was still draining: what comes behind must not fill the gap.
+        if std::mem::replace(&mut self.ends[end].way, Way::Lost) == Way::Open {
             self.expect_break(end);
         }
     }
