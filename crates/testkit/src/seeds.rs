@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 /// Runs a test with the seeds from 0 to `count`, on all cores. A failure tells its seed, and that one is replayed by `FARREACH_SEED=<seed>` in the
-/// environment. `FARREACH_SEEDS=<count>` runs another number of them.
+/// environment. `FARREACH_SEEDS=<count>` runs another number of them. It tells how many it ran, so that what only many can show is asked of many.
 ///
 /// # Panics
 ///
 /// When the test does with one of the seeds: the lowest that was found.
-pub fn for_each_seed(count: u64, test: impl Fn(u64) + Sync) {
+pub fn for_each_seed(count: u64, test: impl Fn(u64) + Sync) -> u64 {
     if let Some(seed) = number("FARREACH_SEED") {
         test(seed);
-        return;
+        return 1;
     }
     let count = number("FARREACH_SEEDS").unwrap_or(count);
     assert!(count > 0, "a test with no seed tests nothing");
@@ -42,6 +42,7 @@ pub fn for_each_seed(count: u64, test: impl Fn(u64) + Sync) {
         failing == u64::MAX,
         "seed {failing} fails: replay it by FARREACH_SEED={failing} in the environment"
     );
+    count
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn each_seed_is_run_once() {
         let seen = Mutex::new(Vec::new());
-        for_each_seed(100, |seed| seen.lock().unwrap().push(seed));
+        assert_eq!(for_each_seed(100, |seed| seen.lock().unwrap().push(seed)), 100);
         let mut seen = seen.into_inner().unwrap();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
