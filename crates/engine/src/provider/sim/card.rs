@@ -91,6 +91,7 @@ impl SimCard {
             ..Self::plain(Properties {
                 limits: limits(4, false),
                 has_atomics: true,
+                writes_prove: Proof::Delivered,
                 reset_stops_peers: false,
                 dead_keys: DeadKeys::StopNothing,
                 ..properties("shm")
