@@ -14,6 +14,7 @@ macro_rules! suite {
             requests: a_write_lands_and_its_immediate_is_told;
             requests: a_write_without_bytes_tells_its_immediate;
             requests: a_write_of_several_pieces_fills_several_targets;
+            requests: a_tick_comes_behind_what_it_counts;
             requests: a_read_fills_lent_parts;
             requests: atomics_are_there_where_the_rail_says_so;
             requests: messages_go_both_ways;

@@ -91,6 +91,65 @@ pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
     assert_eq!(shared.try_unshare().unwrap()[..], data, "all pieces came back");
 }
 
+/// Several writes, of which the last one tells: all bytes are there then, where the rail keeps the order, and otherwise those of that write.
+pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
+    const ROUNDS: usize = 300;
+    // On both sides of what a library sends eagerly.
+    const LENS: [usize; 4] = [20_000, 64, 70_000, 4096];
+    let mut pair = Pair::open(place);
+    let is_ordered = pair.rails[A].properties().limits.is_ordered;
+    let round_len = LENS.iter().sum::<usize>();
+    let granted = pair.expose(B, 8 * round_len);
+    let sources: Vec<_> = (0..8).map(|seed| pair.slice(A, &pattern(seed, round_len)).share()).collect();
+    let (mut told, mut posted, mut done) = (0, 0, 0);
+    let mut check = |pair: &mut Pair, posted: usize| {
+        pair.progress();
+        for seen in pair.seen[A].drain(..) {
+            let Seen::Completed { outcome: Ok(()), .. } = seen else { panic!("{seen:?}") };
+            done += 1;
+        }
+        for seen in pair.seen[B].drain(..) {
+            let Seen::Tick(round) = seen else { panic!("{seen:?}") };
+            let round = round as usize;
+            assert!(!is_ordered || round == told, "{round} after {told}");
+            let (start, expected) = ((round % 8) * round_len, pattern((round % 8) as u8, round_len));
+            let from = if is_ordered { 0 } else { round_len - LENS[3] };
+            assert!(
+                granted.copy(start + from, round_len - from) == expected[from..],
+                "round {round} was told early"
+            );
+            // The next round here finds nothing of this one.
+            granted.memory.write_at(start, &vec![0; round_len]);
+            told += 1;
+        }
+        (told, posted == done)
+    };
+    for round in 0..ROUNDS {
+        // What this round writes to is in nobody's way.
+        wait_for("room in the region", || (round < check(&mut pair, posted).0 + 8).then_some(()));
+        let mut offset = 0;
+        for (number, len) in LENS.into_iter().enumerate() {
+            let start = ((round % 8) * round_len + offset) as u64;
+            let pieces = sources[round % 8].get(offset..offset + len).unwrap().into();
+            let immediate = (number == LENS.len() - 1).then_some(round as u32);
+            let mut waiting =
+                Some(Request::Write { pieces, target: Some(granted.target(start, len as u64)), immediate });
+            wait_for("room", || {
+                let request = waiting.take().expect("it was handed back");
+                let Err(refused) = pair.rails[A].post(pair.links[A], 0, request) else { return Some(()) };
+                assert!(matches!(refused.reason, Refusal::Full), "{:?}", refused.reason);
+                waiting = Some(refused.request);
+                check(&mut pair, posted);
+                None
+            });
+            posted += 1;
+            offset += len;
+        }
+    }
+    wait_for("all ticks", || (check(&mut pair, posted) == (ROUNDS, true)).then_some(()));
+    pair.assert_quiet();
+}
+
 pub(crate) fn a_read_fills_lent_parts(place: &Place) {
     let mut pair = Pair::open(place);
     let granted = pair.expose(B, 40_000);

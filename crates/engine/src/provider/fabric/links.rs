@@ -33,10 +33,39 @@ pub(super) struct Connected {
     pub(super) peer: Peer,
     /// For writes without bytes.
     pub(super) landing: RemoteRegion,
-    /// How often in a row it was refused for want of room, while the provider told of errors that are nobody's.
-    pub(super) doubts: u32,
-    /// How many such errors there were when it was last refused.
-    pub(super) strays: u64,
+    pub(super) doubt: Doubt,
+}
+
+/// Whether "no room" may be believed. One library was seen to answer so to what it will never do, each time with an error that is nobody's.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// How many errors there were that are nobody's, when it was last refused.
+    strays: u64,
+    /// How often in a row there were more than before.
+    count: u32,
+}
+
+impl Doubt {
+    /// Such an error may come at the same time for another reason, but not so often.
+    const MAX: u32 = 2;
+
+    pub(super) fn new(strays: u64) -> Self {
+        Self { strays, count: 0 }
+    }
+
+    /// It was refused for want of room, and there were so many errors by now; whether that is to be believed.
+    pub(super) fn is_credible(&mut self, strays: u64) -> bool {
+        if strays > std::mem::replace(&mut self.strays, strays) {
+            self.count += 1;
+        }
+        self.count <= Self::MAX
+    }
+
+    /// Something was taken.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
 }
 
 impl Links {
@@ -111,6 +140,16 @@ mod tests {
         let [first, second] = [links.open(), links.open()];
         assert!(![keys[0], keys[1], next].contains(&first) && first != second);
         assert_eq!(links.places.len(), 2, "places are used again");
+    }
+
+    #[test]
+    fn no_room_is_believed_unless_each_time_an_error_comes_along() {
+        let mut doubt = Doubt::new(5);
+        assert!((0..1000).all(|_| doubt.is_credible(5)), "a queue may be full for long");
+        assert!(doubt.is_credible(6) && doubt.is_credible(7));
+        doubt.clear();
+        assert!(doubt.is_credible(8) && doubt.is_credible(9) && doubt.is_credible(9));
+        assert!(!doubt.is_credible(10));
     }
 
     #[test]

@@ -10,10 +10,6 @@ use super::posted::Owner;
 use super::rail::Rail;
 use crate::provider::{LinkKey, Proof, ProviderError, Refusal, Refused, Request, Target, Targets};
 
-/// How often in a row a link may be refused for want of room while errors come that are nobody's. One library answers "try again" to what it
-/// will never do, and tells why by such an error.
-const DOUBTS_MAX: u32 = 2;
-
 impl Rail {
     #[expect(
         clippy::result_large_err,
@@ -56,7 +52,7 @@ impl Rail {
         };
         match posted {
             Ok(()) => {
-                connected.doubts = 0;
+                connected.doubt.clear();
                 Ok(())
             }
             Err(PostError { reason, request }) => {
@@ -86,10 +82,7 @@ impl Rail {
     fn doubt(&mut self, key: LinkKey) -> Option<ProviderError> {
         let strays = self.strays.count;
         let Some(Link::Connected(connected)) = self.links.get_mut(key) else { return None };
-        if strays > std::mem::replace(&mut connected.strays, strays) {
-            connected.doubts += 1;
-        }
-        if connected.doubts > DOUBTS_MAX { self.strays.last.clone() } else { None }
+        if connected.doubt.is_credible(strays) { None } else { self.strays.last.clone() }
     }
 }
 
@@ -180,10 +173,6 @@ impl Shape {
 
     /// The request, in the library's words.
     #[inline]
-    #[expect(
-        clippy::result_large_err,
-        reason = "the buffers are handed back whole, and boxing them would allocate"
-    )]
     fn request(
         self,
         buffers: Buffers,

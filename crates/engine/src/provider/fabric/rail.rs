@@ -12,7 +12,7 @@ use farreach_memory::{Buffers, Exposed, Memory, Slice};
 
 use super::end::End;
 use super::landing::Landing;
-use super::links::{Connected, Link, Links};
+use super::links::{Connected, Doubt, Link, Links};
 use super::posted::{Owner, Posted};
 use super::properties::{depth, properties};
 use super::{ProviderSettings, failure};
@@ -109,7 +109,7 @@ impl Rail {
         let end = End::decode(peer_end, self.domain.info().address_format())?;
         let peer = self.av.insert(&end.address);
         let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
-        let connected = Connected { peer, landing: end.landing, doubts: 0, strays: self.strays.count };
+        let connected = Connected { peer, landing: end.landing, doubt: Doubt::new(self.strays.count) };
         match self.links.get_mut(key) {
             Some(link @ Link::Open) => {
                 *link = Link::Connected(connected);
