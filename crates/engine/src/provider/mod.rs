@@ -254,7 +254,7 @@ impl Request {
     }
 
     /// Its buffers.
-    pub(crate) fn into_buffers(self) -> Buffers {
+    pub fn into_buffers(self) -> Buffers {
         match self {
             Self::Write { pieces, .. }
             | Self::WriteScattered { pieces, .. }

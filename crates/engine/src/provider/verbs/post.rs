@@ -23,7 +23,9 @@ impl Shape {
             Request::Write { pieces, target, immediate } => (Self::Write { target, immediate }, pieces),
             Request::Read { pieces, target } => (Self::Read { target }, pieces),
             // Those of several ranges were refused before.
-            Request::WriteScattered { pieces, immediate, .. } => (Self::Write { target: None, immediate }, pieces),
+            Request::WriteScattered { pieces, immediate, .. } => {
+                (Self::Write { target: None, immediate }, pieces)
+            }
             Request::ReadGathered { pieces, .. } => (Self::Send, pieces),
             Request::Send { pieces } => (Self::Send, pieces),
             Request::FetchAdd { into, target, add } => (Self::FetchAdd { target, add }, into),

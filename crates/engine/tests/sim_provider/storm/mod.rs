@@ -262,12 +262,7 @@ impl Storm {
             Ok(()) => self.asked.push(asked),
             // It has room or not; the buffer is back.
             Err(refused) => {
-                let buffers = match refused.request {
-                    Request::Write { pieces, .. }
-                    | Request::Read { pieces, .. }
-                    | Request::Send { pieces } => pieces,
-                    Request::FetchAdd { into, .. } | Request::CompareSwap { into, .. } => into,
-                };
+                let buffers = refused.request.into_buffers();
                 self.hosts[from.host].rails[from.rail].keep(buffers);
             }
         }
