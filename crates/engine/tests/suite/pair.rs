@@ -23,9 +23,9 @@ impl Provider {
     }
 }
 
-/// Impatient ones, so that what is lost is told of soon.
+/// Patient enough for an emulated machine that does other things too.
 pub(crate) fn settings(name: &str) -> Settings {
-    Settings::new().name(name).heartbeat(Duration::from_millis(200), Duration::from_millis(1500))
+    Settings::new().name(name).heartbeat(Duration::from_millis(500), Duration::from_secs(5))
 }
 
 /// Engines A and B, each other's peers: A has connected to B.
