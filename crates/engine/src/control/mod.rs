@@ -325,7 +325,7 @@ impl Control {
 
     fn do_what_is_due(&mut self) {
         if self.leaving.due().is_some() {
-            self.leaving.give_up_late(Instant::now());
+            self.leaving.look_after(Instant::now());
         }
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
             listener.try_again(Instant::now(), &self.poller);
