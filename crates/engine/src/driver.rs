@@ -32,10 +32,21 @@ pub(crate) enum Command {
 #[derive(Debug, Default)]
 pub(crate) struct Doorstep {
     peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
+    /// Why others cannot be let in.
+    trouble: Mutex<Option<String>>,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl Doorstep {
+    /// Why others cannot be let in, if that was so since this was last asked.
+    pub(crate) fn take_trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn set_trouble(&self, trouble: String) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
+    }
+
     /// The first one that is up.
     pub(crate) fn take(&self) -> Option<(PeerKey, SocketAddr, Arc<PeerCell>)> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +115,11 @@ impl Driver {
         match self.control.connect(address) {
             Ok(id) => drop(self.connecting.insert(id, (address, promise))),
             Err(error) => {
-                promise.keep(Err(Error::Connect { address: address.to_string(), cause: error.to_string() }))
+                promise.keep(Err(Error::Connect {
+                    address: address.to_string(),
+                    cause: error.to_string(),
+                    fix: "see the limits of this process: ulimit -n".to_owned(),
+                }));
             }
         }
     }
@@ -147,17 +162,16 @@ impl Driver {
             }
             ControlEvent::Closed(id, reason) => {
                 if let Some((address, promise)) = self.connecting.remove(&id) {
-                    promise.keep(Err(Error::Connect {
-                        address: address.to_string(),
-                        cause: reason.to_string(),
-                    }));
+                    let (address, fix) = (address.to_string(), reason.fix());
+                    promise.keep(Err(Error::Connect { address, cause: reason.cause(), fix }));
                 } else if let Some(key) = self.peers.remove(&id) {
                     self.connections.remove(&key);
                     self.machine.closed(key, &reason.to_string(), now);
                 }
             }
-            // The listener goes on; who comes next may be let in.
-            ControlEvent::CannotAccept { .. } => {}
+            ControlEvent::CannotAccept { local, cause, fix } => {
+                self.doorstep.set_trouble(format!("at {local}: {cause}; {fix}"));
+            }
         }
     }
 

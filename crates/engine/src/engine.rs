@@ -220,6 +220,14 @@ pub struct Connecting {
     made: Option<Peer>,
 }
 
+impl Connecting {
+    fn refused(&self, cause: String) -> Error {
+        let fix =
+            "see that both sides have a rail of the same kind, and that no firewall is between their ends";
+        Error::Connect { address: self.address.to_string(), cause, fix: fix.to_owned() }
+    }
+}
+
 impl Answer for Connecting {
     type Output = Result<Peer, Error>;
 }
@@ -254,7 +262,7 @@ impl Sealed for Connecting {
             return self.made.take().map(Ok);
         }
         let cause = peer.lost()?.to_owned();
-        Some(Err(Error::Connect { address: self.address.to_string(), cause }))
+        Some(Err(self.refused(cause)))
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
@@ -263,7 +271,7 @@ impl Sealed for Connecting {
             Some(None) => format!("it answers, but no rail was ready within {after:?}"),
             Some(Some(note)) => format!("it answers, but no rail was ready within {after:?}: {note}"),
         };
-        Err(Error::Connect { address: self.address.to_string(), cause })
+        Err(self.refused(cause))
     }
 
     fn ended(&mut self) -> Self::Found {
@@ -298,7 +306,10 @@ impl Sealed for Accepting {
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(Error::TimedOut { what: "accept", after })
+        Err(match self.engine.0.doorstep.take_trouble() {
+            Some(cause) => Error::System { operation: "accept", cause },
+            None => Error::TimedOut { what: "accept", after },
+        })
     }
 
     fn ended(&mut self) -> Self::Found {

@@ -5,7 +5,7 @@ mod suite;
 use std::process::Command;
 use std::sync::Once;
 
-use farreach::{Engine, Settings};
+use farreach::Engine;
 use farreach_testkit::{Device, on_host_a, wait_for};
 use suite::{Provider, suite};
 

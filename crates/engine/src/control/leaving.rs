@@ -48,6 +48,7 @@ impl Leaving {
     }
 
     /// How many have something to write.
+    #[cfg(test)]
     pub(super) fn unfinished(&self) -> usize {
         self.connections.values().filter(|left| left.connection.unwritten() > 0).count()
     }

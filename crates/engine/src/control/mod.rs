@@ -29,7 +29,7 @@ use farreach_core::wire::{FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub(crate) use bell::{Bell, Clapper};
+pub(crate) use bell::Bell;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
 
@@ -157,16 +157,19 @@ impl Control {
     }
 
     /// How many connections that were closed still have something to write.
+    #[cfg(test)]
     pub(crate) fn unfinished(&self) -> usize {
         self.leaving.unfinished()
     }
 
     /// This side's address of a connection; none once it has ended.
+    #[cfg(test)]
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.stream.local_addr().ok()
     }
 
     /// The other side's address of a connection; none once it has ended.
+    #[cfg(test)]
     pub(crate) fn peer_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         Some(self.connections.get(&id)?.peer)
     }
@@ -177,6 +180,7 @@ impl Control {
     }
 
     /// Sleeps do not end by this one any more.
+    #[cfg(test)]
     pub(crate) fn unwatch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.remove(source)
     }

@@ -30,7 +30,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub use pace::Progress;
-pub(crate) use ticket::{Broken, Promise, Ticket, promise};
+pub(crate) use ticket::{Promise, Ticket, promise};
 
 use seats::{Look, Next, Seats, Submitted, Turn};
 use sync::{AtomicBool, LOOKS_BEFORE_PARKING, Mutex, MutexGuard, Ordering, Parker, lock, thread};

@@ -14,7 +14,8 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::sync::{FAR_AWAY, Parker};
-use super::{Awaited, Broken, Drive, Helm, HelmLost, Progress, Promise, Ring, Ticket, promise};
+use super::ticket::Broken;
+use super::{Awaited, Drive, Helm, HelmLost, Progress, Promise, Ring, Ticket, promise};
 use crate::control::Clapper;
 
 /// What a machine sleeps on: the bell, and answers of a peer.

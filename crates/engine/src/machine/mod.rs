@@ -32,7 +32,7 @@ use message::Pool;
 use peer::Peer;
 use rail::Rail;
 
-pub(crate) use grant::{GrantMade, RevokeAnswer};
+pub(crate) use grant::RevokeAnswer;
 pub(crate) use message::HEADER;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
 pub(crate) use watch::{CounterCell, PeerCell, Watch};
