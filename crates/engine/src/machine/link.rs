@@ -73,8 +73,8 @@ impl Machine {
 
     fn rail_settings(&self, rail: usize) -> RailSettings {
         let properties = self.rails[rail].properties();
-        // Shares follow the rates; the unit does not matter.
-        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX).max(1);
+        // Shares follow the rates. A rail that tells none is used where no other is.
+        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
         RailSettings { link: LinkId(u64::MAX), limits: properties.limits, window, weight }
     }

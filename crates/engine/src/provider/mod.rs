@@ -122,7 +122,7 @@ pub struct Properties {
     pub reset_stops_peers: bool,
     /// What a key that was ended proves.
     pub dead_keys: DeadKeys,
-    /// For shares: bits a second as the card says, or 1 where nothing is known.
+    /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
     pub rate_bps: u64,
 }
 

@@ -38,7 +38,16 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Provid
         links_end_alone: false,
         reset_stops_peers: profile.close_stops_peers,
         dead_keys: dead_keys(profile),
-        rate_bps: info.nic().map_or(0, |nic| nic.speed_bits_per_second as u64).max(1),
+        rate_bps: rate_bps(info),
+    }
+}
+
+/// What the card says; within a host, that of a copy, roughly.
+fn rate_bps(info: &Info) -> u64 {
+    match info.nic() {
+        Some(nic) => nic.speed_bits_per_second as u64,
+        None if is_within_host(info) => 50_000_000_000,
+        None => 0,
     }
 }
 

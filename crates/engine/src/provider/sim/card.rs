@@ -133,7 +133,7 @@ fn properties(name: &str) -> Properties {
         links_end_alone: false,
         reset_stops_peers: true,
         dead_keys: DeadKeys::StopNew,
-        rate_bps: 1,
+        rate_bps: 1_000_000_000,
     }
 }
 
