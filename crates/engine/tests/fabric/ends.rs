@@ -182,11 +182,24 @@ pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
     assert_eq!(granted.copy(0, 8192), [0; 8192], "a late write has landed");
     assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Tick(_))), "{:?}", pair.seen[B]);
 
-    // After a failure the link is of no use any more, and says why; another one is.
+    // After a failure the link is of no use any more, and says why.
     let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
     let refused = pair.rails[A].post(pair.links[A], 6, request).unwrap_err();
     let Refusal::LinkDown(reason) = refused.reason else { panic!("{:?}", refused.reason) };
     assert_eq!(reason, error);
+    assert_eq!(pair.rails[A].in_flight(), 0);
+}
+
+pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
+    let mut pair = Pair::open(place);
+    let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
+    assert_works(&mut pair, &granted, 1);
+    if pair.rails[B].properties().dead_keys != DeadKeys::StopNothing {
+        pair.rails[B].conceal(granted.exposure.id).unwrap();
+        let slice = pair.slice(A, &[1; 64]);
+        pair.post(A, 5, write(slice, granted.target(0, 64), None));
+        assert!(pair.completed(A).2.is_err(), "the key is dead");
+    }
     for side in [A, B] {
         pair.rails[side].close_link(pair.links[side]);
     }

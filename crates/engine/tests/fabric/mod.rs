@@ -24,6 +24,7 @@ macro_rules! suite {
             ends: a_reset_gives_back_all_and_a_new_link_works;
             ends: a_peer_that_was_reset_costs_its_links_and_not_the_rail;
             ends: concealed_memory_takes_no_late_write;
+            ends: a_new_link_takes_the_place_of_one_that_failed;
             ends: a_rail_that_is_dropped_lets_go_of_what_it_had;
             rails: its_properties_are_what_the_library_says;
             rails: an_end_of_another_kind_is_refused;
