@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,8 @@ pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     control: Control,
+    /// What is slept on, by rail.
+    watched: Vec<Option<RawFd>>,
     peers: HashMap<ConnectionId, PeerKey>,
     connections: HashMap<PeerKey, ConnectionId>,
     connecting: HashMap<ConnectionId, (SocketAddr, Promise<Connected>)>,
@@ -89,14 +92,18 @@ impl Driver {
         doorstep: Arc<Doorstep>,
     ) -> std::io::Result<Self> {
         let mut machine = machine;
+        let mut watched = Vec::new();
         for provider in machine.providers() {
-            if let Some(fd) = provider.wait_fd() {
+            let fd = provider.wait_fd();
+            if let Some(fd) = fd {
                 control.watch(fd)?;
             }
+            watched.push(fd.map(|fd| fd.as_raw_fd()));
         }
         Ok(Self {
             machine,
             control,
+            watched,
             peers: HashMap::new(),
             connections: HashMap::new(),
             connecting: HashMap::new(),
@@ -241,10 +248,17 @@ impl Drive for Driver {
 
     fn sleep(&mut self, until: Instant) {
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
-        for provider in self.machine.providers() {
-            if provider.wait_fd().is_none() {
+        for (provider, watched) in self.machine.providers().zip(&mut self.watched) {
+            let Some(fd) = provider.wait_fd() else {
                 until = until.min(Instant::now() + BLIND_SLEEP);
                 continue;
+            };
+            // A rail that was begun anew has a new one, opened while it still had the old one: so they differ.
+            if *watched != Some(fd.as_raw_fd()) {
+                match self.control.watch(fd) {
+                    Ok(()) => *watched = Some(fd.as_raw_fd()),
+                    Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+                }
             }
             match provider.may_sleep() {
                 Ok(true) => {}

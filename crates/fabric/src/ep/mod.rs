@@ -154,6 +154,8 @@ impl Endpoint {
 
 impl Open {
     fn close(self) -> Result<Vec<Returned>, Error> {
+        self.transmit_cq.before_close_of_endpoint();
+        self.receive_cq.before_close_of_endpoint();
         // SAFETY: the endpoint is ours, and nothing was made of it. Operations in flight end with it.
         if let Err(error) = unsafe { self.ep.close(self.domain.library(), Kind::Endpoint) } {
             // With the tables, the queues and the address vector: the provider may still use all of it.

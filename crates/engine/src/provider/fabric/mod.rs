@@ -121,7 +121,7 @@ impl Provider for FabricProvider {
     }
 
     fn reset(&mut self) -> Result<(), ProviderError> {
-        self.rail.reset(&self.cq)
+        self.rail.reset(&mut self.cq)
     }
 
     fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {

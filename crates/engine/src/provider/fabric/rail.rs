@@ -121,8 +121,9 @@ impl Rail {
         }
     }
 
-    /// Closes the endpoint and opens another one.
-    pub(super) fn reset(&mut self, cq: &CompletionQueue) -> Result<(), ProviderError> {
+    /// Closes the endpoint and opens another one; with another queue, where the old one cannot be slept on any more.
+    pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), ProviderError> {
+        let could_sleep = cq.wait_fd().is_some();
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
         let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;
@@ -140,6 +141,9 @@ impl Rail {
             let reason =
                 self.was_reset("its buffers are kept for good, because a peer may still write to them");
             self.returned.push_back(Returned { owner, buffers: Buffers::None, reason });
+        }
+        if could_sleep && cq.wait_fd().is_none() {
+            *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
         }
         let endpoint = open_endpoint(&self.domain, cq, &self.av, &self.settings);
         self.endpoint = Some(endpoint.map_err(|error| self.refused("reset", &error))?);
