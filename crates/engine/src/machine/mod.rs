@@ -263,6 +263,7 @@ impl Machine {
     }
 
     /// Whether nothing is under way or kept: for tests.
+    #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.peers.iter().flatten().all(|peer| peer.in_flight() == 0 && peer.is_idle())
     }

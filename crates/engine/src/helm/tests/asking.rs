@@ -1,6 +1,7 @@
 //! Many ask, and each is answered.
 
 use super::*;
+use crate::helm::ticket::Broken;
 
 const THREADS: u64 = 8;
 const COMMANDS: u64 = 10_000;

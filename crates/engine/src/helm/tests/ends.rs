@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
+use crate::helm::ticket::Broken;
 
 const SHORT: Duration = Duration::from_millis(50);
 

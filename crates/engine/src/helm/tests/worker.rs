@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::*;
+use crate::helm::ticket::Broken;
 
 /// What an executor does with a ticket, whoever drives.
 pub(super) fn block_on(rig: &Rig, ticket: Ticket<u64>) -> Result<u64, Broken> {
