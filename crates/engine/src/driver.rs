@@ -18,6 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 /// How long an idle engine sleeps where a rail has nothing to be woken by.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
+/// Something to be done with the driver, at this time.
+pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
+
 /// What callers ask for.
 pub(crate) enum Command {
     Submit(Order),
@@ -26,7 +29,7 @@ pub(crate) enum Command {
     Word(WordOrder),
     Abort(PeerKey, u64),
     /// Whatever is asked for seldom.
-    Call(Box<dyn FnOnce(&mut Driver, u64) + Send>),
+    Call(Call),
 }
 
 /// Peers that have connected, and that nobody has accepted yet.

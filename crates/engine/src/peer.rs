@@ -108,7 +108,6 @@ impl Peer {
     }
 
     /// Lets the peer at a slice. On failure it is handed back.
-    #[expect(clippy::result_large_err, reason = "the slice is handed back")]
     pub fn grant(&self, slice: Slice, rights: Rights) -> Result<Grant, GrantError> {
         let key = self.0.key;
         match self.call(move |driver, now| driver.machine.grant(key, slice, rights, now)) {
@@ -313,11 +312,14 @@ pub struct RemoteCounter {
     token: CounterToken,
 }
 
+/// How it is found in the machine.
+type Find<T> = dyn Fn(&mut Driver) -> Option<T> + Send + Sync;
+
 /// Something that the peer has told its user of, and will tell us, or has.
 pub struct Offer<T> {
     helm: Arc<Helm<Driver>>,
     cell: Arc<PeerCell>,
-    find: Arc<dyn Fn(&mut Driver) -> Option<T> + Send + Sync>,
+    find: Arc<Find<T>>,
     ticket: Option<Ticket<Option<T>>>,
     /// The peer's changes when it was last asked for.
     seen: Option<u64>,

@@ -112,6 +112,9 @@ pub(super) struct Granted {
     pub(super) users: u32,
 }
 
+/// Who hears when a message is on its way.
+pub(super) type WhenSent = Promise<Result<(), SendError>>;
+
 /// Messages to a peer.
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -119,7 +122,7 @@ pub(super) struct Sending {
     /// How many more the peer holds for its user.
     pub(super) room: u32,
     /// Wait for room, or for a buffer.
-    pub(super) waiting: VecDeque<(Vec<u8>, Promise<Result<(), SendError>>)>,
+    pub(super) waiting: VecDeque<(Vec<u8>, WhenSent)>,
     /// Written to a buffer, and not posted, or to be posted again.
     pub(super) written: VecDeque<Message>,
     /// In flight.

@@ -19,7 +19,7 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     assert!(properties.name.starts_with(place.name), "{properties:?}");
     assert!(properties.kind.starts_with("fabric/"), "{properties:?}");
     assert_eq!(properties.is_rdma, place.is_rdma);
-    assert!(properties.limits.is_usable() , "{properties:?}");
+    assert!(properties.limits.is_usable(), "{properties:?}");
     assert_eq!(rail.wait_fd().is_some(), place.has_descriptor);
     assert!(!properties.links_end_alone && !properties.ticks_name_link);
     let (limits, is_shm) = (properties.limits, place.name == "shm");
