@@ -11,15 +11,15 @@ mod heart;
 mod link;
 mod lose;
 mod message;
+mod numbers;
 mod peer;
 mod rail;
 mod reset;
-mod sequence;
 mod transfer;
 mod watch;
 mod word;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farreach_core::credit::Turns;
@@ -29,6 +29,7 @@ use farreach_memory::Memory;
 use counter::CounterDesk;
 use grant::OwnGrant;
 use message::Pool;
+use numbers::NumberMap;
 use peer::Peer;
 use rail::Rail;
 
@@ -85,10 +86,10 @@ pub(crate) struct Machine {
     /// Who has messages to be posted.
     talkers: VecDeque<PeerKey>,
     counters: CounterDesk,
-    grants: HashMap<u64, OwnGrant>,
+    grants: NumberMap<u64, OwnGrant>,
     next_grant: u64,
     /// What messages are marked with, and whose they are.
-    marks: HashMap<u32, (PeerKey, usize)>,
+    marks: NumberMap<u32, (PeerKey, usize)>,
     next_mark: u32,
     pool: Pool,
     /// Lists of buffers that came back: used again, so that posting allocates nothing.
@@ -128,9 +129,9 @@ impl Machine {
             turns: Turns::new(TURN_BYTES),
             talkers: VecDeque::new(),
             counters: CounterDesk::default(),
-            grants: HashMap::new(),
+            grants: NumberMap::default(),
             next_grant: 1,
-            marks: HashMap::new(),
+            marks: NumberMap::default(),
             next_mark: 1,
             pool,
             lists: Vec::new(),

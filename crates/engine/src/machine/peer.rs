@@ -1,15 +1,16 @@
 //! What the machine knows of one peer.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use farreach_core::counter::{CounterId, LinkId};
 use farreach_core::inflight::Slots;
 use farreach_core::outbox::{Outbox, TransferId};
+use farreach_core::sequence::Sequence;
 use farreach_core::wire::Hello;
 use farreach_memory::Slice;
 
-use super::sequence::Sequence;
+use super::numbers::NumberMap;
 use super::transfer::TransferState;
 use super::watch::PeerCell;
 use super::word::{WordOrder, WordState};
@@ -32,9 +33,9 @@ pub(super) struct Peer {
     pub(super) outbox: Outbox,
     pub(super) transfers: Sequence<TransferState>,
     /// What it has granted to us.
-    pub(super) granted: HashMap<u64, Granted>,
+    pub(super) granted: NumberMap<u64, Granted>,
     /// Its counters, and what they are called on which link.
-    pub(super) counters: HashMap<CounterId, Vec<(LinkId, CounterId)>>,
+    pub(super) counters: NumberMap<CounterId, Vec<(LinkId, CounterId)>>,
     /// Our counters that count for it.
     pub(super) own_counters: Vec<CounterId>,
     /// What we have granted to it.
@@ -158,8 +159,8 @@ impl Peer {
             next_link: 0,
             outbox: Outbox::new(Vec::new()),
             transfers: Sequence::new(),
-            granted: HashMap::new(),
-            counters: HashMap::new(),
+            granted: NumberMap::default(),
+            counters: NumberMap::default(),
             own_counters: Vec::new(),
             own_grants: Vec::new(),
             sending: Sending {

@@ -1,8 +1,7 @@
 //! The machine's own end of a rail.
 
-use std::collections::HashMap;
-
 use super::PeerKey;
+use super::numbers::NumberMap;
 use crate::provider::{LinkKey, Properties, Provider};
 
 /// A rail of this side's, with the links over it.
@@ -12,7 +11,7 @@ pub(super) struct Rail {
     provider: Option<Box<dyn Provider>>,
     properties: Properties,
     /// Whose each link is; also of closed ones, as long as something of them is in flight.
-    pub(super) links: HashMap<LinkKey, (PeerKey, usize)>,
+    pub(super) links: NumberMap<LinkKey, (PeerKey, usize)>,
     /// How often it was reset.
     pub(super) generation: u64,
     /// Since when it is about to be reset: nothing is posted to it until then.
@@ -26,7 +25,7 @@ impl Rail {
         Self {
             properties: provider.properties().clone(),
             provider: Some(provider),
-            links: HashMap::new(),
+            links: NumberMap::default(),
             generation: 0,
             resetting_since: None,
             dead: None,
