@@ -25,6 +25,18 @@ pub struct CounterId {
     epoch: u8,
 }
 
+impl CounterId {
+    /// As a number, for people and for messages.
+    pub fn to_raw(self) -> u32 {
+        u32::from(self.slot) << 8 | u32::from(self.epoch)
+    }
+
+    /// From such a number; whether there is such a counter, [`Counters`] knows.
+    pub fn from_raw(raw: u32) -> Self {
+        Self { slot: (raw >> 8) as u16, epoch: raw as u8 }
+    }
+}
+
 /// Bits of an epoch in a tick.
 const EPOCH_BITS: u32 = 6;
 /// Bits of the number of pages in a tick.
@@ -114,7 +126,18 @@ pub struct Counters {
 #[derive(Debug)]
 struct Slot {
     epoch: u8,
-    counter: Option<Counter>,
+    holds: Holds,
+}
+
+#[derive(Debug)]
+enum Holds {
+    Nothing,
+    Counter(Counter),
+    /// What a counter is called on one link, where ticks do not say over which link they came.
+    Name {
+        counter: CounterId,
+        link: LinkId,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +145,7 @@ struct Counter {
     reached: u64,
     /// What came over each link.
     links: BTreeMap<LinkId, Link>,
+    names: Vec<CounterId>,
     peers: Vec<u32>,
     is_peer_lost: bool,
     is_aborted: bool,
@@ -141,27 +165,65 @@ impl Counters {
 
     /// A new one, at 0, which counts for these peers; none where 65,536 are open.
     pub fn open(&mut self, peers: impl IntoIterator<Item = u32>) -> Option<CounterId> {
+        let counter = Counter { peers: peers.into_iter().collect(), ..Counter::default() };
+        self.put(Holds::Counter(counter))
+    }
+
+    /// Another name for one, for ticks that do not say over which link they come: whoever ticks by it has come over this link.
+    ///
+    /// ```
+    /// use farreach_core::counter::{Counters, LinkId, Tick};
+    ///
+    /// let mut counters = Counters::new();
+    /// let counter = counters.open([7]).unwrap();
+    /// let name = counters.name(counter, LinkId(1)).unwrap();
+    /// assert_eq!(counters.arrive_named(Tick::new(name, 3).unwrap()), Some((counter, 3)));
+    /// assert_eq!(counters.settle(LinkId(1), counter), Some(3));
+    /// assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()), None, "the link was lost");
+    /// ```
+    pub fn name(&mut self, id: CounterId, link: LinkId) -> Option<CounterId> {
+        self.get(id)?;
+        let name = self.put(Holds::Name { counter: id, link })?;
+        self.get_mut(id)?.names.push(name);
+        Some(name)
+    }
+
+    fn put(&mut self, holds: Holds) -> Option<CounterId> {
         let slot = match self.free.pop_front() {
             Some(slot) => slot,
             None => {
                 let slot = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(Slot { epoch: 0, counter: None });
+                self.slots.push(Slot { epoch: 0, holds: Holds::Nothing });
                 slot
             }
         };
-        let Slot { epoch, counter } = &mut self.slots[usize::from(slot)];
-        *counter = Some(Counter { peers: peers.into_iter().collect(), ..Counter::default() });
-        Some(CounterId { slot, epoch: *epoch })
+        let place = &mut self.slots[usize::from(slot)];
+        place.holds = holds;
+        Some(CounterId { slot, epoch: place.epoch })
     }
 
-    /// Ends one. What still arrives for it is counted by nobody.
+    /// Ends one, with its names. What still arrives for it is counted by nobody.
     pub fn close(&mut self, id: CounterId) {
-        if self.get_mut(id).is_some() {
+        let Some(counter) = self.get_mut(id) else { return };
+        let names = std::mem::take(&mut counter.names);
+        for id in names.into_iter().chain([id]) {
             let slot = &mut self.slots[usize::from(id.slot)];
-            slot.counter = None;
+            slot.holds = Holds::Nothing;
             slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
             self.free.push_back(id.slot);
         }
+    }
+
+    /// A tick came by a [name](Self::name): which counter it is, and what that has reached now.
+    #[inline]
+    pub fn arrive_named(&mut self, tick: Tick) -> Option<(CounterId, u64)> {
+        let slot = self.slots.get(usize::from(tick.counter.slot))?;
+        let Holds::Name { counter, link } = slot.holds else { return None };
+        if slot.epoch != tick.counter.epoch {
+            return None;
+        }
+        let reached = self.arrive(link, Tick { counter, ..tick })?;
+        Some((counter, reached))
     }
 
     /// A tick came over a link: what the counter has reached now; none where there is no such counter any more, or the link was settled.
@@ -199,8 +261,10 @@ impl Counters {
 
     /// A peer is gone: waits for its pages end.
     pub fn lose_peer(&mut self, peer: u32) {
-        for counter in self.slots.iter_mut().filter_map(|slot| slot.counter.as_mut()) {
-            counter.is_peer_lost |= counter.peers.contains(&peer);
+        for slot in &mut self.slots {
+            if let Holds::Counter(counter) = &mut slot.holds {
+                counter.is_peer_lost |= counter.peers.contains(&peer);
+            }
         }
     }
 
@@ -222,13 +286,17 @@ impl Counters {
     }
 
     fn get(&self, id: CounterId) -> Option<&Counter> {
-        let slot = self.slots.get(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?;
-        slot.counter.as_ref()
+        match self.slots.get(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?.holds {
+            Holds::Counter(ref counter) => Some(counter),
+            _ => None,
+        }
     }
 
     fn get_mut(&mut self, id: CounterId) -> Option<&mut Counter> {
-        let slot = self.slots.get_mut(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?;
-        slot.counter.as_mut()
+        match self.slots.get_mut(usize::from(id.slot)).filter(|slot| slot.epoch == id.epoch)?.holds {
+            Holds::Counter(ref mut counter) => Some(counter),
+            _ => None,
+        }
     }
 }
 

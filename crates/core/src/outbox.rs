@@ -14,7 +14,11 @@ use crate::credit::Credits;
 use crate::inflight::{SlotId, Slots};
 use crate::plan::{Limits, Operation, Plan};
 use crate::route::Rails;
+use crate::sequence::Sequence;
 use crate::wire::Frame;
+
+/// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
+const JOINED_MAX: u64 = 256 * 1024;
 
 /// One rail to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,13 @@ pub struct RailSettings {
 /// Names a transfer of one outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId(u64);
+
+impl TransferId {
+    /// How many transfers the outbox had before.
+    pub fn index(self) -> u64 {
+        self.0
+    }
+}
 
 /// An operation to be posted: [`Outbox::operation`] says what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +64,7 @@ pub struct Outbox {
     settings: Vec<RailSettings>,
     windows: Vec<Credits>,
     slots: Slots<Posted>,
-    transfers: BTreeMap<TransferId, Transfer>,
+    transfers: Sequence<Transfer>,
     next_transfer: u64,
     claims: Claims,
     debts: BTreeMap<(LinkId, CounterId), Debt>,
@@ -112,7 +123,7 @@ impl Outbox {
             settings,
             windows,
             slots: Slots::new(total),
-            transfers: BTreeMap::new(),
+            transfers: Sequence::new(),
             next_transfer: 0,
             claims: Claims::new(),
             debts: BTreeMap::new(),
@@ -134,20 +145,24 @@ impl Outbox {
             again: VecDeque::new(),
             debts: 0,
         };
-        self.transfers.insert(id, transfer);
+        self.transfers.put(id.0, transfer);
         self.check_done(id);
         id
     }
 
     /// The next operation that there is room for. It is under way from now on.
     pub fn next_post(&mut self) -> Option<Post> {
-        let mut from = TransferId(0);
+        let mut from = 0;
         loop {
-            let id = *self.transfers.range(from..).next()?.0;
-            if let Some(post) = self.next_of(id) {
+            // Without room anywhere no transfer needs to be looked at.
+            if !(0..self.settings.len()).any(|rail| self.has_room(rail)) {
+                return None;
+            }
+            let (id, _) = self.transfers.iter_from(from).next()?;
+            if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
-            from = TransferId(id.0 + 1);
+            from = id + 1;
         }
     }
 
@@ -165,12 +180,12 @@ impl Outbox {
 
     /// What a lost rail had under way.
     fn next_again(&mut self, id: TransferId) -> Option<Post> {
-        let (operation, _) = self.transfers.get(&id)?.again.front()?;
+        let (operation, _) = self.transfers.get(id.0)?.again.front()?;
         let rail = self.pick(operation.bytes)?;
-        let (operation, debt) = self.transfers.get_mut(&id)?.again.pop_front()?;
+        let (operation, debt) = self.transfers.get_mut(id.0)?.again.pop_front()?;
         let mut parts = operation.split(&self.settings[rail].limits);
         let first = parts.remove(0);
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         if let Some(debt) = debt.and_then(|debt| self.debts.get_mut(&debt)) {
             debt.again += parts.len();
         }
@@ -181,7 +196,7 @@ impl Outbox {
     }
 
     fn next_refused(&mut self, id: TransferId) -> Option<Post> {
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         let place = transfer
             .refused
             .iter()
@@ -191,21 +206,22 @@ impl Outbox {
     }
 
     fn next_planned(&mut self, id: TransferId) -> Option<Post> {
-        let plan = &self.transfers.get(&id)?.plan;
+        let plan = &self.transfers.get(id.0)?.plan;
         if plan.pages_left() == 0 {
             return None;
         }
         let rail = self.pick(plan.page_len())?;
         let mut limits = self.settings[rail].limits;
         limits.pages = limits.pages.min(TICK_PAGES_MAX);
+        limits.bytes = limits.bytes.min(JOINED_MAX.max(plan.page_len()));
         let mut operation = self.spare.pop().unwrap_or_default();
-        self.transfers.get_mut(&id)?.plan.next(&limits, &mut operation).then_some(())?;
+        self.transfers.get_mut(id.0)?.plan.next(&limits, &mut operation).then_some(())?;
         self.post_counted(id, rail, operation)
     }
 
     /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there.
     fn next_bell(&mut self, id: TransferId) -> Option<Post> {
-        let transfer = self.transfers.get(&id)?;
+        let transfer = self.transfers.get(id.0)?;
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() || transfer.counter.is_none() {
             return None;
         }
@@ -216,6 +232,10 @@ impl Outbox {
         self.post_counted(id, rail, Operation::default())
     }
 
+    fn has_room(&self, rail: usize) -> bool {
+        self.windows[rail].free() > 0 && self.rails.is_alive(rail)
+    }
+
     fn pick(&self, bytes: u64) -> Option<usize> {
         self.rails.pick(bytes, |rail| self.windows[rail].free() > 0)
     }
@@ -224,7 +244,7 @@ impl Outbox {
     /// transfer there, or when a tick can tell of no more.
     fn post_counted(&mut self, id: TransferId, rail: usize, operation: Operation) -> Option<Post> {
         let limits = self.settings[rail].limits;
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.untold[rail] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         let is_full = pages + limits.pages.min(TICK_PAGES_MAX) > TICK_PAGES_MAX;
@@ -252,7 +272,7 @@ impl Outbox {
         let took = self.windows[rail].take(1);
         debug_assert!(took, "only a rail with room is picked");
         self.rails.charge(rail, operation.bytes);
-        self.transfers.get_mut(&transfer)?.under_way += 1;
+        self.transfers.get_mut(transfer.0)?.under_way += 1;
         let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt }).ok()?;
         Some(Post { slot, rail, transfer, tick })
     }
@@ -260,7 +280,7 @@ impl Outbox {
     /// The card had no room for it: it is not under way, and comes again.
     pub fn refuse(&mut self, slot: SlotId) {
         let Some(Posted { rail, transfer, operation, tick, debt }) = self.take(slot) else { return };
-        let Some(of) = self.transfers.get_mut(&transfer) else { return };
+        let Some(of) = self.transfers.get_mut(transfer.0) else { return };
         if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
             of.again.push_front((operation, debt));
             return;
@@ -295,10 +315,37 @@ impl Outbox {
         let posted = self.slots.take(slot)?;
         self.windows[posted.rail].give(1);
         self.rails.finish(posted.rail, posted.operation.bytes);
-        if let Some(transfer) = self.transfers.get_mut(&posted.transfer) {
+        if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
             transfer.under_way -= 1;
         }
         Some(posted)
+    }
+
+    /// A rail gets nothing more for now: it is not connected yet, or about to be lost. What it has under way goes on.
+    pub fn pause(&mut self, rail: usize) {
+        self.rails.pause(rail);
+    }
+
+    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
+    /// already: then it is done as if nothing had been said.
+    pub fn abort(&mut self, id: TransferId) -> Option<Vec<Frame>> {
+        let transfer = self.transfers.get_mut(id.0)?;
+        if transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty() {
+            return None;
+        }
+        transfer.plan.give_up();
+        transfer.refused.clear();
+        transfer.untold.fill(0);
+        let mut frames = Vec::new();
+        for (_, debt) in std::mem::take(&mut transfer.again) {
+            let Some(key) = debt else { continue };
+            if let Some(debt) = self.debts.get_mut(&key) {
+                debt.again -= 1;
+            }
+            frames.extend(self.pay(key));
+        }
+        self.check_done(id);
+        Some(frames)
     }
 
     /// A rail is lost. Its card has stopped, and every buffer that it had is back.
@@ -315,7 +362,7 @@ impl Outbox {
             self.send_again(link, posted);
         }
         self.rails.lose(rail);
-        let ids: Vec<TransferId> = self.transfers.keys().copied().collect();
+        let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_untold(link, rail, id);
         }
@@ -325,7 +372,7 @@ impl Outbox {
 
     /// What was under way: it goes to another rail, and its pages are told of by a frame.
     fn send_again(&mut self, link: LinkId, posted: Posted) {
-        let Some(transfer) = self.transfers.get_mut(&posted.transfer) else { return };
+        let Some(transfer) = self.transfers.get_mut(posted.transfer.0) else { return };
         // Sent again already for another lost rail: that debt stays.
         let debt = posted.debt.or(transfer.counter.map(|counter| (link, counter)));
         if posted.operation.bytes > 0 {
@@ -345,7 +392,7 @@ impl Outbox {
 
     /// What was posted without a tick, or refused: nobody has told of it.
     fn owe_untold(&mut self, link: LinkId, rail: usize, id: TransferId) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return };
         let refused: Vec<Operation> = {
             let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == rail);
             transfer.refused = others.into();
@@ -390,7 +437,7 @@ impl Outbox {
         let settled = debt.settled.filter(|_| debt.again == 0)?;
         let debt = self.debts.remove(&key)?;
         for id in debt.creditors {
-            if let Some(transfer) = self.transfers.get_mut(&id) {
+            if let Some(transfer) = self.transfers.get_mut(id.0) {
                 transfer.debts -= 1;
             }
             self.check_done(id);
@@ -405,21 +452,30 @@ impl Outbox {
         self.rails.restore(rail);
     }
 
+    /// The receiver has closed a counter: nobody will ask for what is left.
+    pub fn forget(&mut self, counter: CounterId) {
+        self.claims.forget(counter);
+    }
+
     /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
     pub fn finished(&mut self) -> Option<TransferId> {
         self.finished.pop_front()
     }
 
     fn check_done(&mut self, id: TransferId) {
-        let is_done = self.transfers.get(&id).is_some_and(|transfer| {
+        let is_done = self.transfers.get(id.0).is_some_and(|transfer| {
+            // Asked after every operation, and seldom so.
+            if transfer.under_way > 0 {
+                return false;
+            }
             let is_posted = transfer.plan.pages_left() == 0
                 && transfer.refused.is_empty()
                 && transfer.again.is_empty()
                 && transfer.untold.iter().all(|pages| *pages == 0);
-            is_posted && transfer.under_way == 0 && transfer.debts == 0
+            is_posted && transfer.debts == 0
         });
         if is_done {
-            self.transfers.remove(&id);
+            self.transfers.take(id.0);
             self.finished.push_back(id);
         }
     }

@@ -284,6 +284,17 @@ impl Plan {
         Ok(Self { page_len, source, destination, place: 0, within: 0 })
     }
 
+    /// For reading: the source is the peer's, where a page may be read twice, and the destination ours. The plan's operations have the
+    /// ranges of our own memory as pieces and the peer's as targets, as those of a write have.
+    pub fn reading(
+        page_len: u64,
+        (source, source_len): (Pages, u64),
+        (destination, destination_len): (Pages, u64),
+    ) -> Result<Self, PlanError> {
+        let plan = Self::new(page_len, (source, source_len), (destination, destination_len))?;
+        Ok(Self { source: plan.destination, destination: plan.source, ..plan })
+    }
+
     /// The next operation, for a rail with these limits; `false` where nothing is left. `operation` is filled anew, and keeps its
     /// room: asking allocates nothing after the first time.
     ///
@@ -322,6 +333,11 @@ impl Plan {
             }
         }
         operation.bytes > 0
+    }
+
+    /// Nothing more is asked for.
+    pub fn give_up(&mut self) {
+        (self.place, self.within) = (self.source.indices.len(), 0);
     }
 
     /// The bytes of a page.

@@ -75,6 +75,11 @@ impl Rails {
         *pending -= bytes;
     }
 
+    /// A rail gets no more for now; what it has under way goes on.
+    pub fn pause(&mut self, rail: usize) {
+        self.rails[rail].is_alive = false;
+    }
+
     /// A rail is lost: it gets no more, and what it had under way is nobody's until it is assigned again.
     pub fn lose(&mut self, rail: usize) {
         let rail = &mut self.rails[rail];

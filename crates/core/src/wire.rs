@@ -51,10 +51,19 @@ pub enum Frame {
     Hello(Hello),
     /// This side's end of a rail, for the other to connect to.
     Rail(RailOffer),
+    /// This side's end is connected: what comes over it is served.
+    RailReady {
+        /// Which.
+        link: LinkId,
+        /// What messages over it are to be marked with.
+        mark: u32,
+    },
     /// A rail is of no use any more.
     RailLost {
         /// Which.
         link: LinkId,
+        /// Whether nothing that this side has sent over it is under way: all of it is known to have landed.
+        is_quiet: bool,
         /// Why, in words.
         reason: String,
     },
@@ -86,6 +95,18 @@ pub enum Frame {
         /// The pages.
         pages: u64,
     },
+    /// A counter that the other side may raise, and what it is called on links whose ticks do not say where they came from.
+    Counter {
+        /// Its name.
+        counter: CounterId,
+        /// Its names on such links.
+        names: Vec<(LinkId, CounterId)>,
+    },
+    /// A counter is closed.
+    CounterClosed {
+        /// Its name.
+        counter: CounterId,
+    },
     /// So many pages are there whose ticks were lost.
     Add {
         /// For which counter.
@@ -102,8 +123,15 @@ pub enum Frame {
     },
     /// A message of the user's that no rail carried.
     Message {
+        /// Its place among all messages of this side.
+        sequence: u64,
         /// Its bytes.
         bytes: Vec<u8>,
+    },
+    /// So many messages were taken by the user: there is room for as many more.
+    Taken {
+        /// How many.
+        count: u32,
     },
     /// Are you there?
     Ping {
@@ -128,6 +156,14 @@ pub struct Hello {
     pub name: String,
     /// How often it says something, in milliseconds, even if there is nothing to say.
     pub heartbeat_ms: u32,
+    /// What is the same for all processes of one running machine, and for no other.
+    pub host: String,
+    /// Its process there.
+    pub process: u32,
+    /// What each of its rails is of: ends of the same kind go together.
+    pub rails: Vec<String>,
+    /// How many messages it holds that its user has not taken.
+    pub messages: u32,
 }
 
 /// One end of a rail.
@@ -135,8 +171,10 @@ pub struct Hello {
 pub struct RailOffer {
     /// Its name, for this connection.
     pub link: LinkId,
-    /// What it is of: both ends must be of the same kind to go together.
-    pub kind: String,
+    /// Which rail of this side's.
+    pub from: u16,
+    /// Which rail of the other side's.
+    pub to: u16,
     /// The address by which the other end reaches it, in its own words.
     pub address: Vec<u8>,
 }
@@ -150,8 +188,8 @@ pub struct GrantOffer {
     pub len: u64,
     /// What may be done with it: 1 read, 2 write, 4 atomics.
     pub rights: u8,
-    /// For each rail by which it can be reached: where it begins, and its key there.
-    pub keys: Vec<(LinkId, u64, u64)>,
+    /// For each rail of this side's, in order: where it begins, and its key there.
+    pub keys: Vec<Option<(u64, u64)>>,
 }
 
 /// Why frames were not understood.
@@ -229,6 +267,11 @@ impl Decoder {
         self.bytes.drain(..self.done);
         self.done = 0;
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Whether all that has come was decoded: the other side is between two frames.
+    pub fn is_empty(&self) -> bool {
+        self.done == self.bytes.len()
     }
 
     /// The next frame, if it is there whole. After an error nothing more can be understood.

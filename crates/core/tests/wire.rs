@@ -11,14 +11,26 @@ fn frames() -> Vec<Frame> {
     let counter = Counters::new().open([]).unwrap();
     let link = LinkId(u64::MAX);
     vec![
-        Frame::Hello(Hello { incarnation: 1 << 63, name: "storage-7".into(), heartbeat_ms: 1000 }),
-        Frame::Rail(RailOffer { link, kind: "verbs rc".into(), address: vec![0; 40] }),
-        Frame::RailLost { link, reason: "port down".into() },
+        Frame::Hello(Hello {
+            incarnation: 1 << 63,
+            name: "storage-7".into(),
+            heartbeat_ms: 1000,
+            host: "5f0c".into(),
+            process: 4711,
+            rails: vec!["verbs".into(); 16],
+            messages: 64,
+        }),
+        Frame::Rail(RailOffer { link, from: 1, to: 15, address: vec![0; 40] }),
+        Frame::RailReady { link, mark: u32::MAX },
+        Frame::Counter { counter, names: vec![(link, counter); 16] },
+        Frame::CounterClosed { counter },
+        Frame::Taken { count: 32 },
+        Frame::RailLost { link, is_quiet: true, reason: "port down".into() },
         Frame::Grant(GrantOffer {
             grant: 3,
             len: 1 << 36,
             rights: 7,
-            keys: vec![(link, u64::MAX, 0x1234); 16],
+            keys: vec![Some((u64::MAX, 0x1234)); 16],
         }),
         Frame::Revoke { grant: 3 },
         Frame::Revoked { grant: 3 },
@@ -26,7 +38,7 @@ fn frames() -> Vec<Frame> {
         Frame::Settled { link, counter, pages: 9 },
         Frame::Add { counter, pages: 1 },
         Frame::Abort { counter, reason: String::new() },
-        Frame::Message { bytes: vec![7; 60_000] },
+        Frame::Message { sequence: 1, bytes: vec![7; 60_000] },
         Frame::Ping { nonce: 5 },
         Frame::Pong { nonce: 5 },
         Frame::Goodbye,
@@ -82,7 +94,7 @@ proptest! {
 
 #[test]
 fn what_is_too_long_is_refused_on_both_sides() {
-    let long = Frame::Message { bytes: vec![0; FRAME_MAX + 1] };
+    let long = Frame::Message { sequence: 1, bytes: vec![0; FRAME_MAX + 1] };
     assert!(matches!(encode(&long, &mut Vec::new()), Err(WireError::TooLong { .. })));
     let mut decoder = Decoder::new();
     decoder.feed(&(FRAME_MAX as u32 + 1).to_be_bytes());

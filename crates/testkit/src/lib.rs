@@ -6,6 +6,7 @@
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
 //! - [`example`]: a program to be run as a user runs it; [`listen`]: what it says.
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
+//! - [`for_each_seed`]: one test with many histories, each of which its seed replays.
 //! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
 //! - [`machine_code`]: whether a function compiles to what it should.
 //!
@@ -23,6 +24,7 @@ mod library;
 pub mod machine_code;
 mod orders;
 mod program;
+mod seeds;
 mod wait;
 
 pub use allocations::{CountingAllocator, allocations};
@@ -33,4 +35,5 @@ pub use host::on_host_a;
 pub use library::{rdma_core_release, shared_object};
 pub use orders::{drop_in_orders, order};
 pub use program::{example, listen};
+pub use seeds::for_each_seed;
 pub use wait::{WAIT_MAX, wait_for};

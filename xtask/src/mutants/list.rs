@@ -206,6 +206,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "table::region::what_a_peer_may_reach_stays_mapped_until_its_key_is_dead",
     },
     Mutant {
+        name: "one of several keys does not keep its memory",
+        file: "crates/verbs/src/region.rs",
+        guard: "let kept = Arc::clone(memory);",
+        instead: "let kept = Arc::new(());",
+        test: "table::region::exposed_memory_stays_until_each_of_its_keys_is_dead",
+    },
+    Mutant {
         name: "a window does not keep its region",
         file: "crates/verbs/src/qp/bind.rs",
         guard: "state.bound = Some(Bound { region: Arc::clone(region), remote, owner });",

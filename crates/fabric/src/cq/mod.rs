@@ -8,7 +8,7 @@ mod wait;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farreach_fabric_sys as sys;
 
@@ -43,6 +43,8 @@ struct Inner {
     cq: Handle<sys::fid_cq>,
     /// The provider's, open as long as the queue is.
     wait_fd: Option<RawFd>,
+    /// Whether an endpoint was closed that the provider still looks for when it is asked about the descriptor. Held while it is asked.
+    is_spoiled: Mutex<bool>,
     registry: Registry,
     polling: Mutex<poller::PollState>,
     domain: Domain,
@@ -85,6 +87,7 @@ impl Domain {
         let mut inner = Inner {
             cq,
             wait_fd: None,
+            is_spoiled: Mutex::new(false),
             registry: Registry::default(),
             polling: Mutex::new(poller::PollState::new()),
             domain: self.clone(),
@@ -99,8 +102,14 @@ impl Domain {
 impl CompletionQueue {
     /// The descriptor that becomes readable when there may be something, where the provider has one. Before sleeping on it, ask
     /// [`may_sleep`](Self::may_sleep).
+    ///
+    /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
+    /// [spoils](crate::Profile::close_spoils_waits) it: open another queue with the next endpoint.
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        if *self.lock_waits() {
+            return None;
+        }
         // SAFETY: the descriptor is the queue's, and open as long as it.
         self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
@@ -121,6 +130,16 @@ impl CompletionQueue {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    /// An endpoint that completes to this queue is about to be closed.
+    pub(crate) fn before_close_of_endpoint(&self) {
+        *self.lock_waits() |= self.domain().profile().close_spoils_waits;
+    }
+
+    /// Whether the descriptor is spoiled; nothing changes that while this is held.
+    fn lock_waits(&self) -> MutexGuard<'_, bool> {
+        self.0.is_spoiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

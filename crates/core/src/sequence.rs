@@ -1,0 +1,119 @@
+//! Things with ascending numbers, most of which are gone.
+
+use std::collections::VecDeque;
+
+/// A map from ascending numbers, for which finding is an index and no search.
+///
+/// ```
+/// use farreach_core::sequence::Sequence;
+///
+/// let mut transfers = Sequence::new();
+/// transfers.put(7, "the first");
+/// transfers.put(9, "the second");
+/// assert_eq!(transfers.get(9), Some(&"the second"));
+/// assert_eq!(transfers.take(7), Some("the first"));
+/// ```
+#[derive(Debug)]
+pub struct Sequence<T> {
+    first: u64,
+    things: VecDeque<Option<T>>,
+    count: usize,
+}
+
+impl<T> Sequence<T> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self { first: 0, things: VecDeque::new(), count: 0 }
+    }
+
+    /// Puts one in, whose number is above all before.
+    pub fn put(&mut self, number: u64, thing: T) {
+        if self.things.is_empty() {
+            self.first = number;
+        }
+        while self.first + (self.things.len() as u64) < number {
+            self.things.push_back(None);
+        }
+        self.things.push_back(Some(thing));
+        self.count += 1;
+    }
+
+    /// The one of this number, if it is there.
+    #[inline]
+    pub fn get(&self, number: u64) -> Option<&T> {
+        self.things.get(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_ref()
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+        self.things.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_mut()
+    }
+
+    /// Takes it out.
+    pub fn take(&mut self, number: u64) -> Option<T> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let thing = self.things.get_mut(place)?.take()?;
+        self.count -= 1;
+        while matches!(self.things.front(), Some(None)) {
+            self.things.pop_front();
+            self.first += 1;
+        }
+        Some(thing)
+    }
+
+    /// All, in order, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        let numbered = self.things.iter().enumerate();
+        numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
+    }
+
+    /// All that are not before this number, in order, with their numbers.
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
+        let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let numbered = self.things.iter().enumerate().skip(skipped);
+        numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
+    }
+
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> Vec<T> {
+        self.count = 0;
+        self.first += self.things.len() as u64;
+        self.things.drain(..).flatten().collect()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+impl<T> Default for Sequence<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_is_found_until_it_is_taken() {
+        let mut sequence = Sequence::new();
+        for number in [3, 4, 7] {
+            sequence.put(number, number * 10);
+        }
+        assert_eq!((sequence.get(4), sequence.get(5), sequence.get(2)), (Some(&40), None, None));
+        assert_eq!(sequence.take(3), Some(30));
+        assert_eq!(sequence.take(3), None);
+        *sequence.get_mut(7).unwrap() += 1;
+        assert_eq!(sequence.iter().map(|(number, _)| number).collect::<Vec<_>>(), [4, 7]);
+        assert_eq!(sequence.iter_from(5).map(|(number, _)| number).collect::<Vec<_>>(), [7]);
+        sequence.put(9, 90);
+        assert_eq!(sequence.drain(), [40, 71, 90]);
+        assert!(sequence.is_empty() && sequence.get(9).is_none());
+        sequence.put(20, 1);
+        assert_eq!(sequence.get(20), Some(&1));
+    }
+}

@@ -1,0 +1,326 @@
+//! What the engine is measured by, beside the same work on bare libfabric: `benches/bare`. Its options are understood here too, and its result is
+//! of the same form: one line of JSON.
+//!
+//! `paged write` moves scattered pages, `paged ping` eight bytes there and back, `paged cost` operations to be counted.
+#![allow(clippy::print_stdout)] // a program that talks to its user
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farreach::{
+    Counter, Engine, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Longer than any of it takes.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(30);
+
+/// Rounds that only warm up.
+const WARM_UP: u64 = 1000;
+/// Operations of one batch of `cost`.
+const BATCH: u64 = 16;
+/// Transfers that are under way at a time, so that the next one begins while the last pages of one are on their way.
+const AT_ONCE: usize = 4;
+
+#[derive(Debug, Clone)]
+struct Options {
+    test: String,
+    provider: String,
+    page: usize,
+    region: usize,
+    pages: usize,
+    window: usize,
+    rounds: u64,
+    count: u64,
+    by_message: bool,
+    is_target: bool,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse()?;
+    if options.is_target {
+        return target(&options);
+    }
+    let engine = options.engine("initiator")?;
+    let mut other = Other::start()?;
+    let address = other.line()?;
+    let peer = engine.connect(address.trim())?.wait(SOON)?;
+    match options.test.as_str() {
+        "write" => write(&options, &engine, &peer)?,
+        "ping" => ping(&options, &engine, &peer)?,
+        "cost" => cost(&options, &engine, &peer)?,
+        other => return Err(format!("there is no test `{other}`").into()),
+    }
+    peer.send("end").wait(SOON)?;
+    drop(peer);
+    other.end()
+}
+
+impl Options {
+    fn parse() -> Result<Self> {
+        let mut words = std::env::args().skip(1);
+        let mut options = Self {
+            test: words.next().ok_or("usage: paged write|ping|cost --provider NAME [OPTION]...")?,
+            provider: String::new(),
+            page: 4096,
+            region: 16 << 20,
+            pages: 0,
+            window: 64,
+            rounds: 16,
+            count: 20_000,
+            by_message: false,
+            is_target: false,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+            match word.as_str() {
+                "--provider" => options.provider = value()?,
+                "--page" => options.page = value()?.parse()?,
+                "--region" => options.region = value()?.parse()?,
+                "--pages" => options.pages = value()?.parse()?,
+                "--window" => options.window = value()?.parse()?,
+                "--rounds" => options.rounds = value()?.parse()?,
+                "--count" => options.count = value()?.parse()?,
+                "--by" => options.by_message = value()? == "message",
+                // The engine packs and waits as it sees fit.
+                "--each" | "--wait" => drop(value()?),
+                "--completed" | "--plain" => {}
+                "--target" => options.is_target = true,
+                other => return Err(format!("there is no option `{other}`").into()),
+            }
+        }
+        if options.pages == 0 {
+            options.pages = options.region / options.page;
+        }
+        Ok(options)
+    }
+
+    fn engine(&self, name: &str) -> Result<Engine> {
+        Ok(Engine::with(Settings::new().name(name).rails([self.provider.as_str()]).depth(self.window))?)
+    }
+
+    /// The places of the pages, as both sides draw them.
+    fn map(&self) -> PageMap {
+        let places = self.region / self.page;
+        let chosen = |seed| draw(places, seed).into_iter().take(self.pages).collect();
+        PageMap::scattered(self.page as u64, chosen(1), chosen(2))
+    }
+}
+
+/// The numbers up to `count`, in an order that is the same on both sides.
+fn draw(count: usize, mut seed: u64) -> Vec<u32> {
+    let mut numbers: Vec<u32> = (0..count as u32).collect();
+    for place in (1..count).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        numbers.swap(place, (seed >> 33) as usize % (place + 1));
+    }
+    numbers
+}
+
+/// A word of a page's content: it differs from place to place, and is never 0.
+fn content(page: usize, word: usize) -> u64 {
+    ((page as u64) << 32 | word as u64) + 1
+}
+
+/// The side that is written to.
+fn target(options: &Options) -> Result<()> {
+    let engine = options.engine("target")?;
+    println!("{}", engine.listen("127.0.0.1:0")?);
+    std::io::stdout().flush()?;
+    let peer = engine.accept().wait(SOON)?;
+    let (grant, counter) = offer(&engine, &peer, options.region)?;
+    match options.test.as_str() {
+        "write" => {
+            let pages = options.rounds * options.pages as u64;
+            expect(counter.wait(pages, LONG))?;
+            peer.send("there").wait(SOON)?;
+            verify(options, &grant)?;
+        }
+        "ping" => answer(options, &engine, &peer, &counter)?,
+        _ => {}
+    }
+    // What the other side still waits for may need us.
+    peer.recv().wait(LONG)?;
+    Ok(())
+}
+
+/// Memory and a counter, told to the peer.
+fn offer(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
+    let grant = peer.grant(engine.allocate(len)?, Rights::WRITE)?;
+    let counter = peer.counter()?;
+    peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
+    Ok((grant, counter))
+}
+
+/// What the peer has told us of.
+fn taken(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter)> {
+    let message = String::from_utf8(peer.recv().wait(SOON)?)?;
+    let (grant, counter) = message.split_once(' ').ok_or("two names are expected")?;
+    Ok((peer.remote(grant.parse()?).wait(SOON)?, peer.remote_counter(counter.parse()?).wait(SOON)?))
+}
+
+fn expect(outcome: Outcome) -> Result<()> {
+    if outcome == Outcome::Reached { Ok(()) } else { Err(format!("{outcome:?}").into()) }
+}
+
+fn verify(options: &Options, grant: &Grant) -> Result<()> {
+    let map = options.map();
+    let mut bytes = vec![0; options.region];
+    grant.read_at(0, &mut bytes);
+    for (from, to) in map.source.indices.iter().zip(&map.destination.indices) {
+        let page = &bytes[*to as usize * options.page..][..options.page];
+        for (word, value) in page.chunks_exact(8).enumerate() {
+            if *value != content(*from as usize, word).to_ne_bytes() {
+                return Err(format!("page {from} is wrong at word {word}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, counter) = taken(peer)?;
+    let mut source = engine.allocate(options.region)?;
+    for (page, bytes) in source.chunks_exact_mut(options.page).enumerate() {
+        for (word, value) in bytes.chunks_exact_mut(8).enumerate() {
+            value.copy_from_slice(&content(page, word).to_ne_bytes());
+        }
+    }
+    let (source, map) = (source.share(), options.map());
+    let start = Instant::now();
+    let mut under_way = std::collections::VecDeque::new();
+    for _ in 0..options.rounds {
+        if under_way.len() == AT_ONCE {
+            let mut first: farreach::Transfer = under_way.pop_front().ok_or("there are some")?;
+            first.wait(LONG)?;
+        }
+        under_way.push_back(peer.write_pages(source.clone(), &map, &remote, Some(&counter)));
+    }
+    for mut transfer in under_way {
+        transfer.wait(LONG)?;
+    }
+    // Until the last byte is there, by the receiver's own word.
+    peer.recv().wait(LONG)?;
+    let ns = start.elapsed().as_nanos() as f64;
+    let Options { provider, page, pages, window, rounds, .. } = options;
+    let bytes = *rounds * (*pages * *page) as u64;
+    println!(
+        "{{\"program\":\"engine\",\"test\":\"write\",\"provider\":\"{provider}\",\"page\":{page},\"pages\":{pages},\
+         \"window\":{window},\"rounds\":{rounds},\"bytes\":{bytes},\"ns\":{ns},\"gb_per_s\":{:.4}}}",
+        bytes as f64 / ns
+    );
+    Ok(())
+}
+
+/// Eight bytes there and back: a write that raises the other's counter, or a message.
+fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, raises) = taken(peer)?;
+    let (_grant, counter) = offer(engine, peer, options.region)?;
+    let mut pinger = Pinger { peer, remote, raises, counter: &counter, source: Some(engine.allocate(8)?) };
+    let mut start = Instant::now();
+    for round in 0..WARM_UP + options.count {
+        if round == WARM_UP {
+            start = Instant::now();
+        }
+        if options.by_message {
+            peer.send([0; 8]).wait(SOON)?;
+            peer.recv().wait(SOON)?;
+        } else {
+            pinger.send()?;
+            pinger.await_one(round + 1)?;
+        }
+    }
+    let ns = start.elapsed().as_nanos() as f64;
+    let (provider, count) = (&options.provider, options.count);
+    let by = if options.by_message { "message" } else { "write" };
+    println!(
+        "{{\"program\":\"engine\",\"test\":\"ping\",\"provider\":\"{provider}\",\"by\":\"{by}\",\"count\":{count},\
+         \"ns\":{ns},\"half_rtt_us\":{:.4}}}",
+        ns / count as f64 / 2000.0
+    );
+    Ok(())
+}
+
+fn answer(options: &Options, engine: &Engine, peer: &Peer, counter: &Counter) -> Result<()> {
+    let (remote, raises) = taken(peer)?;
+    let mut pinger = Pinger { peer, remote, raises, counter, source: Some(engine.allocate(8)?) };
+    for round in 0..WARM_UP + options.count {
+        if options.by_message {
+            let message = peer.recv().wait(SOON)?;
+            peer.send(message).wait(SOON)?;
+        } else {
+            pinger.await_one(round + 1)?;
+            pinger.send()?;
+        }
+    }
+    Ok(())
+}
+
+struct Pinger<'a> {
+    peer: &'a Peer,
+    remote: RemoteSlice,
+    raises: RemoteCounter,
+    counter: &'a Counter,
+    source: Option<farreach::Slice>,
+}
+
+impl Pinger<'_> {
+    fn send(&mut self) -> Result<()> {
+        let source = self.source.take().ok_or("it is back")?;
+        let map = PageMap::contiguous(8, 1);
+        let done = self.peer.write_pages(source, &map, &self.remote, Some(&self.raises)).wait(SOON)?;
+        self.source = done.buffer.into_slice().ok();
+        Ok(())
+    }
+
+    fn await_one(&self, count: u64) -> Result<()> {
+        expect(self.counter.wait(count, SOON))
+    }
+}
+
+/// Writes of one page each, in batches: run with two counts, and the difference is what the operations between cost.
+fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
+    let (remote, _counter) = taken(peer)?;
+    let source = engine.allocate(options.region)?.share();
+    // Pages that do not touch, so that each is an operation.
+    let places: Vec<u32> = (0..BATCH as u32).map(|place| place * 2).collect();
+    let map = PageMap::scattered(options.page as u64, places.clone(), places);
+    for _ in 0..options.count / BATCH {
+        peer.write_pages(source.clone(), &map, &remote, None).wait(SOON)?;
+    }
+    println!("{{\"program\":\"engine\",\"test\":\"cost\",\"count\":{}}}", options.count);
+    Ok(())
+}
+
+/// The other side: this program again.
+struct Other {
+    process: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Other {
+    fn start() -> Result<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(std::env::args().skip(1))
+            .arg("--target")
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let lines = BufReader::new(process.stdout.take().ok_or("it was piped")?);
+        Ok(Self { process, lines })
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.lines.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    fn end(mut self) -> Result<()> {
+        let status = self.process.wait()?;
+        if status.success() { Ok(()) } else { Err(format!("the other side failed: {status}").into()) }
+    }
+}

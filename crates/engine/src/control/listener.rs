@@ -1,0 +1,119 @@
+//! Where others connect.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::ControlEvent;
+use super::poller::{Poller, Token};
+use super::reason::{MORE_FILES, words};
+
+/// Connections that wait to be let in: the peers of a large job all come in one moment. The kernel may hold fewer.
+const BACKLOG: i32 = 4096;
+
+/// Connections that are let in at a time.
+const ACCEPTED_MAX: usize = 64;
+
+/// After so long it is tried again to let others in. Trying without end would use a core for nothing.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    token: Token,
+    socket: TcpListener,
+    local: SocketAddr,
+    /// Nobody is let in until then.
+    paused_until: Option<Instant>,
+    is_trouble_told: bool,
+}
+
+/// Who was let in.
+#[derive(Default)]
+pub(super) struct Accepted {
+    pub(super) streams: Vec<(TcpStream, SocketAddr)>,
+    /// Why others were not.
+    pub(super) trouble: Option<ControlEvent>,
+}
+
+impl Listener {
+    pub(super) fn new(token: Token, address: SocketAddr) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        // An engine that is started again has its port at once, though connections of the last one are still fading.
+        rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        let socket = TcpListener::from(socket);
+        let local = socket.local_addr()?;
+        Ok(Self { token, socket, local, paused_until: None, is_trouble_told: false })
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(super) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// When it tries again to let others in.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.paused_until
+    }
+
+    pub(super) fn try_again(&mut self, now: Instant, poller: &Poller) {
+        if self.paused_until.is_some_and(|until| until <= now)
+            && poller.add(self.token, &self.socket, false).is_ok()
+        {
+            self.paused_until = None;
+        }
+    }
+
+    /// Lets in who waits.
+    pub(super) fn accept(&mut self, poller: &Poller) -> Accepted {
+        let mut accepted = Accepted::default();
+        while accepted.streams.len() < ACCEPTED_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::acceptfrom_with(&self.socket, flags) {
+                Ok((stream, peer)) => {
+                    let stream = TcpStream::from(stream);
+                    // It is gone already where its address cannot be told.
+                    let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
+                    // Without it frames are late, and nothing else.
+                    let _ = stream.set_nodelay(true);
+                    accepted.streams.push((stream, peer));
+                }
+                Err(Errno::AGAIN) => break,
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    accepted.trouble = self.pause(errno, poller);
+                    return accepted;
+                }
+                // Whoever it was has given up, or a firewall refused it.
+                Err(_) => {}
+            }
+        }
+        self.is_trouble_told &= accepted.streams.is_empty();
+        accepted
+    }
+
+    fn pause(&mut self, errno: Errno, poller: &Poller) -> Option<ControlEvent> {
+        if poller.remove(&self.socket).is_ok() {
+            self.paused_until = Some(Instant::now() + PAUSE);
+        }
+        let fix = match errno {
+            Errno::MFILE | Errno::NFILE => MORE_FILES,
+            _ => "free memory on this host",
+        };
+        let event = ControlEvent::CannotAccept { local: self.local, cause: words(errno), fix };
+        (!std::mem::replace(&mut self.is_trouble_told, true)).then_some(event)
+    }
+}

@@ -1,0 +1,338 @@
+//! The sockets of the control channel: frames to and from many peers, by whichever thread drives.
+//!
+//! Nothing here waits but [`Control::sleep`], and no thread or timer is behind it. All sockets are in one epoll, together with what the
+//! providers want to be woken by and with a [`Bell`], so that one sleep waits for everything.
+//!
+//! A connection begins with the preamble of both sides. Each side writes its own before it looks at the other's: so that both of two that
+//! do not understand each other can say who is too old.
+
+mod bell;
+mod connection;
+mod event;
+mod leaving;
+mod listener;
+#[cfg(all(loom, test))]
+mod model;
+mod poller;
+mod reason;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod turn;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use farreach_core::wire::{FRAME_MAX, Frame, WireError};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+pub(crate) use bell::Bell;
+pub(crate) use event::{ConnectionId, ControlEvent};
+pub(crate) use reason::CloseReason;
+
+use connection::Connection;
+use leaving::Leaving;
+use listener::Listener;
+use poller::{Poller, Ready, Token};
+use turn::Turn;
+
+/// How much may wait for a peer that does not read. It is many times what an engine says in a moment in which a peer is busy.
+const QUEUED_MAX: usize = 16 << 20;
+
+/// Frames that one poll tells at most, so that who drives also comes to its rails.
+const FRAMES_MAX: usize = 256;
+
+/// Connections with more to tell that have a turn in one poll.
+const TURNS_MAX: usize = 64;
+
+/// Frames that one connection tells before it is another one's turn.
+const FRAMES_OF_ONE_MAX: usize = 32;
+
+const BELL: Token = Token(0);
+const WATCHED: Token = Token(1);
+const FIRST_FREE: u64 = 2;
+
+/// All connections of one engine.
+#[derive(Debug)]
+pub(crate) struct Control {
+    poller: Poller,
+    bell: Bell,
+    next_token: u64,
+    listeners: Vec<Listener>,
+    connections: HashMap<ConnectionId, Connection>,
+    leaving: Leaving,
+    /// Happened outside of a poll, to be told by the next one.
+    untold: VecDeque<ControlEvent>,
+    /// Have more frames than their turn had room for, or an end that was seen by writing.
+    backlog: VecDeque<ConnectionId>,
+    scratch: Box<[u8]>,
+}
+
+impl Control {
+    /// No connection yet.
+    pub(crate) fn new() -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let bell = Bell::new()?;
+        poller.add_edge(BELL, &bell)?;
+        Ok(Self {
+            poller,
+            bell,
+            next_token: FIRST_FREE,
+            listeners: Vec::new(),
+            connections: HashMap::new(),
+            leaving: Leaving::default(),
+            untold: VecDeque::new(),
+            backlog: VecDeque::new(),
+            scratch: vec![0; FRAME_MAX].into_boxed_slice(),
+        })
+    }
+
+    /// What ends a sleep from any thread.
+    pub(crate) fn bell(&self) -> Bell {
+        self.bell.clone()
+    }
+
+    /// Lets others connect to this address. It tells the port where 0 was asked for.
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
+        let token = self.next_token();
+        let listener = Listener::new(token, address)?;
+        self.poller.add(token, listener.socket(), false)?;
+        let local = listener.local();
+        self.listeners.push(listener);
+        Ok(local)
+    }
+
+    /// Begins to connect. How it ends is told by [`ControlEvent::Connected`] or [`ControlEvent::Closed`]; what is sent meanwhile goes
+    /// out first thing. The kernel gives up after about two minutes.
+    pub(crate) fn connect(&mut self, peer: SocketAddr) -> io::Result<ConnectionId> {
+        let id = ConnectionId(self.next_token());
+        let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = TcpStream::from(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?);
+        stream.set_nodelay(true)?;
+        match rustix::net::connect(&stream, &peer) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
+                self.poller.add(id.token(), &stream, true)?;
+                self.connections.insert(id, Connection::dialed(stream, peer));
+            }
+            Err(errno) => {
+                let reason = CloseReason::Unreachable { peer, errno };
+                self.untold.push_back(ControlEvent::Closed(id, reason));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Sends a frame: at once as far as the peer's side takes it, and the rest as it does. To a connection that has ended it does
+    /// nothing, since its end is told.
+    ///
+    /// A peer that reads nothing until more than 16 MiB wait for it is given up, which the next poll tells.
+    pub(crate) fn send(&mut self, id: ConnectionId, frame: &Frame) -> Result<(), WireError> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
+        let had_waiting = connection.unwritten() > 0;
+        connection.push(frame)?;
+        // What waits for room goes when the poller tells of room.
+        if !had_waiting {
+            connection.flush();
+        }
+        if connection.unwritten() > QUEUED_MAX {
+            let reason = CloseReason::Unread { peer: connection.peer };
+            self.connections.remove(&id);
+            self.untold.push_back(ControlEvent::Closed(id, reason));
+        }
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Ends a connection. What was sent before still goes out, for as long as a peer that reads needs; it is not waited for, and
+    /// nothing more of the connection is told.
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        self.untold.retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
+        if let Some(connection) = self.connections.remove(&id) {
+            self.leaving.add(id, connection, &self.poller);
+        }
+    }
+
+    /// How many connections that were closed still have something to write.
+    #[cfg(test)]
+    pub(crate) fn unfinished(&self) -> usize {
+        self.leaving.unfinished()
+    }
+
+    /// This side's address of a connection; none once it has ended.
+    #[cfg(test)]
+    pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
+        self.connections.get(&id)?.stream.local_addr().ok()
+    }
+
+    /// The other side's address of a connection; none once it has ended.
+    #[cfg(test)]
+    pub(crate) fn peer_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
+        Some(self.connections.get(&id)?.peer)
+    }
+
+    /// Lets a sleep end also while this one is readable. It is to be unwatched before it is closed.
+    pub(crate) fn watch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.add(WATCHED, source, false)
+    }
+
+    /// Sleeps do not end by this one any more.
+    #[cfg(test)]
+    pub(crate) fn unwatch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
+        self.poller.remove(source)
+    }
+
+    /// Tells what has happened, some hundreds of events at most, and how many. It asks the kernel once.
+    pub(crate) fn poll(&mut self, sink: &mut dyn FnMut(ControlEvent)) -> io::Result<usize> {
+        let mut told = 0;
+        let mut sink = |event| {
+            told += 1;
+            sink(event);
+        };
+        while let Some(event) = self.untold.pop_front() {
+            sink(event);
+        }
+        self.do_what_is_due();
+        let mut room = FRAMES_MAX;
+        for _ in 0..TURNS_MAX {
+            // The other half is for those that were not read from yet.
+            if room <= FRAMES_MAX / 2 {
+                break;
+            }
+            let Some(id) = self.backlog.pop_front() else { break };
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_in_backlog = false;
+                self.turn(id, &mut room, &mut sink);
+            }
+        }
+        if !self.poller.has_next() {
+            self.poller.ask(Some(Duration::ZERO))?;
+        }
+        while room > 0
+            && let Some(ready) = self.poller.next()
+        {
+            self.serve(ready, &mut room, &mut sink);
+        }
+        Ok(told)
+    }
+
+    /// Sleeps until there is something to poll for, something watched is readable, the bell is rung or was since the last sleep, or the
+    /// time is over. The kernel counts whole milliseconds.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if !self.untold.is_empty() || !self.backlog.is_empty() || self.poller.has_next() {
+            return Ok(());
+        }
+        let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due)).min();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        if !self.bell.fall_asleep() {
+            return Ok(());
+        }
+        let slept = self.poller.ask(timeout.into_iter().chain(due).min());
+        self.bell.wake_up();
+        slept
+    }
+
+    fn next_token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+
+    /// Does for one what it is ready for.
+    fn serve(&mut self, ready: Ready, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+        if [BELL, WATCHED].contains(&ready.token) {
+            return;
+        }
+        let id = ConnectionId(ready.token);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            if ready.is_writable
+                && let Err(reason) = connection.go_on_writing()
+            {
+                self.connections.remove(&id);
+                return sink(ControlEvent::Closed(id, reason));
+            }
+            if connection.is_in_backlog {
+                return self.settle(id);
+            }
+            self.turn(id, room, sink);
+        } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
+            self.accept(listener, sink);
+        } else {
+            self.leaving.serve(id, &mut self.scratch, &self.poller);
+        }
+    }
+
+    /// Tells the frames of one connection, and reads once. What does not fit into its turn is left for the next poll.
+    fn turn(&mut self, id: ConnectionId, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let mut turn = Turn { id, room: FRAMES_OF_ONE_MAX.min(*room) };
+        let share = turn.room;
+        let end = turn.run(connection, &mut self.scratch, sink);
+        *room -= share - turn.room;
+        match end {
+            Ok(has_more) => {
+                if has_more && !std::mem::replace(&mut connection.is_in_backlog, true) {
+                    self.backlog.push_back(id);
+                }
+                self.settle(id);
+            }
+            Err(reason) => {
+                // Who is refused gets our preamble, which a plain close could take away again.
+                let is_refused =
+                    matches!(reason, CloseReason::NotUnderstood { .. }) && connection.is_greeting();
+                if let Some(connection) = self.connections.remove(&id)
+                    && is_refused
+                {
+                    self.leaving.add(id, connection, &self.poller);
+                }
+                sink(ControlEvent::Closed(id, reason));
+            }
+        }
+    }
+
+    /// Lets in who has connected.
+    fn accept(&mut self, listener: usize, sink: &mut dyn FnMut(ControlEvent)) {
+        let accepted = self.listeners[listener].accept(&self.poller);
+        for (stream, peer) in accepted.streams {
+            let id = ConnectionId(self.next_token());
+            if self.poller.add(id.token(), &stream, false).is_err() {
+                // The kernel has no memory for it, and whoever connected sees that it ends.
+                continue;
+            }
+            let mut connection = Connection::accepted(stream, peer);
+            connection.flush();
+            self.connections.insert(id, connection);
+            self.settle(id);
+            sink(ControlEvent::Accepted(id, peer));
+        }
+        if let Some(event) = accepted.trouble {
+            sink(event);
+        }
+    }
+
+    /// Asks the poller for what this connection waits for, and sees to an end that was found by writing.
+    fn settle(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let for_writing = connection.is_connecting() || connection.unwritten() > 0;
+        if for_writing != connection.is_watched_for_writing {
+            connection.is_watched_for_writing = for_writing;
+            // It fails only for a descriptor that is not there.
+            let _ = self.poller.change(id.token(), &connection.stream, for_writing);
+        }
+        if connection.has_failed_writing() && !std::mem::replace(&mut connection.is_in_backlog, true) {
+            self.backlog.push_back(id);
+        }
+    }
+
+    fn do_what_is_due(&mut self) {
+        if self.leaving.due().is_some() {
+            self.leaving.look_after(Instant::now());
+        }
+        for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
+            listener.try_again(Instant::now(), &self.poller);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The bell under every order of its threads: `cargo xtask model`.
+
+use std::sync::Arc;
+
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+use super::Clapper;
+
+/// The bell, with a lock for an eventfd, and something that is left for the sleeper.
+struct Room {
+    clapper: Clapper,
+    is_signalled: Mutex<bool>,
+    has_come: Condvar,
+    /// Told by the bell alone: these loads and stores order nothing.
+    left: [AtomicU32; 2],
+}
+
+impl Room {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            clapper: Clapper::new(),
+            is_signalled: Mutex::new(false),
+            has_come: Condvar::new(),
+            left: [AtomicU32::new(0), AtomicU32::new(0)],
+        })
+    }
+
+    fn leave_and_ring(&self, place: usize) {
+        self.left[place].store(1, Ordering::Relaxed);
+        if self.clapper.strike() {
+            *self.is_signalled.lock().unwrap() = true;
+            self.has_come.notify_one();
+        }
+    }
+
+    fn sleep(&self) {
+        if self.clapper.fall_asleep() {
+            let mut is_signalled = self.is_signalled.lock().unwrap();
+            while !*is_signalled {
+                is_signalled = self.has_come.wait(is_signalled).unwrap();
+            }
+            *is_signalled = false;
+            drop(is_signalled);
+            self.clapper.wake_up();
+        }
+    }
+
+    fn has_all(&self, places: usize) -> bool {
+        self.left[..places].iter().all(|left| left.load(Ordering::Relaxed) == 1)
+    }
+}
+
+#[test]
+fn whoever_sleeps_sees_what_was_left_before_a_ring() {
+    loom::model(|| {
+        let room = Room::new();
+        let ringer = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || room.leave_and_ring(0))
+        };
+        while !room.has_all(1) {
+            room.sleep();
+        }
+        ringer.join().unwrap();
+    });
+}
+
+#[test]
+fn two_rings_are_one_and_hide_nothing() {
+    let mut builder = loom::model::Builder::new();
+    // Each order with up to so many switches away from a thread that could have gone on: all of them take a minute.
+    builder.preemption_bound = Some(4);
+    builder.check(|| {
+        let room = Room::new();
+        let ringers = [0, 1].map(|place| {
+            let room = Arc::clone(&room);
+            thread::spawn(move || room.leave_and_ring(place))
+        });
+        while !room.has_all(2) {
+            room.sleep();
+        }
+        for ringer in ringers {
+            ringer.join().unwrap();
+        }
+    });
+}

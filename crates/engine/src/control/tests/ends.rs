@@ -1,0 +1,169 @@
+//! Each connection ends, and its end is told.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use farreach_core::wire::{Decoder, PREAMBLE_LEN};
+
+use super::*;
+
+#[test]
+fn the_last_words_arrive_before_the_end() {
+    let ((mut caller, to), (mut called, from)) = pair();
+    // What this side has not read must not take the other's last words away.
+    called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
+    for sequence in 0..200 {
+        caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
+    }
+    caller.control.send(to, &Frame::Goodbye).unwrap();
+    caller.control.close(to);
+    assert!(caller.control.unfinished() > 0, "10 MB do not fit into a socket");
+    let reason = run(&mut caller, &mut called, |_, called| called.closed(from));
+    assert_eq!(called.frames(from).len(), 201);
+    assert_eq!(called.frames(from).last(), Some(&&Frame::Goodbye));
+    assert!(matches!(reason, CloseReason::Ended { is_torn: false, .. }), "{reason}");
+    assert_eq!(caller.control.unfinished(), 0);
+    assert!(caller.closed(to).is_none() && caller.frames(to).is_empty(), "it was closed here");
+    assert_eq!(caller.control.peer_addr(to), None);
+    caller.control.send(to, &Frame::Goodbye).unwrap();
+}
+
+#[test]
+fn an_end_in_the_middle_of_a_frame_is_told_as_such() {
+    let (mut called, address) = Side::listening();
+    let mut peer = greeted_by_hand(address);
+    peer.write_all(&[0, 0, 0, 100, 1, 2]).unwrap();
+    let id = called.until_accepted();
+    peer.read_exact(&mut [0; PREAMBLE_LEN]).unwrap();
+    drop(peer);
+    let reason = called.until_closed(id);
+    assert!(reason.to_string().ends_with("the peer closed it in the middle of a frame"), "{reason}");
+}
+
+#[test]
+fn a_killed_process_is_told_at_once() {
+    let (mut called, address) = Side::listening();
+    // From here on only that process has the socket.
+    let socket = OwnedFd::from(greeted_by_hand(address));
+    let mut peer = Command::new("sleep").arg("1000").stdin(Stdio::from(socket)).spawn().unwrap();
+    let id = called.until_accepted();
+    called.control.sleep(Some(Duration::from_millis(50))).unwrap();
+    called.poll();
+    assert_eq!(called.closed(id), None, "it lives");
+    peer.kill().unwrap();
+    let killed = Instant::now();
+    let reason = called.until_closed(id);
+    assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
+    peer.wait().unwrap();
+    assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Broken { .. }), "{reason}");
+}
+
+/// The peer's last word and its reset come in one moment: the word is told, though writing to it fails first.
+#[test]
+fn a_word_before_a_reset_is_not_lost() {
+    let (mut called, address) = Side::listening();
+    let mut peer = greeted_by_hand(address);
+    let id = called.until_accepted();
+    let mut bytes = Vec::new();
+    farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    peer.write_all(&bytes).unwrap();
+    // It has not read the preamble, so that its end is a reset.
+    drop(peer);
+    std::thread::sleep(Duration::from_millis(20));
+    called.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
+    called.until_closed(id);
+    assert_eq!(called.frames(id), [&Frame::Goodbye]);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_given_up() {
+    let (mut called, address) = Side::listening();
+    let mut peer = greeted_by_hand(address);
+    let id = called.until_accepted();
+    let message = Frame::Message { sequence: 1, bytes: vec![0; 60_000] };
+    let mut sent = 0_usize;
+    let reason = loop {
+        called.control.send(id, &message).unwrap();
+        sent += 60_000;
+        called.poll();
+        if let Some(reason) = called.closed(id) {
+            break reason;
+        }
+        assert!(sent < 100 << 20, "nothing bounds what waits");
+    };
+    assert!(sent > 16 << 20, "{sent}");
+    assert!(
+        reason.to_string().ends_with("the peer does not read, and more than 16 MiB wait for it"),
+        "{reason}"
+    );
+    assert_eq!(called.control.peer_addr(id), None);
+    // What it gets is whole as far as it goes.
+    let mut bytes = Vec::new();
+    let _ = peer.read_to_end(&mut bytes);
+    let mut decoder = Decoder::new();
+    decoder.feed(&bytes[PREAMBLE_LEN..]);
+    while let Some(frame) = decoder.next().unwrap() {
+        assert_eq!(frame, message);
+    }
+}
+
+#[test]
+fn a_peer_that_reads_late_gets_all() {
+    let ((mut caller, to), (mut called, from)) = pair();
+    for sequence in 0..250 {
+        caller.control.send(to, &Frame::Message { sequence, bytes: vec![sequence as u8; 60_000] }).unwrap();
+    }
+    run(&mut caller, &mut called, |_, called| (called.frames(from).len() == 250).then_some(()));
+    for (sequence, frame) in called.frames(from).into_iter().enumerate() {
+        assert_eq!(frame, &Frame::Message { sequence: sequence as u64, bytes: vec![sequence as u8; 60_000] });
+    }
+    assert_eq!(caller.closed(to), None);
+}
+
+#[test]
+fn where_descriptors_run_out_others_wait_and_it_is_told() {
+    let program = std::env::current_exe().unwrap();
+    let few = "ulimit -n 64 && exec \"$0\" --ignored --exact control::tests::ends::with_few_descriptors";
+    let told = Command::new("sh").args(["-c", few]).arg(program).output().unwrap();
+    let words = String::from_utf8_lossy(&told.stdout);
+    assert!(told.status.success() && words.contains("1 passed"), "{words}");
+}
+
+#[test]
+#[ignore = "another test runs it in a process of its own, which has few descriptors"]
+fn with_few_descriptors() {
+    let (mut called, address) = Side::listening();
+    let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+    files.pop();
+    // The kernel connects it though nobody lets it in.
+    let peer = greeted_by_hand(address);
+    called.until(|side| (!side.events.is_empty()).then_some(()));
+    let begun = Instant::now();
+    called.control.sleep(Some(Duration::from_millis(50))).unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(50), "it does not try without end");
+    called.poll();
+    match &called.events[..] {
+        [ControlEvent::CannotAccept { local, cause, fix }] => {
+            assert_eq!((*local, cause.as_str()), (address, "too many open files"));
+            assert!(fix.contains("ulimit -n"), "{fix}");
+        }
+        other => panic!("{other:?}"),
+    }
+    files.clear();
+    called.until_accepted();
+    drop(peer);
+}
+
+/// The other side of a connection that was closed here goes on and never ends it.
+#[test]
+fn who_does_not_leave_is_left() {
+    let (mut called, address) = Side::listening();
+    let peer = greeted_by_hand(address);
+    let id = called.until_accepted();
+    called.control.close(id);
+    let closed = Instant::now();
+    called.until(|side| side.control.leaving.due().is_none().then_some(()));
+    assert!(closed.elapsed() > Duration::from_secs(1), "it was given time");
+    drop(peer);
+}

@@ -1,0 +1,167 @@
+//! What is said arrives.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use farreach_core::wire::{Frame, PREAMBLE_LEN, encode};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::*;
+
+fn message(sequence: u64, len: usize) -> Frame {
+    Frame::Message { sequence, bytes: vec![sequence as u8; len] }
+}
+
+#[test]
+fn frames_go_both_ways_and_in_order() {
+    let ((mut caller, to), (mut called, from)) = pair();
+    let frames: Vec<_> = (0..2000).map(|number| message(number, number as usize * 7 % 5000)).collect();
+    for frame in &frames {
+        caller.control.send(to, frame).unwrap();
+        called.control.send(from, frame).unwrap();
+    }
+    let all = frames.iter().collect::<Vec<_>>();
+    run(&mut caller, &mut called, |caller, called| {
+        (caller.frames(to).len() == all.len() && called.frames(from).len() == all.len()).then_some(())
+    });
+    assert_eq!(caller.frames(to), all);
+    assert_eq!(called.frames(from), all);
+}
+
+#[test]
+fn what_is_said_before_the_connection_stands_goes_out_first() {
+    let ((mut called, address), mut caller) = (Side::listening(), Side::new());
+    let id = caller.control.connect(address).unwrap();
+    caller.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
+    let from = run(&mut caller, &mut called, |_, called| match &called.events[..] {
+        [ControlEvent::Accepted(from, _), ControlEvent::Frame(..)] => Some(*from),
+        _ => None,
+    });
+    assert_eq!(called.frames(from), [&Frame::Ping { nonce: 1 }]);
+    assert_eq!(called.control.peer_addr(from), caller.control.local_addr(id));
+    assert_eq!(caller.control.peer_addr(id), Some(address));
+}
+
+#[test]
+fn a_frame_in_pieces_is_one_frame() {
+    let (mut called, address) = Side::listening();
+    let mut peer = TcpStream::connect(address).unwrap();
+    peer.set_nodelay(true).unwrap();
+    let mut bytes = preamble().to_vec();
+    encode(&message(1, 40), &mut bytes).unwrap();
+    encode(&Frame::Goodbye, &mut bytes).unwrap();
+    for byte in bytes {
+        peer.write_all(&[byte]).unwrap();
+        called.poll();
+    }
+    let from = called.until_accepted();
+    called.until(|side| (side.frames(from).len() == 2).then_some(()));
+    assert_eq!(called.frames(from), [&message(1, 40), &Frame::Goodbye]);
+}
+
+#[test]
+fn the_longest_frame_passes_and_a_longer_one_is_handed_back() {
+    let ((mut caller, to), (mut called, from)) = pair();
+    let longest = message(1, farreach_core::wire::FRAME_MAX - 16);
+    caller.control.send(to, &longest).unwrap();
+    assert!(caller.control.send(to, &message(2, farreach_core::wire::FRAME_MAX)).is_err());
+    caller.control.send(to, &Frame::Goodbye).unwrap();
+    run(&mut caller, &mut called, |_, called| (called.frames(from).len() == 2).then_some(()));
+    assert_eq!(called.frames(from), [&longest, &Frame::Goodbye]);
+}
+
+/// A peer that says much has its share, and no more.
+#[test]
+fn a_talkative_peer_does_not_silence_another() {
+    let (mut called, address) = Side::listening();
+    let (mut talkative, mut quiet) = (greeted_by_hand(address), greeted_by_hand(address));
+    let mut bytes = Vec::new();
+    for nonce in 0..5000 {
+        encode(&Frame::Ping { nonce }, &mut bytes).unwrap();
+    }
+    talkative.write_all(&bytes).unwrap();
+    called.until(|side| (side.events.len() > 2).then_some(()));
+    let told_before = called.events.len();
+    bytes.clear();
+    encode(&Frame::Goodbye, &mut bytes).unwrap();
+    quiet.write_all(&bytes).unwrap();
+    let is_goodbye = |event: &ControlEvent| matches!(event, ControlEvent::Frame(_, Frame::Goodbye));
+    called.until(|side| side.events.iter().any(is_goodbye).then_some(()));
+    assert!(told_before < 500 && called.events.len() < 1000, "{told_before} and {}", called.events.len());
+    let is_ping = |event: &&ControlEvent| matches!(event, ControlEvent::Frame(_, Frame::Ping { .. }));
+    called.until(|side| (side.events.iter().filter(is_ping).count() == 5000).then_some(()));
+}
+
+/// So that whoever drives also comes to its rails.
+#[test]
+fn one_poll_tells_a_bounded_number() {
+    let (mut called, address) = Side::listening();
+    let mut bytes = Vec::new();
+    for nonce in 0..1000 {
+        encode(&Frame::Ping { nonce }, &mut bytes).unwrap();
+    }
+    let mut peers: Vec<_> = (0..20).map(|_| greeted_by_hand(address)).collect();
+    for peer in &mut peers {
+        peer.write_all(&bytes).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let mut most = 0;
+    while called.events.len() < 20 * 1001 {
+        most = most.max(called.poll());
+    }
+    assert!(most <= crate::control::FRAMES_MAX + peers.len(), "{most}");
+}
+
+#[test]
+fn a_thousand_connections_in_one_process() {
+    const COUNT: usize = 1000;
+    raise_file_limit(2 * COUNT as u64 + 200);
+    let ((mut called, address), mut caller) = (Side::listening(), Side::new());
+    let ids: Vec<_> = (0..COUNT).map(|_| caller.control.connect(address).unwrap()).collect();
+    for (number, id) in ids.iter().enumerate() {
+        caller.control.send(*id, &Frame::Ping { nonce: number as u64 }).unwrap();
+    }
+    let mut answered = 0;
+    run(&mut caller, &mut called, |caller, called| {
+        for event in called.events.drain(..) {
+            if let ControlEvent::Frame(id, Frame::Ping { nonce }) = event {
+                called.control.send(id, &Frame::Pong { nonce }).unwrap();
+                answered += 1;
+            }
+        }
+        let is_pong = |event: &&ControlEvent| matches!(event, ControlEvent::Frame(_, Frame::Pong { .. }));
+        (caller.events.iter().filter(is_pong).count() == COUNT).then_some(())
+    });
+    assert_eq!(answered, COUNT);
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(caller.frames(*id), [&Frame::Pong { nonce: number as u64 }]);
+    }
+}
+
+fn raise_file_limit(files: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < files) {
+        let raised = rustix::process::Rlimit { current: Some(files), maximum: limit.maximum };
+        setrlimit(Resource::Nofile, raised)
+            .expect("this test needs more open files than `ulimit -Hn` allows");
+    }
+}
+
+/// Whoever connects can read the preamble before it says anything.
+#[test]
+fn the_preamble_comes_unasked() {
+    let (mut called, address) = Side::listening();
+    let mut peer = TcpStream::connect(address).unwrap();
+    called.until_accepted();
+    let mut bytes = [0; PREAMBLE_LEN];
+    peer.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, preamble());
+}
+
+#[test]
+fn it_listens_on_several_addresses() {
+    let (mut called, first) = Side::listening();
+    let second = called.control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let _peers = [greeted_by_hand(first), greeted_by_hand(second)];
+    called.until(|side| (side.events.len() == 2).then_some(()));
+}

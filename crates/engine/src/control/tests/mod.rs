@@ -1,0 +1,126 @@
+//! With real sockets, on loopback.
+
+mod bell;
+mod ends;
+mod frames;
+mod refusals;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use farreach_core::wire::{Frame, preamble};
+
+use super::{CloseReason, ConnectionId, Control, ControlEvent};
+
+/// A test that takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A control channel, and what it told.
+struct Side {
+    control: Control,
+    events: Vec<ControlEvent>,
+}
+
+impl Side {
+    fn new() -> Self {
+        Self { control: Control::new().unwrap(), events: Vec::new() }
+    }
+
+    /// One that listens on loopback, and where.
+    fn listening() -> (Self, SocketAddr) {
+        let mut side = Self::new();
+        let address = side.control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        (side, address)
+    }
+
+    fn poll(&mut self) -> usize {
+        self.control.poll(&mut |event| self.events.push(event)).unwrap()
+    }
+
+    /// Polls and sleeps, nothing else, until it holds.
+    fn until<T>(&mut self, mut holds: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.poll();
+            if let Some(value) = holds(self) {
+                return value;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "told so far: {:?}", self.events);
+            self.control.sleep(Some(left)).unwrap();
+        }
+    }
+
+    /// Who has connected.
+    fn until_accepted(&mut self) -> ConnectionId {
+        self.until(|side| {
+            side.events.iter().find_map(|event| match event {
+                ControlEvent::Accepted(id, _) => Some(*id),
+                _ => None,
+            })
+        })
+    }
+
+    fn until_closed(&mut self, id: ConnectionId) -> CloseReason {
+        self.until(|side| side.closed(id))
+    }
+
+    fn closed(&self, id: ConnectionId) -> Option<CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            ControlEvent::Closed(closed, reason) if *closed == id => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    fn is_connected(&self, id: ConnectionId) -> bool {
+        self.events
+            .iter()
+            .any(|event| matches!(event, ControlEvent::Connected(connected) if *connected == id))
+    }
+
+    /// The frames of one connection.
+    fn frames(&self, id: ConnectionId) -> Vec<&Frame> {
+        let frames = self.events.iter().filter_map(|event| match event {
+            ControlEvent::Frame(from, frame) if *from == id => Some(frame),
+            _ => None,
+        });
+        frames.collect()
+    }
+}
+
+/// Two engines' control channels, connected: the caller and its connection, the called and its.
+fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
+    let ((mut called, address), mut caller) = (Side::listening(), Side::new());
+    let id = caller.control.connect(address).unwrap();
+    let called_id = run(&mut caller, &mut called, |caller, called| {
+        called.poll();
+        called.events.iter().find_map(|event| match event {
+            ControlEvent::Accepted(accepted, _) if caller.is_connected(id) => Some(*accepted),
+            _ => None,
+        })
+    });
+    ((caller, id), (called, called_id))
+}
+
+/// Polls both, without sleeping, until it holds.
+fn run<T>(one: &mut Side, other: &mut Side, mut holds: impl FnMut(&mut Side, &mut Side) -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let moved = one.poll() + other.poll();
+        if let Some(value) = holds(one, other) {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "told so far: {:?} and {:?}", one.events, other.events);
+        if moved == 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A peer by hand that has greeted well.
+fn greeted_by_hand(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&preamble()).unwrap();
+    stream
+}

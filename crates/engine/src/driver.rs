@@ -1,0 +1,276 @@
+//! The machine with its sockets and its clock: what somebody drives.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::control::{Bell, ConnectionId, Control, ControlEvent};
+use crate::error::{Error, SendError};
+use crate::helm::{Drive, Promise};
+use crate::machine::{Machine, Order, Output, PeerCell, PeerKey, WordOrder};
+use crate::machine::{TransferFault, Watch};
+
+/// How often sockets are looked at while cards are busy: a system call each time.
+const LOOK_EVERY: Duration = Duration::from_micros(50);
+
+/// How long an idle engine sleeps where a rail has nothing to be woken by.
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
+
+/// Something to be done with the driver, at this time.
+pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
+
+/// What callers ask for.
+pub(crate) enum Command {
+    Submit(Order),
+    Send(PeerKey, Vec<u8>, Promise<Result<(), SendError>>),
+    Taken(PeerKey, u32),
+    Word(WordOrder),
+    Abort(PeerKey, u64),
+    /// Whatever is asked for seldom.
+    Call(Call),
+}
+
+/// Peers that have connected, and that nobody has accepted yet.
+#[derive(Debug, Default)]
+pub(crate) struct Doorstep {
+    peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
+    /// Why others cannot be let in.
+    trouble: Mutex<Option<String>>,
+    pub(crate) watch: Arc<Watch>,
+}
+
+impl Doorstep {
+    /// Why others cannot be let in, if that was so since this was last asked.
+    pub(crate) fn take_trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn set_trouble(&self, trouble: String) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
+    }
+
+    /// The first one that is up.
+    pub(crate) fn take(&self) -> Option<(PeerKey, SocketAddr, Arc<PeerCell>)> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who did not get as far as a link is not let in.
+        peers.retain(|(_, _, cell)| cell.is_up() || cell.lost().is_none());
+        let place = peers.iter().position(|(_, _, cell)| cell.is_up())?;
+        peers.remove(place)
+    }
+
+    pub(crate) fn has_one(&self) -> bool {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.iter().any(|(_, _, cell)| cell.is_up())
+    }
+
+    fn put(&self, key: PeerKey, address: SocketAddr, cell: Arc<PeerCell>) {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.push_back((key, address, cell));
+    }
+}
+
+/// A connection that was made.
+pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
+
+pub(crate) struct Driver {
+    pub(crate) machine: Machine,
+    control: Control,
+    /// What is slept on, by rail.
+    watched: Vec<Option<RawFd>>,
+    peers: HashMap<ConnectionId, PeerKey>,
+    connections: HashMap<PeerKey, ConnectionId>,
+    connecting: HashMap<ConnectionId, (SocketAddr, Promise<Connected>)>,
+    doorstep: Arc<Doorstep>,
+    start: Instant,
+    looked_at: Option<Instant>,
+    events: Vec<ControlEvent>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        machine: Machine,
+        mut control: Control,
+        doorstep: Arc<Doorstep>,
+    ) -> std::io::Result<Self> {
+        let mut machine = machine;
+        let mut watched = Vec::new();
+        for provider in machine.providers() {
+            let fd = provider.wait_fd();
+            if let Some(fd) = fd {
+                control.watch(fd)?;
+            }
+            watched.push(fd.map(|fd| fd.as_raw_fd()));
+        }
+        Ok(Self {
+            machine,
+            control,
+            watched,
+            peers: HashMap::new(),
+            connections: HashMap::new(),
+            connecting: HashMap::new(),
+            doorstep,
+            start: Instant::now(),
+            looked_at: None,
+            events: Vec::new(),
+        })
+    }
+
+    pub(crate) fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
+        self.control.listen(address)
+    }
+
+    pub(crate) fn connect(&mut self, address: SocketAddr, promise: Promise<Connected>) {
+        match self.control.connect(address) {
+            Ok(id) => drop(self.connecting.insert(id, (address, promise))),
+            Err(error) => {
+                promise.keep(Err(Error::Connect {
+                    address: address.to_string(),
+                    cause: error.to_string(),
+                    fix: "see the limits of this process: ulimit -n".to_owned(),
+                }));
+            }
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// What came over the sockets.
+    fn look(&mut self, now: u64) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        // What a socket says for itself comes as an event; the poll of all of them does not fail.
+        let _ = self.control.poll(&mut |event| events.push(event));
+        let happened = !events.is_empty();
+        for event in events.drain(..) {
+            self.on_control(event, now);
+        }
+        self.events = events;
+        happened
+    }
+
+    fn on_control(&mut self, event: ControlEvent, now: u64) {
+        match event {
+            ControlEvent::Accepted(id, address) => {
+                let (key, cell) = self.machine.add_peer(false, now);
+                cell.also_notify(&self.doorstep.watch);
+                self.doorstep.put(key, address, cell);
+                self.introduce(id, key);
+            }
+            ControlEvent::Connected(id) => {
+                let Some((_, promise)) = self.connecting.remove(&id) else { return };
+                let (key, cell) = self.machine.add_peer(true, now);
+                self.introduce(id, key);
+                promise.keep(Ok((key, cell)));
+            }
+            ControlEvent::Frame(id, frame) => {
+                if let Some(key) = self.peers.get(&id) {
+                    self.machine.frame(*key, frame, now);
+                }
+            }
+            ControlEvent::Closed(id, reason) => {
+                if let Some((address, promise)) = self.connecting.remove(&id) {
+                    let (address, fix) = (address.to_string(), reason.fix());
+                    promise.keep(Err(Error::Connect { address, cause: reason.cause(), fix }));
+                } else if let Some(key) = self.peers.remove(&id) {
+                    self.connections.remove(&key);
+                    self.machine.closed(key, &reason.to_string(), now);
+                }
+            }
+            ControlEvent::CannotAccept { local, cause, fix } => {
+                self.doorstep.set_trouble(format!("at {local}: {cause}; {fix}"));
+            }
+        }
+    }
+
+    fn introduce(&mut self, id: ConnectionId, key: PeerKey) {
+        self.peers.insert(id, key);
+        self.connections.insert(key, id);
+    }
+
+    /// What the machine wants done outside.
+    fn flush(&mut self) {
+        while let Some(output) = self.machine.output() {
+            match output {
+                Output::Frame(key, frame) => {
+                    if let Some(id) = self.connections.get(&key) {
+                        // What cannot be sent closes the connection, which comes as an event.
+                        let _ = self.control.send(*id, &frame);
+                    }
+                }
+                Output::Close(key) => {
+                    if let Some(id) = self.connections.remove(&key) {
+                        self.peers.remove(&id);
+                        self.control.close(id);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drive for Driver {
+    type Command = Command;
+    type Bell = Bell;
+
+    fn bell(&self) -> Bell {
+        self.control.bell()
+    }
+
+    fn apply(&mut self, command: Command) {
+        let now = self.now();
+        match command {
+            Command::Submit(order) => drop(self.machine.submit(order, now)),
+            Command::Send(key, bytes, promise) => self.machine.send_message(key, bytes, promise, now),
+            Command::Taken(key, count) => self.machine.taken(key, count, now),
+            Command::Word(order) => self.machine.change_word(order, now),
+            Command::Abort(key, number) => {
+                self.machine.abort_numbered(key, number, &TransferFault::Aborted, now);
+            }
+            Command::Call(call) => call(self, now),
+        }
+        self.flush();
+    }
+
+    fn step(&mut self) -> bool {
+        let now = self.now();
+        let mut happened = self.machine.step(now);
+        let instant = self.start + Duration::from_nanos(now);
+        if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
+            // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
+            if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
+                self.looked_at = Some(instant);
+                happened |= self.look(now);
+            }
+        }
+        self.flush();
+        happened
+    }
+
+    fn sleep(&mut self, until: Instant) {
+        let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
+        for (provider, watched) in self.machine.providers().zip(&mut self.watched) {
+            let Some(fd) = provider.wait_fd() else {
+                until = until.min(Instant::now() + BLIND_SLEEP);
+                continue;
+            };
+            // A rail that was begun anew has a new one, opened while it still had the old one: so they differ.
+            if *watched != Some(fd.as_raw_fd()) {
+                match self.control.watch(fd) {
+                    Ok(()) => *watched = Some(fd.as_raw_fd()),
+                    Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+                }
+            }
+            match provider.may_sleep() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+            }
+        }
+        // A sleep that fails is a short one.
+        let _ = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
+        self.looked_at = None;
+    }
+}

@@ -1,0 +1,318 @@
+//! The engine.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use farreach_core::wire::Hello;
+
+use crate::control::Control;
+use crate::driver::{Command, Connected, Doorstep, Driver};
+use crate::error::Error;
+use crate::helm::{Awaited, Helm, Ticket, promise};
+use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning};
+use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::provider::{Properties, Provider};
+use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
+
+/// One side of everything: rails to peers, memory, and a worker that drives when nobody waits. Clones are the same engine.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use farreach::Engine;
+///
+/// # fn main() -> Result<(), farreach::Error> {
+/// let engine = Engine::new()?;
+/// for rail in engine.rails() {
+///     println!("{}", rail.name);
+/// }
+/// let address = engine.listen("0.0.0.0:18520")?;
+/// println!("listening at {address}");
+/// let peer = engine.accept().wait(Duration::from_secs(60))?;
+/// # drop(peer);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Engine(Arc<Inner>);
+
+struct Inner {
+    helm: Arc<Helm<Driver>>,
+    doorstep: Arc<Doorstep>,
+    rails: Vec<Properties>,
+    messages: u32,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.helm.stop();
+    }
+}
+
+impl Engine {
+    /// With what serves most: [`Settings::new`].
+    pub fn new() -> Result<Self, Error> {
+        Self::with(Settings::new())
+    }
+
+    /// As the settings say.
+    pub fn with(settings: Settings) -> Result<Self, Error> {
+        let providers = crate::provider::open::rails(&settings)?;
+        Self::over(providers, settings)
+    }
+
+    /// Over these rails, which the caller has made himself.
+    pub fn over(providers: Vec<Box<dyn Provider>>, settings: Settings) -> Result<Self, Error> {
+        let hello = Hello {
+            incarnation: u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id()),
+            name: settings.name.clone(),
+            heartbeat_ms: settings.heartbeat.as_millis() as u32,
+            host: host(),
+            process: std::process::id(),
+            rails: Vec::new(),
+            messages: settings.messages,
+        };
+        let is_gone = |hello: &Hello| hello.host == host() && !is_running(hello.process);
+        let tuning = tuning(&settings, &providers);
+        let machine = Machine::new(providers, hello, tuning, Box::new(is_gone))?;
+        let rails = machine.rails().cloned().collect();
+        let system =
+            |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
+        let control = Control::new().map_err(system("open the control channel"))?;
+        let doorstep = Arc::new(Doorstep::default());
+        let driver =
+            Driver::new(machine, control, Arc::clone(&doorstep)).map_err(system("watch the rails"))?;
+        let helm = Arc::new(Helm::new(driver, settings.progress));
+        helm.start_worker().map_err(system("start the worker"))?;
+        let engine = Self(Arc::new(Inner { helm, doorstep, rails, messages: settings.messages }));
+        for address in settings.listen {
+            engine.listen(address)?;
+        }
+        Ok(engine)
+    }
+
+    /// Its rails.
+    pub fn rails(&self) -> &[Properties] {
+        &self.0.rails
+    }
+
+    /// Listens for peers: where it does, with the port that was found where 0 was asked for.
+    pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
+        let address = resolve(address)?;
+        let listening = call(&self.0.helm, move |driver, _| driver.listen(address))?;
+        listening.map_err(|error| Error::System { operation: "listen", cause: format!("{address}: {error}") })
+    }
+
+    /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
+    pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Connecting>, Error> {
+        let address = resolve(address)?;
+        let (promise, ticket) = promise();
+        let call = move |driver: &mut Driver, _: u64| driver.connect(address, promise);
+        self.0.helm.submit(Command::Call(Box::new(call)));
+        let connecting = Connecting { engine: self.clone(), address, ticket, made: None };
+        Ok(Pending { helm: Arc::clone(&self.0.helm), answer: connecting })
+    }
+
+    /// The next peer that has connected.
+    pub fn accept(&self) -> Pending<Accepting> {
+        Pending { helm: Arc::clone(&self.0.helm), answer: Accepting { engine: self.clone() } }
+    }
+
+    /// Allocates memory, and registers it with every rail.
+    pub fn allocate(&self, len: usize) -> Result<Slice, Error> {
+        self.allocate_with(&MemoryOptions::new(), len)
+    }
+
+    /// As [`allocate`](Self::allocate), with huge pages, or on a NUMA node.
+    pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Result<Slice, Error> {
+        let slice = options
+            .allocate(len)
+            .map_err(|error| Error::System { operation: "allocate memory", cause: error.to_string() })?;
+        self.register(slice.memory())?;
+        Ok(slice)
+    }
+
+    /// Registers memory that was allocated elsewhere with every rail.
+    pub fn register(&self, memory: &Memory) -> Result<(), Error> {
+        let memory = memory.clone();
+        Ok(call(&self.0.helm, move |driver, _| driver.machine.register(&memory))??)
+    }
+
+    fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
+        Peer::new(&self.0.helm, key, cell, address, self.0.messages)
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rails: Vec<&str> = self.0.rails.iter().map(|rail| rail.name.as_str()).collect();
+        f.debug_struct("Engine").field("rails", &rails).finish_non_exhaustive()
+    }
+}
+
+/// A call takes no longer than a registration does; who waits longer has found a defect.
+const CALL_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Has the machine do something, and waits for it.
+pub(crate) fn call<T: Send + 'static>(
+    helm: &Arc<Helm<Driver>>,
+    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+) -> Result<T, Error> {
+    let (promise, ticket) = promise();
+    helm.submit(Command::Call(Box::new(move |driver, now| promise.keep(call(driver, now)))));
+    let _ = helm.wait(&ticket, std::time::Instant::now() + CALL_TIMEOUT);
+    match ticket.take() {
+        Some(Ok(answer)) => Ok(answer),
+        _ => Err(Error::Ended),
+    }
+}
+
+fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
+    let text = format!("{address:?}").trim_matches('"').to_owned();
+    match address.to_socket_addrs() {
+        Ok(mut found) => {
+            found.next().ok_or(Error::Address { address: text, cause: "it has none".to_owned() })
+        }
+        Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
+    }
+}
+
+fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {
+    let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
+    let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
+    let ns = |time: Duration| time.as_nanos() as u64;
+    Tuning {
+        heartbeat: ns(settings.heartbeat),
+        silence: ns(settings.silence),
+        stall: ns(settings.stall),
+        drain: ns(settings.drain),
+        cool_down: ns(settings.cool_down),
+        messages: settings.messages,
+        message_max,
+    }
+}
+
+/// What is the same for all processes of one running machine, and for no other.
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn is_running(process: u32) -> bool {
+    // One that has ended and was not waited for does nothing any more either: its state is Z or X.
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
+
+fn seed() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id()) as u32
+}
+
+/// A peer that is being connected to.
+#[derive(Debug)]
+pub struct Connecting {
+    engine: Engine,
+    address: SocketAddr,
+    ticket: Ticket<Connected>,
+    made: Option<Peer>,
+}
+
+impl Connecting {
+    fn refused(&self, cause: String) -> Error {
+        let fix =
+            "see that both sides have a rail of the same kind, and that no firewall is between their ends";
+        Error::Connect { address: self.address.to_string(), cause, fix: fix.to_owned() }
+    }
+}
+
+impl Answer for Connecting {
+    type Output = Result<Peer, Error>;
+}
+
+impl Sealed for Connecting {
+    type Found = Result<Peer, Error>;
+
+    fn is_ready(&self) -> bool {
+        match &self.made {
+            None => self.ticket.is_ready(),
+            Some(peer) => peer.cell().is_up() || peer.lost().is_some(),
+        }
+    }
+
+    fn wake(&self, waker: &Waker) {
+        match &self.made {
+            None => self.ticket.wake(waker),
+            Some(peer) => peer.cell().watch.wake(waker),
+        }
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        if self.made.is_none() {
+            match self.ticket.take()? {
+                Ok(Ok((key, cell))) => self.made = Some(self.engine.peer(key, cell, self.address)),
+                Ok(Err(error)) => return Some(Err(error)),
+                Err(_) => return Some(Err(Error::Ended)),
+            }
+        }
+        let peer = self.made.as_ref()?;
+        if peer.cell().is_up() {
+            return self.made.take().map(Ok);
+        }
+        let cause = peer.lost()?.to_owned();
+        Some(Err(self.refused(cause)))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Self::Found {
+        let cause = match self.made.as_ref().map(|peer| peer.notes().pop()) {
+            None => format!("no answer within {after:?}"),
+            Some(None) => format!("it answers, but no rail was ready within {after:?}"),
+            Some(Some(note)) => format!("it answers, but no rail was ready within {after:?}: {note}"),
+        };
+        Err(self.refused(cause))
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(Error::Ended)
+    }
+}
+
+/// A peer that will connect.
+#[derive(Debug)]
+pub struct Accepting {
+    engine: Engine,
+}
+
+impl Answer for Accepting {
+    type Output = Result<Peer, Error>;
+}
+
+impl Sealed for Accepting {
+    type Found = Result<Peer, Error>;
+
+    fn is_ready(&self) -> bool {
+        self.engine.0.doorstep.has_one()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.engine.0.doorstep.watch.wake(waker);
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        let (key, address, cell) = self.engine.0.doorstep.take()?;
+        Some(Ok(self.engine.peer(key, cell, address)))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Self::Found {
+        Err(match self.engine.0.doorstep.take_trouble() {
+            Some(cause) => Error::System { operation: "accept", cause },
+            None => Error::TimedOut { what: "accept", after },
+        })
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(Error::Ended)
+    }
+}

@@ -1,0 +1,250 @@
+//! What can go wrong, and what to do about it.
+
+use std::time::Duration;
+
+use farreach_core::plan::PlanError;
+
+use crate::provider::ProviderError;
+use crate::{Buffer, Explanation};
+
+/// Why an engine could not do something. It displays as what was asked for; [`cause`](Self::cause) says why, and [`fix`](Self::fix) what to
+/// do about it.
+///
+/// ```
+/// use std::time::Duration;
+/// use farreach::Error;
+///
+/// let error = Error::TimedOut { what: "accept", after: Duration::from_secs(3) };
+/// assert_eq!(error.to_string(), "accept: nothing came within 3s");
+/// assert!(!error.fix().is_empty());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A rail, or its library, said no.
+    #[error(transparent)]
+    Rail(#[from] ProviderError),
+    /// No rail could be opened: what each one said.
+    #[error("no rail could be opened")]
+    NoRail {
+        /// Each one that was tried, and what it said.
+        tried: Vec<(String, ProviderError)>,
+        /// Whether only cards would have done.
+        needs_rdma: bool,
+    },
+    /// Nobody to talk to.
+    #[error("connect to {address}: {cause}")]
+    Connect {
+        /// Where.
+        address: String,
+        /// Why not.
+        cause: String,
+        /// What to do.
+        fix: String,
+    },
+    /// An address that means nothing.
+    #[error("`{address}` is no address: {cause}")]
+    Address {
+        /// As it was given.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+    /// The peer is gone.
+    #[error("the peer is lost: {reason}")]
+    PeerLost {
+        /// Why.
+        reason: String,
+    },
+    /// The time is over.
+    #[error("{what}: nothing came within {after:?}")]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// The peer has no such memory or counter for us.
+    #[error("the peer has given us no {what} of this name, or wants it back")]
+    NotOffered {
+        /// What.
+        what: &'static str,
+    },
+    /// A bound of the engine's.
+    #[error("{what}: there are too many")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+    },
+    /// The system said no.
+    #[error("{operation}: {cause}")]
+    System {
+        /// What was asked for.
+        operation: &'static str,
+        /// Why not.
+        cause: String,
+    },
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+}
+
+impl Error {
+    /// Why.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Rail(error) => error.cause.clone(),
+            Self::NoRail { tried, .. } if tried.is_empty() => {
+                "there is none of the kinds asked for".to_owned()
+            }
+            Self::NoRail { tried, .. } => {
+                tried.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
+            }
+            Self::Connect { cause, .. } | Self::Address { cause, .. } | Self::System { cause, .. } => {
+                cause.clone()
+            }
+            Self::PeerLost { reason } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> String {
+        match self {
+            Self::Rail(error) => error.fix.clone(),
+            Self::NoRail { needs_rdma: true, .. } => {
+                "see `farreach devices`; without require_rdma the engine falls back to tcp and shm".to_owned()
+            }
+            Self::NoRail { tried, .. } => {
+                tried.first().map_or("see `farreach devices` for what there is".to_owned(), |(_, error)| {
+                    error.fix.clone()
+                })
+            }
+            Self::Connect { fix, .. } => fix.clone(),
+            Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
+            Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
+            Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),
+            Self::NotOffered { .. } => "ask the peer for it again".to_owned(),
+            Self::TooMany { .. } => "drop those that are not needed any more".to_owned(),
+            Self::System { .. } => "see the limits of this process: ulimit -n, ulimit -l".to_owned(),
+            Self::Ended => "make a new engine".to_owned(),
+        }
+    }
+}
+
+/// Why pages were not moved, or not all of them: and this side's memory, where no card has a part of it any more.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+#[non_exhaustive]
+pub struct TransferError {
+    /// Why.
+    pub reason: TransferReason,
+    /// This side's memory. Where a card may still have a part of it there is none: the engine keeps it until the card is done, and
+    /// frees it then.
+    pub buffer: Option<Buffer>,
+    /// How far it got.
+    pub explanation: Explanation,
+}
+
+/// Why pages were not moved, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransferReason {
+    /// The pages do not fit the memory.
+    #[error(transparent)]
+    Pages(#[from] PlanError),
+    /// The peer is gone. Some pages may have arrived.
+    #[error("the peer is lost: {0}")]
+    PeerLost(String),
+    /// It took too long, and goes on.
+    #[error("not done within {0:?}; it goes on")]
+    TimedOut(Duration),
+    /// It was given up.
+    #[error("the transfer was given up")]
+    Aborted,
+    /// The peer wants its memory back.
+    #[error("the peer has revoked its memory")]
+    Revoked,
+    /// The peer has not granted this memory, or not for this.
+    #[error("the peer has not granted this memory for it")]
+    NotGranted,
+    /// The peer has no such counter any more.
+    #[error("the peer has closed the counter")]
+    NoSuchCounter,
+    /// The rail said no.
+    #[error(transparent)]
+    Rail(ProviderError),
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+}
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The peer is gone.
+    #[error("the peer is lost: {reason}")]
+    PeerLost {
+        /// Why.
+        reason: String,
+    },
+    /// A message has a bound.
+    #[error("a message of {len} bytes, where {max} are the most: grant memory and write it instead")]
+    TooLong {
+        /// How long it is.
+        len: usize,
+        /// How long one may be.
+        max: usize,
+    },
+    /// The peer's user does not take its messages. It is still on its way.
+    #[error("the peer had no room for the message within {0:?}; it goes on")]
+    TimedOut(Duration),
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+}
+
+/// Why a word was not changed, or is not known to be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WordError {
+    /// The peer is gone. Whether the word was changed is not known.
+    #[error("the peer is lost: {reason}")]
+    PeerLost {
+        /// Why.
+        reason: String,
+    },
+    /// The memory is not granted for it, or not any more.
+    #[error("the peer has not granted its memory for atomic operations, or wants it back")]
+    NotGranted,
+    /// Not eight bytes at a multiple of eight.
+    #[error("no word of eight bytes at {offset} of {len}")]
+    NotAWord {
+        /// Where it would be.
+        offset: u64,
+        /// How long the memory is.
+        len: u64,
+    },
+    /// No rail to this peer has it.
+    #[error("no rail to the peer has atomic operations: `farreach devices` tells which have")]
+    Unsupported,
+    /// No link is ready.
+    #[error("no link to the peer is ready: try again")]
+    NoLink,
+    /// Too many are under way.
+    #[error("too many operations are under way: try again")]
+    Full,
+    /// Its link was lost. Whether the word was changed is not known.
+    #[error("the link was lost: the word was changed, or not")]
+    Unknown,
+    /// It took too long. Whether the word was changed is not known.
+    #[error("no answer within {0:?}: the word was changed, or not")]
+    TimedOut(Duration),
+    /// The rail said no.
+    #[error(transparent)]
+    Rail(ProviderError),
+    /// The engine has ended.
+    #[error("the engine has ended")]
+    Ended,
+}

@@ -1,0 +1,162 @@
+//! Counters: our own, and what peers are told of them.
+
+use std::sync::Arc;
+
+use farreach_core::counter::{CounterId, Counters, LinkId, Outcome, Tick};
+use farreach_core::wire::Frame;
+
+use super::numbers::NumberMap;
+use super::peer::Phase;
+use super::watch::CounterCell;
+use super::{Machine, PeerKey};
+use crate::provider::LinkKey;
+
+/// Our counters, and who looks at them.
+#[derive(Debug, Default)]
+pub(super) struct CounterDesk {
+    counters: Counters,
+    cells: NumberMap<CounterId, (PeerKey, Arc<CounterCell>)>,
+}
+
+impl CounterDesk {
+    pub(super) fn settle(&mut self, link: LinkId, counter: CounterId) -> Option<u64> {
+        self.counters.settle(link, counter)
+    }
+
+    pub(super) fn lose_peer(&mut self, peer: u32, counters: &[CounterId]) {
+        self.counters.lose_peer(peer);
+        for counter in counters {
+            if let Some((_, cell)) = self.cells.get(counter) {
+                cell.end(Outcome::PeerLost);
+            }
+        }
+    }
+
+    fn raise(&mut self, counter: CounterId, reached: u64) {
+        if let Some((_, cell)) = self.cells.get(&counter) {
+            cell.raise(reached);
+        }
+    }
+
+    /// Whether a peer may raise this counter: it is that peer's.
+    fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
+        self.cells.get(&counter).is_some_and(|(owner, _)| *owner == key)
+    }
+}
+
+impl Machine {
+    /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
+    pub(crate) fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<(CounterId, Arc<CounterCell>)> {
+        self.now = now;
+        self.peer(key).filter(|peer| !peer.is_lost())?;
+        let counter = self.counters.counters.open([key.0])?;
+        let cell = Arc::new(CounterCell::default());
+        self.counters.cells.insert(counter, (key, Arc::clone(&cell)));
+        let peer = self.peer(key)?;
+        peer.own_counters.push(counter);
+        let links = peer.links.len();
+        let names = (0..links).filter_map(|index| self.name_on(key, index, counter)).collect();
+        self.send(key, Frame::Counter { counter, names });
+        Some((counter, cell))
+    }
+
+    /// Ends one.
+    pub(crate) fn close_counter(&mut self, counter: CounterId, now: u64) {
+        self.now = now;
+        let Some((key, _)) = self.counters.cells.remove(&counter) else { return };
+        self.counters.counters.close(counter);
+        let Some(peer) = self.peer(key) else { return };
+        peer.own_counters.retain(|other| *other != counter);
+        if !peer.is_lost() {
+            self.send(key, Frame::CounterClosed { counter });
+        }
+    }
+
+    /// A link is about to be ready: what our counters are called there.
+    pub(super) fn name_counters(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peer(key) else { return };
+        for counter in peer.own_counters.clone() {
+            if let Some(name) = self.name_on(key, index, counter) {
+                self.send(key, Frame::Counter { counter, names: vec![name] });
+            }
+        }
+    }
+
+    /// What a counter is called on a link, where ticks do not say over which link they came.
+    fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
+        let link = &self.peer(key)?.links[index];
+        if matches!(link.phase, Phase::Down { .. } | Phase::Draining { .. }) {
+            return None;
+        }
+        let (id, rail) = (link.id, link.pair.0);
+        if self.rails[rail].properties().ticks_name_link {
+            return None;
+        }
+        Some((id, self.counters.counters.name(counter, id)?))
+    }
+
+    pub(super) fn on_tick(&mut self, rail: usize, link: Option<LinkKey>, immediate: u32) {
+        let tick = Tick::from_bits(immediate);
+        let raised = match link {
+            None => self.counters.counters.arrive_named(tick),
+            Some(link) => {
+                let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
+                let Some(peer) = self.peer(key) else { return };
+                let id = peer.links[index].id;
+                if !self.counters.is_of(tick.counter, key) {
+                    return;
+                }
+                self.counters.counters.arrive(id, tick).map(|reached| (tick.counter, reached))
+            }
+        };
+        if let Some((counter, reached)) = raised {
+            self.counters.raise(counter, reached);
+        }
+    }
+
+    pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
+        if !self.counters.is_of(counter, key) {
+            // It was closed: what the peer owes for it, it owes to nobody.
+            self.send(key, Frame::Settled { link, counter, pages: 0 });
+            return;
+        }
+        if let Some(peer) = self.peer(key) {
+            peer.settles.push((link, counter));
+        }
+        self.answer_settles(key);
+    }
+
+    pub(super) fn on_add(&mut self, key: PeerKey, counter: CounterId, pages: u64) {
+        if self.counters.is_of(counter, key)
+            && let Some(reached) = self.counters.counters.add(counter, pages)
+        {
+            self.counters.raise(counter, reached);
+        }
+    }
+
+    pub(super) fn on_abort(&mut self, key: PeerKey, counter: CounterId) {
+        if self.counters.is_of(counter, key) {
+            self.counters.counters.abort(counter);
+            if let Some((_, cell)) = self.counters.cells.get(&counter) {
+                cell.end(Outcome::Aborted);
+            }
+        }
+    }
+
+    /// A counter of the peer's.
+    pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
+        let Some(peer) = self.peer(key) else { return };
+        let known = peer.counters.entry(counter).or_default();
+        // A link that is gone never comes again by its name.
+        let links = &peer.links;
+        known.retain(|(id, _)| links.iter().any(|link| link.id == *id));
+        known.extend(names);
+        peer.cell.notify();
+    }
+
+    pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.counters.remove(&counter);
+        peer.outbox.forget(counter);
+    }
+}

@@ -1,0 +1,65 @@
+//! What peers say.
+
+use farreach_core::wire::{Frame, Hello};
+
+use super::{Machine, PeerKey};
+
+impl Machine {
+    /// A peer has said something.
+    pub(crate) fn frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        peer.heard_at = now;
+        if peer.hello.is_none() && !matches!(frame, Frame::Hello(_)) {
+            self.lose_peer(key, "it does not begin with a greeting", false);
+            return;
+        }
+        match frame {
+            Frame::Hello(hello) => self.on_hello(key, hello),
+            Frame::Rail(offer) => self.on_rail(key, &offer),
+            Frame::RailReady { link, mark } => self.on_rail_ready(key, link, mark),
+            Frame::RailLost { link, is_quiet, reason } => self.on_rail_lost(key, link, is_quiet, &reason),
+            Frame::Grant(offer) => self.on_grant(key, offer),
+            Frame::Revoke { grant } => self.on_revoke(key, grant),
+            Frame::Revoked { grant } => self.on_revoked(grant),
+            Frame::Counter { counter, names } => self.on_counter(key, counter, names),
+            Frame::CounterClosed { counter } => self.on_counter_closed(key, counter),
+            Frame::Settle { link, counter } => self.on_settle(key, link, counter),
+            Frame::Settled { link, counter, pages } => {
+                let Some(peer) = self.peer(key) else { return };
+                let frames = peer.outbox.settled(link, counter, pages);
+                self.send_all(key, frames);
+                self.collect_finished(key);
+            }
+            Frame::Add { counter, pages } => self.on_add(key, counter, pages),
+            Frame::Abort { counter, .. } => self.on_abort(key, counter),
+            Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
+            Frame::Taken { count } => {
+                let Some(peer) = self.peer(key) else { return };
+                peer.sending.room = peer.sending.room.saturating_add(count);
+                self.keep_talking(key);
+            }
+            Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
+            // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
+            _ => {}
+        }
+    }
+
+    /// The connection to a peer is closed.
+    pub(crate) fn closed(&mut self, key: PeerKey, reason: &str, now: u64) {
+        self.now = now;
+        self.lose_peer(key, reason, false);
+    }
+
+    fn on_hello(&mut self, key: PeerKey, hello: Hello) {
+        let Some(peer) = self.peer(key) else { return };
+        if peer.hello.is_some() {
+            self.lose_peer(key, "it greets twice", false);
+            return;
+        }
+        peer.cell.set_name(&hello.name);
+        peer.sending.room = hello.messages;
+        peer.hello = Some(hello);
+        self.make_links(key);
+    }
+}

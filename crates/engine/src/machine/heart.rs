@@ -1,0 +1,60 @@
+//! Who is there, and who is not any more.
+
+use farreach_core::wire::Frame;
+
+use super::peer::{Peer, Phase};
+use super::{Machine, PeerKey};
+
+impl Machine {
+    /// Nobody here has anything more to do with a peer: it is told so when nothing of ours is under way.
+    pub(crate) fn leave(&mut self, key: PeerKey, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        peer.is_left = true;
+        self.tend_leaving(key);
+    }
+
+    fn tend_leaving(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let has_messages = !peer.sending.waiting.is_empty() || !peer.sending.written.is_empty();
+        if peer.is_left && peer.in_flight() == 0 && peer.is_idle() && !has_messages {
+            self.send(key, Frame::Goodbye);
+            self.lose_peer(key, "nobody here needs it any more", false);
+        }
+    }
+
+    /// What is due for one peer.
+    pub(super) fn tend_peer(&mut self, key: PeerKey) {
+        let (now, heartbeat, silence) = (self.now, self.tuning.heartbeat, self.tuning.silence);
+        let Some(peer) = self.peer(key) else { return };
+        if peer.is_lost() {
+            self.tend_lost(key);
+            return;
+        }
+        if now >= peer.heard_at.saturating_add(silence) {
+            let silent_ms = (now - peer.heard_at) / 1_000_000;
+            self.lose_peer(key, &format!("it has said nothing for {silent_ms} ms"), false);
+            return;
+        }
+        if now >= peer.spoke_at.saturating_add(heartbeat) {
+            self.send(key, Frame::Ping { nonce: now });
+        }
+        self.tend_links(key);
+        self.tend_leaving(key);
+    }
+}
+
+impl Peer {
+    /// Whether something of it is about to change by time alone.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let is_changing =
+            |link: &super::peer::Link| matches!(link.phase, Phase::Draining { .. } | Phase::Down { .. });
+        self.is_lost() || self.links.iter().any(is_changing)
+    }
+
+    /// Whether nothing is asked of it.
+    pub(super) fn is_idle(&self) -> bool {
+        let has_words = !self.words.is_empty() || !self.words_waiting.is_empty();
+        self.transfers.is_empty() && !has_words && self.sending.posted.is_empty()
+    }
+}

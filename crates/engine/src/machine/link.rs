@@ -1,0 +1,244 @@
+//! Links: how they are made, and what happens when one fails.
+//!
+//! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
+//! that it is ready; who hears that begins to post.
+
+use farreach_core::counter::LinkId;
+use farreach_core::outbox::{Outbox, RailSettings};
+use farreach_core::route::pairs;
+use farreach_core::wire::{Frame, RailOffer};
+
+use super::peer::{Link, Phase};
+use super::{Machine, PeerKey};
+use crate::provider::ProviderError;
+
+/// Places in a card's queue that pages leave to messages and words.
+const RESERVED: u32 = 8;
+
+/// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
+pub(super) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
+    let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
+        (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
+    };
+    let mut kinds: Vec<&String> = Vec::new();
+    for kind in initiator {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let mut all = Vec::new();
+    for kind in kinds {
+        let (ours, theirs) = (of_kind(initiator, kind), of_kind(acceptor, kind));
+        all.extend(pairs(ours.len(), theirs.len()).into_iter().map(|(a, b)| (ours[a], theirs[b])));
+    }
+    all
+}
+
+impl Machine {
+    /// Both sides have greeted: which links there will be. The initiator offers its ends.
+    pub(super) fn make_links(&mut self, key: PeerKey) {
+        let (now, ours) = (self.now, self.hello.rails.clone());
+        let Some(peer) = self.peer(key) else { return };
+        let theirs = peer.hello.as_ref().map(|hello| hello.rails.clone()).unwrap_or_default();
+        let is_initiator = peer.is_initiator;
+        let chosen = match is_initiator {
+            true => pairs_of(&ours, &theirs),
+            false => pairs_of(&theirs, &ours).into_iter().map(|(a, b)| (b, a)).collect(),
+        };
+        if chosen.is_empty() {
+            let reason = format!("no rail in common: it has {theirs:?}, and this side {ours:?}");
+            self.send(key, Frame::Goodbye);
+            self.lose_peer(key, &reason, true);
+            return;
+        }
+        let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
+        let mut outbox = Outbox::new(settings);
+        (0..chosen.len()).for_each(|link| outbox.pause(link));
+        let links = chosen.into_iter().map(|pair| Link {
+            pair,
+            id: LinkId(u64::MAX),
+            key: None,
+            phase: Phase::Down { retry_at: now },
+            in_flight: 0,
+            generation: 0,
+            mark: 0,
+            own_mark: 0,
+            is_quiet: true,
+            moved_at: now,
+        });
+        let Some(peer) = self.peer(key) else { return };
+        (peer.outbox, peer.links) = (outbox, links.collect());
+        self.tend_links(key);
+    }
+
+    fn rail_settings(&self, rail: usize) -> RailSettings {
+        let properties = self.rails[rail].properties();
+        // Shares follow the rates. A rail that tells none is used where no other is.
+        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
+        let window = properties.window.saturating_sub(RESERVED).max(1);
+        RailSettings { link: LinkId(u64::MAX), limits: properties.limits, window, weight }
+    }
+
+    /// What is due for a peer's links.
+    pub(super) fn tend_links(&mut self, key: PeerKey) {
+        let (now, stall, drain) = (self.now, self.tuning.stall, self.tuning.drain);
+        let Some(peer) = self.peer(key) else { return };
+        let is_initiator = peer.is_initiator;
+        for index in 0..peer.links.len() {
+            let Some(peer) = self.peer(key) else { return };
+            let link = &peer.links[index];
+            match link.phase {
+                Phase::Down { retry_at } if is_initiator && now >= retry_at => self.offer_link(key, index),
+                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
+                Phase::Draining { since } if now >= since + drain => {
+                    let rail = peer.links[index].pair.0;
+                    self.ask_reset(rail);
+                }
+                Phase::Ready if link.in_flight > 0 && now >= link.moved_at.saturating_add(stall) => {
+                    self.fail_link(key, index, "nothing moves on it, though the peer is well", true);
+                }
+                // The peer's answer, or ours, was lost with a rail: it is tried anew.
+                Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
+                    self.fail_link(key, index, "the peer's end was not connected in time", true);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn offer_link(&mut self, key: PeerKey, index: usize) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let (from, to) = peer.links[index].pair;
+        if self.rails[from].resetting_since.is_some() || self.rails[from].dead.is_some() {
+            return;
+        }
+        let Some(peer) = self.peer(key) else { return };
+        let id = LinkId(peer.next_link);
+        peer.next_link += 1;
+        match self.open_end(key, index, id) {
+            Ok(address) => {
+                let offer = RailOffer { link: id, from: from as u16, to: to as u16, address };
+                self.send(key, Frame::Rail(offer));
+            }
+            Err(_) => {
+                let retry_at = now + self.tuning.cool_down;
+                if let Some(peer) = self.peer(key) {
+                    peer.links[index].phase = Phase::Down { retry_at };
+                }
+            }
+        }
+    }
+
+    /// Makes our end of a link: its address.
+    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId) -> Result<Vec<u8>, ProviderError> {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
+        let rail = peer.links[index].pair.0;
+        let (link_key, address) = self.rails[rail].provider().open_link()?;
+        self.rails[rail].links.insert(link_key, (key, index));
+        let generation = self.rails[rail].generation;
+        let own_mark = self.next_mark;
+        self.next_mark = self.next_mark.wrapping_add(1);
+        self.marks.insert(own_mark, (key, index));
+        let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
+        let link = &mut peer.links[index];
+        (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
+        (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
+        (link.moved_at, link.in_flight) = (now, 0);
+        Ok(address)
+    }
+
+    /// The peer's end of a link: of one that it offers, or as its answer.
+    pub(super) fn on_rail(&mut self, key: PeerKey, offer: &RailOffer) {
+        let Some(peer) = self.peer(key) else { return };
+        let pair = (usize::from(offer.to), usize::from(offer.from));
+        let is_answer = peer.is_initiator;
+        let Some(index) = peer.links.iter().position(|link| link.pair == pair) else {
+            self.refuse_rail(key, offer.link, "no such rail");
+            return;
+        };
+        let phase = peer.links[index].phase;
+        if is_answer {
+            // One that was given up meanwhile is nobody's.
+            if phase != Phase::Offered || peer.links[index].id != offer.link {
+                return;
+            }
+        } else {
+            // What the last one had in flight must be back first: the peer tries again.
+            let is_free = matches!(phase, Phase::Down { .. }) && self.rails[pair.0].resetting_since.is_none();
+            if !is_free {
+                self.refuse_rail(key, offer.link, "the last one is still in use");
+                return;
+            }
+            match self.open_end(key, index, offer.link) {
+                Ok(address) => {
+                    let answer = RailOffer { link: offer.link, from: offer.to, to: offer.from, address };
+                    self.send(key, Frame::Rail(answer));
+                }
+                Err(error) => {
+                    self.refuse_rail(key, offer.link, &error.to_string());
+                    return;
+                }
+            }
+        }
+        self.connect_end(key, index, &offer.address);
+    }
+
+    fn refuse_rail(&mut self, key: PeerKey, link: LinkId, reason: &str) {
+        self.send(key, Frame::RailLost { link, is_quiet: true, reason: reason.to_owned() });
+    }
+
+    fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: &[u8]) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let (rail, link_key) = (peer.links[index].pair.0, peer.links[index].key);
+        let Some(link_key) = link_key else { return };
+        if let Err(error) = self.rails[rail].provider().connect(link_key, peer_end) {
+            self.fail_link(key, index, &error.to_string(), true);
+            return;
+        }
+        self.name_counters(key, index);
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        (link.phase, link.moved_at) = (Phase::Connected, now);
+        let (id, mark) = (link.id, link.own_mark);
+        self.send(key, Frame::RailReady { link: id, mark });
+    }
+
+    /// The peer's end is connected: we may post.
+    pub(super) fn on_rail_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let Some(index) = peer.link_named(link) else { return };
+        let state = &mut peer.links[index];
+        if state.phase != Phase::Connected {
+            return;
+        }
+        (state.phase, state.mark, state.moved_at) = (Phase::Ready, mark, now);
+        peer.outbox.restore(index, link);
+        self.turns.wake(key.0);
+        self.tell_rails(key);
+    }
+
+    pub(super) fn tell_rails(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let ready = peer.links.iter().filter(|link| link.phase == Phase::Ready);
+        let rails: Vec<usize> = ready.map(|link| link.pair.0).collect();
+        let cell = peer.cell.clone();
+        cell.set_rails(rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rails_of_a_kind_go_together_and_both_sides_agree() {
+        let kinds = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let (a, b) = (kinds(&["v", "tcp", "v"]), kinds(&["shm", "v", "tcp"]));
+        assert_eq!(pairs_of(&a, &b), [(0, 1), (2, 1), (1, 2)]);
+        assert!(pairs_of(&a, &kinds(&["shm"])).is_empty());
+    }
+}

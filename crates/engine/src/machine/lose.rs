@@ -1,0 +1,126 @@
+//! What fails: links, and peers.
+//!
+//! A link that has failed is *draining* until everything of ours on it has come back; only then is it lost, and its pages go to other
+//! links. A peer that is lost ends every wait on it. Its buffers come back when the cards are done with them.
+
+use farreach_core::counter::LinkId;
+use farreach_core::wire::Frame;
+
+use super::peer::{Lost, Phase};
+use super::transfer::TransferFault;
+use super::{Machine, Output, PeerKey};
+use crate::SendError;
+
+impl Machine {
+    /// A link is of no use any more. Not to be called while a rail is polled, since it tells the rail: what a
+    /// poll finds waits in `failing`.
+    pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &str, is_found_here: bool) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        if matches!(link.phase, Phase::Down { .. } | Phase::Draining { .. }) {
+            return;
+        }
+        link.phase = Phase::Draining { since: now };
+        let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
+        peer.outbox.pause(index);
+        if is_found_here {
+            peer.cell.note(reason);
+        }
+        self.marks.remove(&mark);
+        if let Some(link_key) = link_key {
+            self.rails[rail].provider().close_link(link_key);
+        }
+        self.tell_rails(key);
+    }
+
+    /// Everything of ours on a failed link has come back: it is lost, and what it had goes to the others.
+    pub(super) fn drained(&mut self, key: PeerKey, index: usize) {
+        let retry_at = self.now + self.tuning.cool_down;
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        let (rail, link_key, id, is_quiet) = (link.pair.0, link.key.take(), link.id, link.is_quiet);
+        link.phase = Phase::Down { retry_at };
+        let is_lost = peer.is_lost();
+        if let Some(link_key) = link_key {
+            self.rails[rail].links.remove(&link_key);
+        }
+        if is_lost {
+            return;
+        }
+        self.send(key, Frame::RailLost { link: id, is_quiet, reason: "its link has failed".to_owned() });
+        let Some(peer) = self.peer(key) else { return };
+        let frames = peer.outbox.lose(index);
+        self.send_all(key, frames);
+        self.turns.wake(key.0);
+    }
+
+    /// The peer's end of a link is lost.
+    pub(super) fn on_rail_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
+        let Some(peer) = self.peer(key) else { return };
+        let Some(index) = peer.links.iter().position(|link| link.id == id) else { return };
+        let (rail, generation) = (peer.links[index].pair.0, peer.links[index].generation);
+        let properties = self.rails[rail].properties();
+        // What the peer had under way may land late, unless it is stopped here.
+        let may_land_late = !is_quiet && !properties.links_end_alone && properties.reset_stops_peers;
+        if may_land_late && self.rails[rail].generation == generation {
+            self.ask_reset(rail);
+        }
+        self.fail_link(key, index, reason, false);
+    }
+
+    /// A peer is lost: all waits on it end.
+    pub(super) fn lose_peer(&mut self, key: PeerKey, reason: &str, is_quiet: bool) {
+        let now = self.now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        peer.lost = Some(Lost { at: now, is_quiet });
+        for index in 0..peer.links.len() {
+            self.fail_link(key, index, reason, false);
+        }
+        let Some(peer) = self.peer(key) else { return };
+        peer.cell.lose(reason);
+        for (_, promise) in peer.sending.waiting.drain(..) {
+            promise.keep(Err(SendError::PeerLost { reason: reason.to_owned() }));
+        }
+        let counters = peer.own_counters.clone();
+        self.counters.lose_peer(key.0, &counters);
+        self.turns.remove(key.0);
+        self.outputs.push_back(Output::Close(key));
+        self.tend_lost(key);
+    }
+
+    /// What is left of a lost peer: its buffers, which come back when the cards are done.
+    pub(super) fn tend_lost(&mut self, key: PeerKey) {
+        let (now, drain) = (self.now, self.tuning.drain);
+        let Some(peer) = self.peer(key) else { return };
+        for index in 0..peer.links.len() {
+            let Some(peer) = self.peer(key) else { return };
+            if matches!(peer.links[index].phase, Phase::Draining { .. }) && peer.links[index].in_flight == 0 {
+                self.drained(key, index);
+            }
+        }
+        let Some(peer) = self.peer(key) else { return };
+        let Some(lost) = &peer.lost else { return };
+        let is_back = peer.in_flight() == 0;
+        if !is_back && now < lost.at + drain {
+            return;
+        }
+        let reason = peer.cell.lost().unwrap_or_default().to_owned();
+        for state in peer.transfers.drain() {
+            // Without its buffers, where a card still has them: they are freed when it is done.
+            state.answer(Err(TransferFault::PeerLost(reason.clone())), is_back, now);
+        }
+        for promise in peer.drain_words() {
+            promise.keep(Err(crate::WordError::PeerLost { reason: reason.clone() }));
+        }
+        let Some(peer) = self.peer(key) else { return };
+        if is_back {
+            let spare = peer.reclaim_messages();
+            let is_forgotten = peer.own_grants.is_empty();
+            self.pool.give(spare);
+            if is_forgotten {
+                self.peers[key.0 as usize] = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The machine's own end of a rail.
+
+use super::PeerKey;
+use super::numbers::NumberMap;
+use crate::provider::{LinkKey, Properties, Provider};
+
+/// A rail of this side's, with the links over it.
+#[derive(Debug)]
+pub(super) struct Rail {
+    /// Out only while it is polled.
+    provider: Option<Box<dyn Provider>>,
+    properties: Properties,
+    /// Whose each link is; also of closed ones, as long as something of them is in flight.
+    pub(super) links: NumberMap<LinkKey, (PeerKey, usize)>,
+    /// How often it was reset.
+    pub(super) generation: u64,
+    /// Since when it is about to be reset: nothing is posted to it until then.
+    pub(super) resetting_since: Option<u64>,
+    /// Why it is of no use any more.
+    pub(super) dead: Option<String>,
+}
+
+impl Rail {
+    pub(super) fn new(provider: Box<dyn Provider>) -> Self {
+        Self {
+            properties: provider.properties().clone(),
+            provider: Some(provider),
+            links: NumberMap::default(),
+            generation: 0,
+            resetting_since: None,
+            dead: None,
+        }
+    }
+
+    pub(super) fn provider(&mut self) -> &mut dyn Provider {
+        self.provider.as_deref_mut().expect("it is out only while it is polled")
+    }
+
+    pub(super) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    pub(super) fn take(&mut self) -> Box<dyn Provider> {
+        self.provider.take().expect("it is out only while it is polled")
+    }
+
+    pub(super) fn put_back(&mut self, provider: Box<dyn Provider>) {
+        self.provider = Some(provider);
+    }
+}

@@ -1,0 +1,495 @@
+//! The other side.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::Duration;
+
+use farreach_core::plan::Plan;
+
+use crate::driver::{Command, Driver};
+use crate::error::{Error, SendError, TransferError, TransferReason, WordError};
+use crate::grant::PeerKeyTag;
+use crate::helm::{Awaited, Helm, Ticket, promise};
+use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, WordOrder, WordRequest};
+use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::transfer::PagesMoved;
+use crate::{
+    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
+    Transfer,
+};
+
+/// Names of transfers, for whole processes.
+static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(0);
+
+/// Another engine, connected to this one. Clones are the same peer; when the last one is dropped, it is told goodbye.
+///
+/// A peer that was lost stays lost: whoever comes again is another one.
+///
+/// ```no_run
+/// # fn greet(peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// peer.send("hello").wait(Duration::from_secs(1))?;
+/// let answer = peer.recv().wait(Duration::from_secs(1))?;
+/// println!("{}: {}", peer.name(), String::from_utf8_lossy(&answer));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Peer(Arc<Inner>);
+
+struct Inner {
+    helm: Arc<Helm<Driver>>,
+    key: PeerKey,
+    cell: Arc<PeerCell>,
+    address: SocketAddr,
+    /// Messages that were taken, and that the peer was not told of.
+    taken: AtomicU32,
+    messages: u32,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let key = self.key;
+        let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
+        self.helm.submit(Command::Call(Box::new(call)));
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(
+        helm: &Arc<Helm<Driver>>,
+        key: PeerKey,
+        cell: Arc<PeerCell>,
+        address: SocketAddr,
+        messages: u32,
+    ) -> Self {
+        let (helm, taken) = (Arc::clone(helm), AtomicU32::new(0));
+        Self(Arc::new(Inner { helm, key, cell, address, taken, messages }))
+    }
+
+    /// What it calls itself.
+    pub fn name(&self) -> &str {
+        self.0.cell.name()
+    }
+
+    /// Where its control connection goes.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// The rails that are ready, by this side's names.
+    pub fn rails(&self) -> Vec<String> {
+        self.0.cell.rails()
+    }
+
+    /// Why it is lost, if it is.
+    pub fn lost(&self) -> Option<&str> {
+        self.0.cell.lost()
+    }
+
+    /// What has gone wrong with its links, the last few.
+    pub fn notes(&self) -> Vec<String> {
+        self.0.cell.notes()
+    }
+
+    fn pending<A: Answer>(&self, answer: A) -> Pending<A> {
+        Pending { helm: Arc::clone(&self.0.helm), answer }
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        crate::engine::call(&self.0.helm, call)
+    }
+
+    /// Lets the peer at a slice. On failure it is handed back.
+    pub fn grant(&self, slice: Slice, rights: Rights) -> Result<Grant, GrantError> {
+        let key = self.0.key;
+        match self.call(move |driver, now| driver.machine.grant(key, slice, rights, now)) {
+            Ok(Ok(made)) => {
+                Ok(Grant { helm: Arc::clone(&self.0.helm), id: made.id, memory: Some(made.memory) })
+            }
+            Ok(Err((error, slice))) => Err(GrantError { error: error.into(), slice }),
+            Err(error) => Err(GrantError { error, slice: None }),
+        }
+    }
+
+    /// A counter that this peer raises.
+    pub fn counter(&self) -> Result<Counter, Error> {
+        let key = self.0.key;
+        let opened = self.call(move |driver, now| driver.machine.open_counter(key, now))?;
+        let (id, cell) = match (opened, self.lost()) {
+            (Some(opened), _) => opened,
+            (None, Some(reason)) => return Err(Error::PeerLost { reason: reason.to_owned() }),
+            (None, None) => return Err(Error::TooMany { what: "counters" }),
+        };
+        Ok(Counter { helm: Arc::clone(&self.0.helm), id, cell })
+    }
+
+    /// Memory that the peer has granted to us, by the token that it has sent: it may come before the grant itself does.
+    pub fn remote(&self, token: GrantToken) -> Pending<Offer<RemoteSlice>> {
+        let key = self.0.key;
+        let find = move |driver: &mut Driver| {
+            let (len, rights) = driver.machine.granted(key, token.id())?;
+            Some(RemoteSlice { peer: PeerKeyTag(key), grant: token.id(), offset: 0, len, rights })
+        };
+        self.offer("memory", find)
+    }
+
+    /// A counter of the peer's that we raise, by the token that it has sent.
+    pub fn remote_counter(&self, token: CounterToken) -> Pending<Offer<RemoteCounter>> {
+        let key = self.0.key;
+        let find = move |driver: &mut Driver| {
+            let is_known = driver.machine.knows_counter(key, token.id());
+            is_known.then_some(RemoteCounter { peer: PeerKeyTag(key), token })
+        };
+        self.offer("counter", find)
+    }
+
+    fn offer<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        find: impl Fn(&mut Driver) -> Option<T> + Send + Sync + 'static,
+    ) -> Pending<Offer<T>> {
+        let (helm, cell) = (Arc::clone(&self.0.helm), Arc::clone(&self.0.cell));
+        self.pending(Offer { helm, cell, find: Arc::new(find), ticket: None, seen: None, what })
+    }
+
+    /// Writes pages of `source` to the peer's memory, as the map says. When it is done the bytes are there; the counter, if one is named, has
+    /// risen by as many pages.
+    ///
+    /// No order is promised among the pages. What is out of bounds is refused before anything is posted.
+    pub fn write_pages(
+        &self,
+        source: impl Into<Buffer>,
+        map: &PageMap,
+        destination: &RemoteSlice,
+        counter: Option<&RemoteCounter>,
+    ) -> Transfer {
+        let held = match source.into() {
+            Buffer::Shared(shared) => Held::Shared(shared),
+            Buffer::Slice(slice) => Held::Lent(slice.lend()),
+            Buffer::Lent(lent) => Held::Lent(lent),
+        };
+        let own_len = held.len();
+        let plan = Plan::new(
+            map.page_len,
+            (map.source.clone(), own_len),
+            (map.destination.clone(), destination.len),
+        );
+        self.move_pages(Direction::Write, held, plan, destination, counter)
+    }
+
+    /// Reads pages of the peer's memory into `into`, as the map says.
+    pub fn read_pages(&self, source: &RemoteSlice, map: &PageMap, into: Slice) -> Transfer {
+        let held = Held::Lent(into.lend());
+        let own_len = held.len();
+        let plan =
+            Plan::reading(map.page_len, (map.source.clone(), source.len), (map.destination.clone(), own_len));
+        self.move_pages(Direction::Read, held, plan, source, None)
+    }
+
+    fn move_pages(
+        &self,
+        direction: Direction,
+        held: Held,
+        plan: Result<Plan, farreach_core::plan::PlanError>,
+        remote: &RemoteSlice,
+        counter: Option<&RemoteCounter>,
+    ) -> Transfer {
+        let (promise, ticket) = promise();
+        let number = NEXT_TRANSFER.fetch_add(1, Ordering::Relaxed);
+        let is_foreign =
+            remote.peer.0 != self.0.key || counter.is_some_and(|counter| counter.peer.0 != self.0.key);
+        let plan = match plan {
+            Ok(plan) if !is_foreign => plan,
+            other => {
+                let reason = other.err().map_or(TransferReason::NotGranted, TransferReason::Pages);
+                let buffer = crate::transfer::given_back(held);
+                let refused = TransferError { reason, buffer, explanation: Explanation::default() };
+                return self.pending(PagesMoved { ticket, peer: self.0.key, number, refused: Some(refused) });
+            }
+        };
+        self.0.helm.submit(Command::Submit(Order {
+            number,
+            peer: self.0.key,
+            direction,
+            held,
+            plan,
+            grant: remote.grant,
+            base: remote.offset,
+            len: remote.len,
+            counter: counter.map(|counter| counter.token.id()),
+            promise,
+        }));
+        self.pending(PagesMoved { ticket, peer: self.0.key, number, refused: None })
+    }
+
+    /// Sends a message: in order, each once. It is done when the peer has room for it, and it is on its way.
+    pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<Sent> {
+        let (promise, ticket) = promise();
+        self.0.helm.submit(Command::Send(self.0.key, message.into(), promise));
+        self.pending(Sent { ticket })
+    }
+
+    /// The next message of the peer's. What came before it was lost is received all the same.
+    pub fn recv(&self) -> Pending<Received> {
+        self.pending(Received { peer: self.clone() })
+    }
+
+    /// Adds to a word of the peer's memory; it gives what was there.
+    pub fn fetch_add(&self, memory: &RemoteSlice, offset: u64, add: u64) -> Pending<Word> {
+        self.change_word(memory, offset, WordRequest::FetchAdd { add })
+    }
+
+    /// Replaces a word of the peer's memory if it is as expected; it gives what was there.
+    pub fn compare_and_swap(
+        &self,
+        memory: &RemoteSlice,
+        offset: u64,
+        expected: u64,
+        desired: u64,
+    ) -> Pending<Word> {
+        self.change_word(memory, offset, WordRequest::CompareSwap { expected, desired })
+    }
+
+    fn change_word(&self, memory: &RemoteSlice, offset: u64, request: WordRequest) -> Pending<Word> {
+        let (promise, ticket) = promise();
+        let is_inside = offset.checked_add(8).is_some_and(|end| end <= memory.len);
+        if memory.peer.0 != self.0.key {
+            promise.keep(Err(WordError::NotGranted));
+        } else if !is_inside {
+            promise.keep(Err(WordError::NotAWord { offset, len: memory.len }));
+        } else {
+            let (peer, grant, offset) = (self.0.key, memory.grant, memory.offset + offset);
+            self.0.helm.submit(Command::Word(WordOrder { peer, grant, offset, request, promise }));
+        }
+        self.pending(Word { ticket })
+    }
+
+    pub(crate) fn cell(&self) -> &Arc<PeerCell> {
+        &self.0.cell
+    }
+
+    /// A message was taken: the peer is told of every half window, so that it never waits for that.
+    fn took_one(&self) {
+        let half = (self.0.messages / 2).max(1);
+        if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
+            let count = self.0.taken.swap(0, Ordering::Relaxed);
+            self.0.helm.submit(Command::Taken(self.0.key, count));
+        }
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Peer");
+        shown.field("name", &self.name()).field("address", &self.address()).field("rails", &self.rails());
+        shown.field("lost", &self.lost()).finish()
+    }
+}
+
+/// Why memory was not granted: and the slice, where it could be had back.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+#[non_exhaustive]
+pub struct GrantError {
+    /// Why.
+    pub error: Error,
+    /// The slice.
+    pub slice: Option<Slice>,
+}
+
+/// A counter of a peer's that we raise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteCounter {
+    peer: PeerKeyTag,
+    token: CounterToken,
+}
+
+/// How it is found in the machine.
+type Find<T> = dyn Fn(&mut Driver) -> Option<T> + Send + Sync;
+
+/// Something that the peer has told its user of, and will tell us, or has.
+pub struct Offer<T> {
+    helm: Arc<Helm<Driver>>,
+    cell: Arc<PeerCell>,
+    find: Arc<Find<T>>,
+    ticket: Option<Ticket<Option<T>>>,
+    /// The peer's changes when it was last asked for.
+    seen: Option<u64>,
+    what: &'static str,
+}
+
+impl<T: Send + 'static> Offer<T> {
+    /// Asks the machine whether it is there.
+    fn ask(&mut self) {
+        let (promise, ticket) = promise();
+        let find = Arc::clone(&self.find);
+        self.seen = Some(self.cell.changes());
+        self.helm.submit(Command::Call(Box::new(move |driver, _| promise.keep(find(driver)))));
+        self.ticket = Some(ticket);
+    }
+
+    fn has_changed(&self) -> bool {
+        self.seen != Some(self.cell.changes())
+    }
+}
+
+impl<T> fmt::Debug for Offer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + 'static> Answer for Offer<T> {
+    type Output = Result<T, Error>;
+}
+
+impl<T: Send + 'static> Sealed for Offer<T> {
+    type Found = Result<T, Error>;
+
+    fn is_ready(&self) -> bool {
+        self.ticket.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.cell.watch.wake(waker);
+        if let Some(ticket) = &self.ticket {
+            ticket.wake(waker);
+        }
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        if self.ticket.is_none() && self.has_changed() {
+            self.ask();
+        }
+        let answer = self.ticket.as_ref()?.take()?;
+        self.ticket = None;
+        match (answer, self.cell.lost()) {
+            (Ok(Some(found)), _) => Some(Ok(found)),
+            (Ok(None), Some(reason)) => Some(Err(Error::PeerLost { reason: reason.to_owned() })),
+            (Ok(None), None) => None,
+            (Err(_), _) => Some(Err(Error::Ended)),
+        }
+    }
+
+    fn timed_out(&mut self, _after: Duration) -> Self::Found {
+        Err(Error::NotOffered { what: self.what })
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(Error::Ended)
+    }
+}
+
+/// A message on its way.
+#[derive(Debug)]
+pub struct Sent {
+    ticket: Ticket<Result<(), SendError>>,
+}
+
+impl Answer for Sent {
+    type Output = Result<(), SendError>;
+}
+
+impl Sealed for Sent {
+    type Found = Result<(), SendError>;
+
+    fn is_ready(&self) -> bool {
+        self.ticket.is_ready()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.ticket.wake(waker);
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        Some(self.ticket.take()?.unwrap_or(Err(SendError::Ended)))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Self::Found {
+        Err(SendError::TimedOut(after))
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(SendError::Ended)
+    }
+}
+
+/// A message to come.
+#[derive(Debug)]
+pub struct Received {
+    peer: Peer,
+}
+
+impl Answer for Received {
+    type Output = Result<Vec<u8>, Error>;
+}
+
+impl Sealed for Received {
+    type Found = Result<Vec<u8>, Error>;
+
+    fn is_ready(&self) -> bool {
+        self.peer.cell().has_message() || self.peer.lost().is_some()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.peer.cell().watch.wake(waker);
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        if let Some(message) = self.peer.cell().take_message() {
+            self.peer.took_one();
+            return Some(Ok(message));
+        }
+        self.peer.lost().map(|reason| Err(Error::PeerLost { reason: reason.to_owned() }))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Self::Found {
+        Err(Error::TimedOut { what: "receive a message", after })
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(Error::Ended)
+    }
+}
+
+/// A word of a peer's memory, as it was.
+#[derive(Debug)]
+pub struct Word {
+    ticket: Ticket<Result<u64, WordError>>,
+}
+
+impl Answer for Word {
+    type Output = Result<u64, WordError>;
+}
+
+impl Sealed for Word {
+    type Found = Result<u64, WordError>;
+
+    fn is_ready(&self) -> bool {
+        self.ticket.is_ready()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.ticket.wake(waker);
+    }
+
+    fn take(&mut self) -> Option<Self::Found> {
+        Some(self.ticket.take()?.unwrap_or(Err(WordError::Ended)))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Self::Found {
+        Err(WordError::TimedOut(after))
+    }
+
+    fn ended(&mut self) -> Self::Found {
+        Err(WordError::Ended)
+    }
+}

@@ -1,0 +1,214 @@
+//! How requests, links and cards end.
+
+use farreach_core::inflight::SlotId;
+
+use super::end::{CardState, EndState, Failure, Ready, Way};
+use super::operation::State;
+use super::record::Rule;
+use super::world::{Action, World};
+
+impl World {
+    /// A request is done with, and its buffers go home with the next poll.
+    pub(super) fn complete(&mut self, id: SlotId, outcome: Result<(), Failure>) {
+        self.hand_back(id, State::Completed, outcome);
+        let operation = self.operation(id);
+        let (end, card) = (operation.end, operation.card);
+        if outcome.is_err() && self.ends[end].state == EndState::Connected {
+            self.ends[end].state = EndState::Broken;
+        }
+        self.forget_if_over(id);
+        let card_is_full = self.cards[card].completions > self.cards[card].kind.queue_len;
+        if card_is_full && !self.cards[card].kind.refuses_overrun {
+            self.overrun(card);
+        }
+    }
+
+    /// This side has given a request up: nothing more of it leaves.
+    fn abandon(&mut self, id: SlotId, failure: Failure) {
+        self.hand_back(id, State::Abandoned, Err(failure));
+        self.forget_if_over(id);
+    }
+
+    fn hand_back(&mut self, id: SlotId, state: State, outcome: Result<(), Failure>) {
+        let operation = self.operation(id);
+        operation.state = state;
+        let buffers = std::mem::take(&mut operation.buffers);
+        let (serial, end, card, tag) = (operation.serial, operation.end, operation.card, operation.tag);
+        self.ends[end].requests.retain(|request| *request != id);
+        self.cards[card].push(Ready::Completed { end, tag, buffers, outcome });
+        self.note("complete", serial, outcome.map_or_else(|failure| 1 + failure as u64, |()| 0));
+    }
+
+    /// A queue took more completions than it has room for. All its links end with it.
+    fn overrun(&mut self, card: usize) {
+        let what = format!(
+            "{} completions for a queue of {}",
+            self.cards[card].completions, self.cards[card].kind.queue_len
+        );
+        self.violate(card, Rule::Overrun, what);
+        // What follows are completions as well; one violation tells enough.
+        self.cards[card].kind.queue_len = usize::MAX;
+        for index in 0..self.cards[card].ends.len() {
+            let end = self.cards[card].ends[index];
+            self.ends[end].way = Way::Lost;
+            self.fail_requests(end, Failure::Overrun);
+        }
+    }
+
+    /// Nothing gets through from an end any more. Its card finds out by itself, or never.
+    pub(super) fn lose_way(&mut self, end: usize) {
+        // Also where something was still draining: what comes behind must not fill the gap.
+        if std::mem::replace(&mut self.ends[end].way, Way::Lost) == Way::Open {
+            self.expect_break(end);
+        }
+    }
+
+    /// Where a card tells of dead peers, it will.
+    pub(super) fn expect_break(&mut self, end: usize) {
+        let tells = self.cards[self.ends[end].card].kind.tells_of_dead_peers;
+        if tells && !std::mem::replace(&mut self.ends[end].will_break, true) {
+            let at_ns = self.now_ns + self.chance.within(&self.settings.dead_after_ns);
+            self.schedule(at_ns, Action::Break { end });
+        }
+    }
+
+    /// A card gives a link up: what is in flight on it fails.
+    pub(super) fn break_end(&mut self, end: usize) {
+        self.ends[end].will_break = false;
+        let is_open = matches!(self.ends[end].state, EndState::Connected | EndState::Broken);
+        let is_there = self.cards[self.ends[end].card].state == CardState::Alive;
+        if !is_open || !is_there {
+            return;
+        }
+        self.note("break", end as u64, 0);
+        if self.ends[end].way == Way::Open {
+            self.ends[end].way = Way::Lost;
+        }
+        if self.ends[end].requests.is_empty() && self.ends[end].state == EndState::Connected {
+            // Nothing was in flight that could tell. Some cards have another way to, and some do not.
+            if self.chance.coin() {
+                self.ends[end].state = EndState::Broken;
+                let card = self.ends[end].card;
+                self.cards[card].push(Ready::LinkDown { end, reason: Failure::Unreachable });
+            }
+            return;
+        }
+        self.fail_requests(end, Failure::Unreachable);
+    }
+
+    /// The first one says why, unless it is known better; the others are flushed.
+    fn fail_requests(&mut self, end: usize, why: Failure) {
+        let mut failure = why;
+        while let Some(id) = self.ends[end].requests.front().copied() {
+            let failure =
+                self.operation(id).failure.unwrap_or(std::mem::replace(&mut failure, Failure::Flushed));
+            self.complete(id, Err(failure));
+        }
+    }
+
+    pub(super) fn close_link(&mut self, end: usize) {
+        self.note("close", end as u64, 0);
+        self.ends[end].state = EndState::Closed;
+        let card = self.ends[end].card;
+        if self.cards[card].kind.properties.links_end_alone {
+            self.end_link(end, Failure::Closed);
+            self.cards[card].forget_received(|other| other == end);
+        }
+    }
+
+    /// Nothing leaves over it any more, and what was held back here is dropped.
+    fn end_link(&mut self, end: usize, failure: Failure) {
+        self.ends[end].state = EndState::Closed;
+        while let Some(id) = self.ends[end].requests.front().copied() {
+            self.abandon(id, failure);
+        }
+        self.drop_held(end);
+    }
+
+    fn drop_held(&mut self, end: usize) {
+        // It does not get through any more, and is not held back again.
+        while let Some(action) = self.ends[end].held.pop_front() {
+            self.act_next(action);
+        }
+        let blocked = &mut self.cards[self.ends[end].card].blocked;
+        blocked.retain(|other| *other != end);
+    }
+
+    /// Ends all links of a card.
+    pub(super) fn reset(&mut self, card: usize) {
+        self.note("reset", card as u64, 0);
+        self.stop_peers(card);
+        for index in 0..self.cards[card].ends.len() {
+            let end = self.cards[card].ends[index];
+            self.ends[end].is_reset = true;
+            self.end_link(end, Failure::Reset);
+        }
+        self.cards[card].forget_received(|_| true);
+        self.cards[card].ends.clear();
+    }
+
+    /// What peers have begun on this card does not go on, where a reset stops it. It could have, up to now.
+    fn stop_peers(&mut self, card: usize) {
+        if !self.cards[card].kind.properties.reset_stops_peers {
+            return;
+        }
+        let ends = &self.ends;
+        let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {
+            (operation.grip.is_some() && ends[operation.peer].card == card).then_some(id)
+        };
+        let gripping: Vec<SlotId> = self.operations.iter().filter_map(at_card).collect();
+        for id in gripping {
+            self.loosen_grip(id);
+        }
+    }
+
+    /// Its provider is dropped. What is not proven to have stopped is kept.
+    pub(super) fn drop_card(&mut self, card: usize) {
+        match self.cards[card].state {
+            CardState::Dropped | CardState::Killed => return,
+            CardState::Lost => self.leaked += self.cards[card].in_flight + self.live_keys(card),
+            CardState::Alive => {
+                self.reset(card);
+                if self.cards[card].kind.properties.reset_stops_peers {
+                    self.forget_keys(card);
+                } else {
+                    self.leaked += self.live_keys(card);
+                }
+                self.forget_ready(card);
+            }
+        }
+        self.cards[card].state = CardState::Dropped;
+        self.empty_inbox(card);
+    }
+
+    /// All of it is gone from one moment to the next.
+    pub(super) fn kill_card(&mut self, card: usize) {
+        if matches!(self.cards[card].state, CardState::Dropped | CardState::Killed) {
+            return;
+        }
+        self.cards[card].state = CardState::Killed;
+        // Whoever had this memory is gone as well, so that nobody has given it up too early.
+        self.forget_keys(card);
+        let ends = &self.ends;
+        let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {
+            (ends[operation.peer].card == card).then_some(id)
+        };
+        let under_way: Vec<SlotId> = self.operations.iter().filter_map(at_card).collect();
+        for id in under_way {
+            self.operation(id).grip = None;
+        }
+        self.reset(card);
+        self.forget_ready(card);
+        self.empty_inbox(card);
+    }
+
+    fn forget_ready(&mut self, card: usize) {
+        while self.cards[card].pop().is_some() {}
+    }
+
+    fn empty_inbox(&mut self, card: usize) {
+        while let Some(action) = self.cards[card].inbox.pop_front() {
+            self.act(action);
+        }
+    }
+}

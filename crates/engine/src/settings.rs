@@ -1,0 +1,132 @@
+//! How an engine is to be.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::Progress;
+
+/// How an engine is to be: which rails it opens, how patient it is, how it waits.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use farreach::{Engine, Settings};
+///
+/// # fn main() -> Result<(), farreach::Error> {
+/// let settings = Settings::new()
+///     .name("storage-7")
+///     .rails(["mlx5_0", "mlx5_1"])
+///     .require_rdma()
+///     .heartbeat(Duration::from_millis(500), Duration::from_secs(2));
+/// let engine = Engine::with(settings)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Settings {
+    pub(crate) name: String,
+    pub(crate) rails: Vec<String>,
+    pub(crate) require_rdma: bool,
+    pub(crate) heartbeat: Duration,
+    pub(crate) silence: Duration,
+    pub(crate) stall: Duration,
+    pub(crate) drain: Duration,
+    pub(crate) cool_down: Duration,
+    pub(crate) depth: usize,
+    pub(crate) messages: u32,
+    pub(crate) message_max: usize,
+    pub(crate) traffic_class: Option<u8>,
+    pub(crate) progress: Progress,
+    pub(crate) listen: Vec<SocketAddr>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Settings {
+    /// What serves most.
+    pub fn new() -> Self {
+        Self {
+            name: format!("process {}", std::process::id()),
+            rails: Vec::new(),
+            require_rdma: false,
+            heartbeat: Duration::from_millis(500),
+            silence: Duration::from_secs(3),
+            stall: Duration::from_secs(5),
+            drain: Duration::from_millis(500),
+            cool_down: Duration::from_millis(500),
+            depth: 128,
+            messages: 64,
+            message_max: 4096,
+            traffic_class: None,
+            progress: Progress::Adaptive,
+            listen: Vec::new(),
+        }
+    }
+
+    /// What it calls itself, for people.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Which rails it opens, by name: a device (`rxe0`, `mlx5_0`), or a provider of libfabric's (`tcp`, `shm`, `efa`), for tcp with the address to
+    /// bind to if wanted (`tcp@10.0.0.7`). By default the cards that are there; where there is none, tcp and shm.
+    pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
+        self.rails = rails.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// An error instead of falling back to tcp or shm.
+    pub fn require_rdma(mut self) -> Self {
+        self.require_rdma = true;
+        self
+    }
+
+    /// How often peers hear from it at least, and after which silence a peer is lost.
+    pub fn heartbeat(mut self, every: Duration, silence: Duration) -> Self {
+        (self.heartbeat, self.silence) = (every, silence);
+        // A link that hangs is told from a peer that hangs by who is silent.
+        self.stall = self.stall.max(silence + every);
+        self
+    }
+
+    /// After how long a link is lost on which nothing moves, though its peer is well. It is more than the silence of a lost peer.
+    pub fn stall(mut self, stall: Duration) -> Self {
+        self.stall = stall;
+        self
+    }
+
+    /// How many operations each link has under way at most.
+    pub fn depth(mut self, depth: usize) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// How many messages a peer may send before they are taken, and how long one may be.
+    pub fn messages(mut self, count: u32, len_max: usize) -> Self {
+        (self.messages, self.message_max) = (count, len_max);
+        self
+    }
+
+    /// The traffic class of its packets, where a rail has such.
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.traffic_class = Some(class);
+        self
+    }
+
+    /// How it waits.
+    pub fn progress(mut self, progress: Progress) -> Self {
+        self.progress = progress;
+        self
+    }
+
+    /// Listens for peers at this address from the beginning.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen.push(address);
+        self
+    }
+}

@@ -1,0 +1,236 @@
+//! The end of links and keys: every buffer comes back, and nothing lands any more.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farreach::provider::verbs::VerbsSettings;
+use farreach::provider::{Provider, Refusal, Request, Target};
+use farreach_testkit::{on_host_a, pattern};
+
+use crate::pair::{Pair, send, tell, write};
+
+/// Posts a window of writes. How many.
+fn fill(pair: &mut Pair, target: Target) -> u64 {
+    let window = u64::from(pair.a.rail.properties().window);
+    for tag in 0..window {
+        let slice = pair.a.filled(tag as u8, target.len as usize);
+        pair.a.post(tag, write(slice, target));
+    }
+    window
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_link_that_is_closed_gives_every_buffer_back_with_the_next_poll() {
+    on_host_a(|| {
+        for is_peer_gone in [false, true] {
+            let mut pair = Pair::new();
+            let granted = pair.b.granted(0, 5000);
+            if is_peer_gone {
+                // Nothing is acknowledged any more: all that is posted is in flight when the link is closed.
+                pair.b.rail.close_link(pair.b.link);
+            }
+            let window = fill(&mut pair, granted.part(0, 5000));
+            pair.a.rail.close_link(pair.a.link);
+            let refused = pair.a.refused(tell(1));
+            assert!(matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("closed")));
+
+            let mut polls = 0;
+            while pair.a.rail.in_flight() > 0 {
+                pair.a.poll();
+                polls += 1;
+            }
+            assert!(polls <= window.div_ceil(64), "{polls} polls");
+            let mut failed = 0;
+            for tag in 0..window {
+                let done = pair.a.told.done.pop_front().expect("each is told of");
+                assert_eq!((done.link, done.tag), (pair.a.link, tag));
+                assert_eq!(*done.buffers.into_slice().unwrap(), *pattern(tag as u8, 5000));
+                if let Err(reason) = done.outcome {
+                    failed += 1;
+                    assert!(reason.cause.contains("it was closed on this side"), "{reason}");
+                }
+            }
+            assert_eq!(pair.a.rail.given_up(), failed);
+            assert!(!is_peer_gone || failed == window);
+
+            // The peer's end is of no use any more, and a new link is.
+            pair.b.rail.close_link(pair.b.link);
+            (pair.a.link, pair.b.link) = pair.link();
+            let slice = pair.a.filled(9, 5000);
+            pair.a.post(1, write(slice, granted.part(0, 5000)));
+            pair.well_done();
+            assert_eq!(granted.bytes(), pattern(9, 5000));
+            pair.finish();
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn after_a_link_is_closed_nothing_lands_that_the_peer_has_begun() {
+    on_host_a(|| {
+        let mut pair = Pair::new();
+        // Large enough to be under way for a while.
+        let granted = pair.b.granted(0, 1 << 20);
+        let slice = pair.a.filled(1, 1 << 20);
+        pair.a.post(1, write(slice, granted.part(0, 1 << 20)));
+        pair.b.rail.close_link(pair.b.link);
+        let seen = granted.bytes();
+        let deadline = Instant::now() + Duration::from_millis(200);
+        while Instant::now() < deadline {
+            pair.poll();
+            assert!(granted.bytes() == seen, "it lands still");
+        }
+        pair.a.rail.close_link(pair.a.link);
+        pair.done();
+        pair.finish();
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn what_had_come_before_a_link_was_closed_is_told_all_the_same() {
+    on_host_a(|| {
+        let mut pair = Pair::new();
+        let (kept, at_b) = (pair.link(), pair.b.link);
+        let slice = pair.a.filled(1, 64);
+        pair.a.post(1, send(slice));
+        pair.a.post(2, tell(7));
+        // Their acknowledgement means that they are in b's queue.
+        while pair.a.told.done.len() < 2 {
+            pair.a.poll();
+        }
+        pair.b.rail.close_link(at_b);
+        assert_eq!(pair.message(), (at_b, pattern(1, 64)));
+        assert_eq!(pair.tick(), (at_b, 7));
+        pair.well_done();
+        pair.well_done();
+        pair.a.rail.close_link(pair.a.link);
+        // The room that they took is there again.
+        (pair.a.link, pair.b.link) = kept;
+        pair.a.post(3, tell(8));
+        assert_eq!(pair.tick(), (pair.b.link, 8));
+        pair.well_done();
+        pair.finish();
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
+    on_host_a(|| {
+        let mut pair = Pair::new();
+        let other = pair.link();
+        let (granted, lasting) = (pair.b.granted(3, 64), pair.b.granted(5, 64));
+        let target = granted.part(0, 64);
+        let slice = pair.a.filled(4, 64);
+        pair.a.post(1, write(slice, target));
+        pair.well_done();
+        pair.b.rail.conceal(granted.id).expect("the key is ended");
+        assert_eq!(Arc::strong_count(&granted.memory), 1, "the rail lets the memory go");
+        assert!(pair.b.rail.conceal(granted.id).is_err(), "there is no such key any more");
+
+        let (late, behind) = (pair.a.filled(6, 64), pair.a.filled(7, 64));
+        pair.a.post(2, write(late, target));
+        pair.a.post(3, write(behind, lasting.part(0, 64)));
+        let first = pair.done();
+        let reason = first.outcome.unwrap_err();
+        assert_eq!(first.tag, 2);
+        assert!(reason.cause.contains("the peer's key is wrong or dead"), "{reason}");
+        assert!(reason.operation.starts_with("write over"), "{reason}");
+        assert_eq!(*first.buffers.into_slice().unwrap(), *pattern(6, 64));
+        let second = pair.done();
+        let reason = second.outcome.unwrap_err();
+        assert!(reason.cause.starts_with("given up when its link ended"), "{reason}");
+        assert!(
+            reason.cause.contains("the peer's key is wrong or dead"),
+            "the first failure is the cause: {reason}"
+        );
+        assert_eq!(pair.a.rail.given_up(), 1);
+        assert_eq!((granted.bytes(), lasting.bytes()), (pattern(4, 64), pattern(5, 64)));
+
+        let refused = pair.a.refused(tell(1));
+        assert!(
+            matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("wrong or dead"))
+        );
+        pair.a.rail.close_link(pair.a.link);
+        pair.b.rail.close_link(pair.b.link);
+        // Other links of the same rails go on.
+        (pair.a.link, pair.b.link) = other;
+        let slice = pair.a.filled(8, 64);
+        pair.a.post(4, write(slice, lasting.part(0, 64)));
+        pair.well_done();
+        assert_eq!(lasting.bytes(), pattern(8, 64));
+        pair.b.rail.conceal(lasting.id).expect("the key is ended");
+        pair.finish();
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_reset_ends_all_links_and_new_ones_work() {
+    on_host_a(|| {
+        let mut pair = Pair::new();
+        let granted = pair.b.granted(0, 5000);
+        let links = [pair.link(), pair.link()];
+        let mut posted = fill(&mut pair, granted.part(0, 5000));
+        for (at_a, _) in links {
+            pair.a.link = at_a;
+            let into = pair.a.filled(0, 5000);
+            pair.a.post(posted, Request::Read { pieces: into.into(), target: granted.part(0, 5000) });
+            posted += 1;
+        }
+        pair.a.rail.reset().expect("the rail begins anew");
+        while pair.a.rail.in_flight() > 0 {
+            pair.a.poll();
+        }
+        let mut tags: Vec<_> = pair.a.told.done.drain(..).map(|done| done.tag).collect();
+        tags.sort_unstable();
+        assert!(tags.into_iter().eq(0..posted), "each request is told of once");
+        pair.b.rail.reset().expect("the rail begins anew");
+        (pair.a.link, pair.b.link) = pair.link();
+        let slice = pair.a.filled(9, 5000);
+        pair.a.post(1, write(slice, granted.part(0, 5000)));
+        pair.well_done();
+        assert_eq!(granted.bytes(), pattern(9, 5000));
+        pair.finish();
+    });
+}
+
+/// A link that ends in the middle of a message takes its buffer along. There is little room here, and other links need it.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn links_that_end_in_the_middle_of_messages_leave_room_for_those_of_others() {
+    on_host_a(|| {
+        let mut pair = Pair::with(&VerbsSettings { receives: 8, ..Default::default() });
+        let lasting = (pair.a.link, pair.b.link);
+        for round in 0..8 {
+            (pair.a.link, pair.b.link) = pair.link();
+            for tag in 0..20 {
+                let slice = pair.a.filled(round, 4096);
+                pair.a.post(tag, send(slice));
+            }
+            // Wherever they are by now.
+            for _ in 0..round {
+                pair.poll();
+            }
+            pair.b.rail.close_link(pair.b.link);
+            pair.a.rail.close_link(pair.a.link);
+            pair.until("end of the messages", |pair| (pair.a.rail.in_flight() == 0).then_some(()));
+            pair.a.told.done.clear();
+            pair.b.told.messages.clear();
+        }
+        (pair.a.link, pair.b.link) = lasting;
+        for number in 0..50 {
+            let slice = pair.a.filled(number, 4096);
+            pair.a.post(number.into(), send(slice));
+        }
+        for number in 0..50 {
+            let (link, bytes) = pair.message();
+            assert!(link == pair.b.link && bytes == pattern(number, 4096), "message {number}");
+            pair.well_done();
+        }
+        pair.finish();
+    });
+}

@@ -1,0 +1,44 @@
+//! The suite over simulated cards, in real time: of each kind of card that there is.
+
+mod suite;
+
+use farreach::provider::Provider as Rail;
+use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
+use farreach::{Engine, Settings};
+use suite::{Provider, suite};
+
+thread_local! {
+    /// Each test has its own, and makes its engines in one thread.
+    static NETWORK: SimNetwork = SimNetwork::real_time(SimSettings::new(1));
+}
+
+fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
+    // One host for all: who is in this process lives as long as any other.
+    let network = NETWORK.with(SimNetwork::clone);
+    let rails = cards.into_iter().map(|card| Box::new(SimProvider::new(&network, 0, card)) as Box<dyn Rail>);
+    Engine::over(rails.collect(), settings).unwrap()
+}
+
+const RC: Provider = Provider {
+    open: |settings| over(vec![SimCard::rc(), SimCard::rc()], settings),
+    has_atomics: Some(true),
+    rails: 2,
+};
+const TCP: Provider =
+    Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: Some(true), rails: 1 };
+const EFA: Provider =
+    Provider { open: |settings| over(vec![SimCard::efa()], settings), has_atomics: Some(false), rails: 1 };
+const SHM: Provider =
+    Provider { open: |settings| over(vec![SimCard::shm()], settings), has_atomics: Some(true), rails: 1 };
+
+suite! {
+    here;
+    rc = crate::RC;
+    tcp = crate::TCP;
+    efa = crate::EFA;
+    shm = crate::SHM;
+}
+
+fn here(test: impl FnOnce()) {
+    test();
+}

@@ -1,0 +1,68 @@
+//! How waits end.
+
+use std::time::{Duration, Instant};
+
+use farreach::{Outcome, PageMap, Rights, TransferReason};
+
+use super::pair::{Pair, Provider, SOON, counter, join};
+
+pub(crate) fn a_wait_ends_at_its_deadline(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let (arrived, _raises) = pair.counter();
+    let start = Instant::now();
+    assert_eq!(arrived.wait(1, Duration::from_millis(100)), Outcome::TimedOut);
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(100) && took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(arrived.wait(0, Duration::ZERO), Outcome::Reached, "nothing was asked for");
+}
+
+pub(crate) fn a_wait_ends_when_the_peer_is_gone(provider: &Provider) {
+    let Pair { a, b, a_to_b, b_to_a } = Pair::new(provider);
+    let (arrived, _raises) = counter(&b_to_a, &a_to_b);
+    let waiting = std::thread::spawn(move || (arrived.wait(1, SOON), Instant::now()));
+    std::thread::sleep(Duration::from_millis(50));
+    let left = Instant::now();
+    drop((a_to_b, a));
+    let (outcome, ended) = waiting.join().unwrap();
+    assert_eq!(outcome, Outcome::PeerLost);
+    assert!(ended - left < Duration::from_secs(3), "{:?}", ended - left);
+    assert!(b_to_a.lost().is_some());
+    assert!(b_to_a.counter().is_err(), "a peer that is lost stays lost");
+    drop(b);
+}
+
+pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let (_granted, remote) = pair.granted(64 << 20, Rights::WRITE);
+    let (arrived, raises) = pair.counter();
+    let source = pair.source(64 << 20, 1).share();
+    let map = PageMap::contiguous(4096, 16384);
+    let mut transfer = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises));
+    transfer.abort();
+    match transfer.wait(SOON) {
+        Err(error) => {
+            assert_eq!(error.reason, TransferReason::Aborted);
+            assert!(error.buffer.is_some(), "nothing is under way any more");
+            assert_eq!(arrived.wait(16384, SOON), Outcome::Aborted);
+        }
+        // It was faster.
+        Ok(_) => assert_eq!(arrived.wait(16384, SOON), Outcome::Reached),
+    }
+}
+
+pub(crate) fn a_counter_counts_for_its_own_peer_alone(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let c = provider.engine("c");
+    let (c_to_b, b_to_c) = join(&c, &pair.b);
+    let (arrived, raises) = pair.counter();
+    let (_granted, remote) = pair.granted(4096, Rights::WRITE);
+    let map = PageMap::contiguous(8, 4);
+    // What is another peer's is refused, whoever asks.
+    let refused = c_to_b.write_pages(c.allocate(4096).unwrap(), &map, &remote, Some(&raises)).wait(SOON);
+    assert_eq!(refused.unwrap_err().reason, TransferReason::NotGranted);
+    pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
+    assert_eq!(arrived.wait(4, SOON), Outcome::Reached);
+    // The other peer's end is not this one's.
+    drop((c_to_b, c, b_to_c));
+    assert_eq!(arrived.wait(5, Duration::from_millis(300)), Outcome::TimedOut);
+}

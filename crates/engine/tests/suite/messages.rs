@@ -1,0 +1,58 @@
+//! Messages.
+
+use std::thread;
+use std::time::Duration;
+
+use farreach::{Error, SendError};
+
+use super::pair::{Pair, Provider, SOON};
+
+pub(crate) fn messages_arrive_in_order_each_once(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let sender = pair.a_to_b.clone();
+    let sending = thread::spawn(move || {
+        for number in 0..500_u32 {
+            sender.send(number.to_le_bytes()).wait(SOON).unwrap();
+        }
+    });
+    for number in 0..500_u32 {
+        assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
+    }
+    sending.join().unwrap();
+    // And the other way, in turn.
+    for number in 0..100_u32 {
+        pair.b_to_a.send(number.to_le_bytes()).wait(SOON).unwrap();
+        assert_eq!(pair.a_to_b.recv().wait(SOON).unwrap(), number.to_le_bytes());
+    }
+    let nothing = pair.b_to_a.recv().wait(Duration::from_millis(50));
+    assert!(matches!(nothing, Err(Error::TimedOut { .. })), "{nothing:?}");
+}
+
+pub(crate) fn an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused(provider: &Provider) {
+    let pair = Pair::new(provider);
+    for len in [0, 1, 7, 4096] {
+        let message = vec![len as u8; len];
+        pair.a_to_b.send(message.clone()).wait(SOON).unwrap();
+        assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), message);
+    }
+    let refused = pair.a_to_b.send(vec![0; 4097]).wait(SOON);
+    assert_eq!(refused, Err(SendError::TooLong { len: 4097, max: 4096 }));
+}
+
+pub(crate) fn a_sender_waits_for_one_who_does_not_take_them(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let mut sent = 0_u32;
+    loop {
+        match pair.a_to_b.send(sent.to_le_bytes()).wait(Duration::from_millis(200)) {
+            Ok(()) => sent += 1,
+            Err(SendError::TimedOut(_)) => break,
+            Err(other) => panic!("{other}"),
+        }
+        assert!(sent <= 64, "more than there is room for");
+    }
+    assert_eq!(sent, 64);
+    // All of them arrive, with the one that was given no room at first.
+    for number in 0..=sent {
+        assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
+    }
+}

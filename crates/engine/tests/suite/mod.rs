@@ -1,0 +1,65 @@
+//! One suite, run over each provider: what a user of the engine relies upon, whatever carries the bytes.
+
+pub(crate) mod counters;
+pub(crate) mod grants;
+pub(crate) mod messages;
+pub(crate) mod pages;
+mod pair;
+pub(crate) mod peers;
+pub(crate) mod words;
+
+pub(crate) use pair::Provider;
+
+/// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
+macro_rules! suite {
+    ($run:ident; $($name:ident = $provider:expr;)*) => {
+        suite! { @all [] $run; $($name = $provider;)* }
+    };
+    ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
+        suite! { @all [#[ignore = $reason]] $run; $($name = $provider;)* }
+    };
+    (@all $attributes:tt $run:ident; $($name:ident = $provider:expr;)*) => {
+        $(suite! { @provider $attributes $name, $provider, $run;
+            messages: messages_arrive_in_order_each_once;
+            messages: an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused;
+            messages: a_sender_waits_for_one_who_does_not_take_them;
+            pages: pages_arrive_where_the_map_says;
+            pages: scattered_pages_of_many_sizes_are_there_when_the_counter_says_so;
+            pages: a_shared_source_goes_to_two_peers_at_once;
+            pages: pages_are_read_from_where_the_map_says;
+            pages: what_is_out_of_bounds_is_refused_before_it_is_posted;
+            pages: a_transfer_that_nobody_waits_for_arrives;
+            pages: many_transfers_at_once_through_a_small_queue;
+            pages: an_explanation_adds_up;
+            counters: a_wait_ends_at_its_deadline;
+            counters: a_wait_ends_when_the_peer_is_gone;
+            counters: a_wait_ends_when_the_transfer_is_given_up;
+            counters: a_counter_counts_for_its_own_peer_alone;
+            grants: a_slice_comes_back_with_what_was_written;
+            grants: what_was_revoked_takes_no_more_pages;
+            grants: rights_are_kept;
+            grants: a_grant_of_a_lost_peer_comes_back;
+            words: words_are_added_to_and_swapped_where_a_rail_can;
+            peers: eight_peers_at_once;
+            peers: futures_need_no_thread_that_waits;
+            peers: threads_share_an_engine;
+            peers: a_peer_that_leaves_and_comes_again_is_served;
+            peers: nobody_listens_and_a_stranger_are_told_of;
+            peers: an_engine_that_ends_ends_all_waits;
+        })*
+    };
+    (@provider $attributes:tt $name:ident, $provider:expr, $run:ident; $($module:ident: $test:ident;)*) => {
+        mod $name {
+            $(super::suite! { @test $attributes $run, $provider, $module, $test })*
+        }
+    };
+    (@test [$($attribute:tt)*] $run:ident, $provider:expr, $module:ident, $test:ident) => {
+        #[test]
+        $($attribute)*
+        fn $test() {
+            $crate::$run(|| $crate::suite::$module::$test(&$provider));
+        }
+    };
+}
+
+pub(crate) use suite;

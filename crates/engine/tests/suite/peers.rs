@@ -1,0 +1,162 @@
+//! Several peers, several threads, futures, and ends.
+
+use std::future::Future;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach::{Error, Outcome, PageMap, Rights, TransferReason};
+
+use super::pair::{Pair, Provider, SOON, copy_of, counter, fill, grant, join};
+
+pub(crate) fn eight_peers_at_once(provider: &Provider) {
+    let hub = provider.engine("hub");
+    let spokes: Vec<_> = (0..8)
+        .map(|number| {
+            let spoke = provider.engine(&format!("spoke {number}"));
+            let (spoke_to_hub, hub_to_spoke) = join(&spoke, &hub);
+            (spoke, spoke_to_hub, hub_to_spoke)
+        })
+        .collect();
+    let mut source = hub.allocate(256 * 1024).unwrap();
+    fill(&mut source, 9);
+    let source = source.share();
+    let mut under_way = Vec::new();
+    for (spoke, spoke_to_hub, hub_to_spoke) in &spokes {
+        let (granted, remote) = grant(spoke, spoke_to_hub, hub_to_spoke, 256 * 1024, Rights::WRITE);
+        let (arrived, raises) = counter(spoke_to_hub, hub_to_spoke);
+        let map = PageMap::contiguous(1024, 256);
+        let transfer = hub_to_spoke.write_pages(source.clone(), &map, &remote, Some(&raises));
+        under_way.push((transfer, granted, arrived));
+    }
+    for (transfer, granted, arrived) in &mut under_way {
+        transfer.wait(SOON).unwrap();
+        assert_eq!(arrived.wait(256, SOON), Outcome::Reached);
+        assert!(copy_of(granted) == *source);
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end without driving the engine: its worker does.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, deadline) = (pin!(future), Instant::now() + SOON);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        assert!(Instant::now() < deadline, "the future was not woken");
+        thread::park_timeout(Duration::from_secs(1));
+    }
+}
+
+pub(crate) fn futures_need_no_thread_that_waits(provider: &Provider) {
+    let (a, b) = (provider.engine("a"), provider.engine("b"));
+    let address = b.listen("127.0.0.1:0").unwrap();
+    block_on(async {
+        let a_to_b = a.connect(address).unwrap().await.unwrap();
+        let b_to_a = b.accept().await.unwrap();
+        let granted = b_to_a.grant(b.allocate(64 * 4096).unwrap(), Rights::WRITE).unwrap();
+        let arrived = b_to_a.counter().unwrap();
+        b_to_a.send(granted.token().to_string()).await.unwrap();
+        b_to_a.send(arrived.token().to_string()).await.unwrap();
+        let grant = String::from_utf8(a_to_b.recv().await.unwrap()).unwrap();
+        let counter = String::from_utf8(a_to_b.recv().await.unwrap()).unwrap();
+        let remote = a_to_b.remote(grant.parse().unwrap()).await.unwrap();
+        let raises = a_to_b.remote_counter(counter.parse().unwrap()).await.unwrap();
+        let map = PageMap::contiguous(4096, 64);
+        let transfer = a_to_b.write_pages(a.allocate(64 * 4096).unwrap(), &map, &remote, Some(&raises));
+        assert_eq!(arrived.reach(64).await, Outcome::Reached);
+        transfer.await.unwrap();
+        granted.begin_revoke(SOON).await.unwrap();
+    });
+}
+
+pub(crate) fn threads_share_an_engine(provider: &Provider) {
+    let pair = Arc::new(Pair::new(provider));
+    let threads: Vec<_> = (0..4_u64)
+        .map(|seed| {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || {
+                for round in 0..10 {
+                    let (granted, remote) = pair.granted(32 * 1024, Rights::WRITE);
+                    let (arrived, raises) = pair.counter();
+                    let source = pair.source(32 * 1024, seed * 100 + round).share();
+                    let map = PageMap::contiguous(512, 64);
+                    let mut transfer = pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises));
+                    assert_eq!(arrived.wait(64, SOON), Outcome::Reached);
+                    transfer.wait(SOON).unwrap();
+                    assert!(copy_of(&granted) == *source);
+                    granted.revoke(SOON).unwrap();
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &Provider) {
+    let hub = provider.engine("hub");
+    for round in 0..3 {
+        let spoke = provider.engine(&format!("round {round}"));
+        let (spoke_to_hub, hub_to_spoke) = join(&spoke, &hub);
+        assert_eq!(hub_to_spoke.name(), format!("round {round}"));
+        let (granted, remote) = grant(&hub, &hub_to_spoke, &spoke_to_hub, 64 * 1024, Rights::WRITE);
+        let map = PageMap::contiguous(4096, 16);
+        let source = spoke.allocate(64 * 1024).unwrap();
+        spoke_to_hub.write_pages(source, &map, &remote, None).wait(SOON).unwrap();
+        drop((spoke_to_hub, spoke));
+        let lost = hub_to_spoke.recv().wait(SOON);
+        assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+        granted.revoke(SOON).unwrap();
+    }
+}
+
+pub(crate) fn nobody_listens_and_a_stranger_are_told_of(provider: &Provider) {
+    let a = provider.engine("a");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let start = Instant::now();
+    let error = a.connect(free).unwrap().wait(SOON).unwrap_err();
+    assert!(error.to_string().contains(&free.to_string()) && error.cause().contains("refused"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(2));
+    // A stranger is refused, and the engine goes on.
+    let address = a.listen("127.0.0.1:0").unwrap();
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let b = provider.engine("b");
+    let b_to_a = b.connect(address).unwrap().wait(SOON).unwrap();
+    assert_eq!(b_to_a.name(), "a");
+    assert_eq!(a.accept().wait(SOON).unwrap().name(), "b");
+}
+
+pub(crate) fn an_engine_that_ends_ends_all_waits(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let (_granted, remote) = pair.granted(4 << 20, Rights::WRITE);
+    let (arrived, raises) = pair.counter();
+    let map = PageMap::contiguous(4096, 1024);
+    let source = pair.source(4 << 20, 1).share();
+    let mut transfers: Vec<_> =
+        (0..10).map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises))).collect();
+    let Pair { a, b, a_to_b, b_to_a } = pair;
+    drop((b_to_a, b));
+    let start = Instant::now();
+    for transfer in &mut transfers {
+        match transfer.wait(SOON) {
+            Ok(_) => {}
+            Err(error) => assert!(matches!(error.reason, TransferReason::PeerLost(_)), "{error}"),
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    drop((arrived, a_to_b, a));
+}
