@@ -13,76 +13,87 @@
 /* Instead of trying again at once, which would count the machine's speed. */
 #define PAUSE_US 1000
 
-/* What the provider knows operations by. */
-struct contexts {
-	struct fi_context2 *list[OPERATIONS];
-	uint64_t count;
+/* An operation, as the provider knows it, and where its page lies. All go to the same place: where to makes no difference. */
+struct operation {
+	struct fi_context2 context;
+	char *page;
+	bool is_refused;
 };
 
-static ssize_t post_plain(struct node *node, uint64_t offset, size_t page, struct fi_context2 *context)
+static ssize_t post_plain(struct node *node, size_t len, struct operation *operation)
 {
-	return fi_write(node->ep, node->memory + offset, page, node->descriptor, node->peer,
-			node->remote_address + offset, node->remote_key, context);
+	return fi_write(node->ep, operation->page, len, node->descriptor, node->peer, node->remote_address,
+			node->remote_key, &operation->context);
 }
 
-static ssize_t post(struct node *node, uint64_t offset, size_t page, struct fi_context2 *context)
+static ssize_t post(struct node *node, size_t len, struct operation *operation)
 {
-	struct iovec iov = {.iov_base = node->memory + offset, .iov_len = page};
-	struct fi_rma_iov remote = {.addr = node->remote_address + offset, .len = page, .key = node->remote_key};
+	struct iovec iov = {.iov_base = operation->page, .iov_len = len};
+	struct fi_rma_iov remote = {.addr = node->remote_address, .len = len, .key = node->remote_key};
 	struct fi_msg_rma msg = {
 		.msg_iov = &iov, .desc = &node->descriptor, .iov_count = 1, .addr = node->peer,
-		.rma_iov = &remote, .rma_iov_count = 1, .context = context,
+		.rma_iov = &remote, .rma_iov_count = 1, .context = &operation->context,
 	};
 
 	return fi_writemsg(node->ep, &msg, FI_COMPLETION);
 }
 
-static void take_back(struct node *node, struct contexts *back)
+/* Whether the provider takes it now. */
+static bool is_posted(struct node *node, const struct settings *settings, struct operation *operation)
+{
+	ssize_t status = settings->is_plain ? post_plain(node, settings->page, operation)
+					    : post(node, settings->page, operation);
+
+	if (status == -FI_EAGAIN)
+		return false;
+	check("fi_writemsg", status);
+	return true;
+}
+
+/* Takes what is done, and posts each page again; how many. */
+__attribute__((noinline)) static uint64_t rewrite(struct node *node, const struct settings *settings, uint64_t *refused)
 {
 	struct fi_cq_data_entry entries[BATCH];
 	size_t count = node_read(node, entries);
 
-	for (size_t i = 0; i < count; i++)
-		back->list[back->count++] = entries[i].op_context;
+	for (size_t i = 0; i < count; i++) {
+		struct operation *operation = entries[i].op_context;
+
+		if (!is_posted(node, settings, operation)) {
+			operation->is_refused = true;
+			++*refused;
+		}
+	}
+	return count;
 }
 
-/* Posts with each context of ours, and takes them all back. */
-static void write_batch(struct node *node, const struct settings *settings, struct contexts *ours, struct contexts *back)
+/* While it connects, or where the other side has to take something first. */
+static void post_refused(struct node *node, const struct settings *settings, struct operation *operations,
+			 uint64_t *refused)
 {
-	uint64_t offset = 0;
-
-	while (ours->count > 0) {
-		struct fi_context2 *context = ours->list[--ours->count];
-		ssize_t status;
-
-		while ((status = settings->is_plain ? post_plain(node, offset, settings->page, context)
-						    : post(node, offset, settings->page, context)) == -FI_EAGAIN) {
-			/* While it connects, or the other side has to take something first. */
-			usleep(PAUSE_US);
-			take_back(node, back);
+	usleep(PAUSE_US);
+	for (uint64_t i = 0; i < OPERATIONS; i++) {
+		if (operations[i].is_refused && is_posted(node, settings, &operations[i])) {
+			operations[i].is_refused = false;
+			--*refused;
 		}
-		check("fi_writemsg", status);
-		offset += settings->page;
-	}
-	take_back(node, back);
-	while (back->count < OPERATIONS) {
-		usleep(PAUSE_US);
-		take_back(node, back);
 	}
 }
 
 void cost_initiate(struct node *node, const struct settings *settings)
 {
-	struct fi_context2 all[OPERATIONS];
-	/* Those that are ours, and those that came back, in turn. */
-	struct contexts both[2] = {{.count = OPERATIONS}, {.count = 0}};
-	uint64_t done = 0;
+	struct operation operations[OPERATIONS];
+	uint64_t done = 0, refused = OPERATIONS;
 
+	/* All are under way before anything is counted: the first ones connect. */
 	for (uint64_t i = 0; i < OPERATIONS; i++)
-		both[0].list[i] = &all[i];
-	for (uint64_t turn = 0; done < settings->count; turn ^= 1) {
-		write_batch(node, settings, &both[turn], &both[turn ^ 1]);
-		done += OPERATIONS;
+		operations[i] = (struct operation){.page = node->memory + i * settings->page, .is_refused = true};
+	while (done < settings->count) {
+		uint64_t count = rewrite(node, settings, &refused);
+
+		done += count;
+		if (count == 0 || refused > 0)
+			post_refused(node, settings, operations, &refused);
 	}
 	printf("{\"program\":\"bare\",\"test\":\"cost\",\"provider\":\"%s\",\"count\":%" PRIu64 "}\n",
 	       node->info->fabric_attr->prov_name, done);

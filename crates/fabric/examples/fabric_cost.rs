@@ -15,7 +15,6 @@ use farreach_fabric::{
     Address, CompletionQueue, Domain, Driver, Endpoint, EndpointBuilder, Event, Fabric, Hints, Info, Peer,
     Poller, PostError, Refusal, RemoteAccess, RemoteRegion, TransmitRequest,
 };
-use farreach_memory::Slice;
 
 /// Operations of a batch.
 const OPERATIONS: usize = 16;
@@ -108,7 +107,7 @@ impl Side {
         Ok(())
     }
 
-    fn write(self, args: &Args) -> Result<(), Box<dyn Error>> {
+    fn write(mut self, args: &Args) -> Result<(), Box<dyn Error>> {
         let mut other = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
             .arg("--target")
@@ -129,13 +128,20 @@ impl Side {
         let remote = unsafe { RemoteRegion::new(start.parse()?, len.parse()?, key.parse()?).vouched() };
 
         let mut whole = self.domain.allocate(OPERATIONS * args.page)?;
-        let ours = (0..OPERATIONS).map(|_| whole.split_to(args.page)).collect();
-        let mut pages = Pages { page: args.page, ours, back: Vec::with_capacity(OPERATIONS) };
-        let mut poller = self.cq.poller();
-        let mut done = 0;
+        let slices = (0..OPERATIONS).map(|_| whole.split_to(args.page));
+        // Every page to the same place: where to makes no difference.
+        let place = remote.get(0, args.page as u64).ok_or("the other side has less memory")?;
+        let request = |(slice, tag)| TransmitRequest::write(slice, &peer, place).tag(tag);
+        // They connect, and are under way, before anything is counted.
+        let mut refused: Vec<_> = slices.zip(0..).map(request).collect();
+        let (mut poller, mut done) = (self.cq.poller(), 0);
         while done < args.count {
-            pages.write(&self.endpoint, &mut poller, &peer, remote)?;
-            done += OPERATIONS;
+            let before = done;
+            let written = rewrite(&mut self.endpoint, &mut poller, (&peer, place), &mut refused);
+            done += written.ok_or("an operation failed")?;
+            if done == before || !refused.is_empty() {
+                post_refused(&mut self.endpoint, &mut refused)?;
+            }
         }
         println!(
             "{{\"program\":\"fabric\",\"test\":\"cost\",\"provider\":\"{}\",\"count\":{done}}}",
@@ -149,71 +155,41 @@ impl Side {
     }
 }
 
-/// Pages that are ours, and those that came back.
-struct Pages {
-    page: usize,
-    ours: Vec<Slice>,
-    back: Vec<Slice>,
+/// Takes what is done, and posts each page again; how many, or nothing where something failed.
+fn rewrite(
+    endpoint: &mut Endpoint,
+    poller: &mut Poller<'_>,
+    (peer, place): (&Peer, RemoteRegion),
+    refused: &mut Vec<TransmitRequest>,
+) -> Option<usize> {
+    let mut done = 0;
+    for event in poller.poll().ok()? {
+        let Event::Completed(completion) = event else { return None };
+        completion.outcome().ok()?;
+        let tag = completion.tag();
+        let slice = completion.into_buffers().into_slice().expect("it was one slice");
+        done += 1;
+        if let Err(error) = endpoint.post_mut(TransmitRequest::write(slice, peer, place).tag(tag)) {
+            refused.push(error.request);
+        }
+    }
+    Some(done)
 }
 
-impl Pages {
-    /// Posts every page, and takes them all back.
-    fn write(
-        &mut self,
-        endpoint: &Endpoint,
-        poller: &mut Poller<'_>,
-        peer: &Peer,
-        remote: RemoteRegion,
-    ) -> Result<(), Box<dyn Error>> {
-        let (mut offset, page) = (0, self.page as u64);
-        while !self.ours.is_empty() {
-            let place = remote.get(offset, page).ok_or("the page is outside")?;
-            offset += page;
-            let slice = self.ours.pop().expect("it is not empty");
-            if let Err(refused) = endpoint.post(TransmitRequest::write(slice, peer, place)) {
-                self.post_later(endpoint, poller, refused)?;
+/// While it connects, or where the other side has to take something first.
+#[cold]
+#[inline(never)]
+fn post_refused(endpoint: &mut Endpoint, refused: &mut Vec<TransmitRequest>) -> Result<(), Box<dyn Error>> {
+    std::thread::sleep(PAUSE);
+    while let Some(request) = refused.pop() {
+        match endpoint.post_mut(request) {
+            Ok(()) => {}
+            Err(PostError { reason: Refusal::QueueFull { .. }, request }) => {
+                refused.push(request);
+                break;
             }
+            Err(error) => return Err(error.into()),
         }
-        self.take_back(poller)?;
-        while self.back.len() < OPERATIONS {
-            std::thread::sleep(PAUSE);
-            self.take_back(poller)?;
-        }
-        std::mem::swap(&mut self.ours, &mut self.back);
-        Ok(())
     }
-
-    /// While it connects, or the other side has to take something first.
-    #[cold]
-    #[inline(never)]
-    fn post_later(
-        &mut self,
-        endpoint: &Endpoint,
-        poller: &mut Poller<'_>,
-        mut refused: PostError<TransmitRequest>,
-    ) -> Result<(), Box<dyn Error>> {
-        while matches!(refused.reason, Refusal::QueueFull { .. }) {
-            std::thread::sleep(PAUSE);
-            self.take_back(poller)?;
-            match endpoint.post(refused.request) {
-                Ok(()) => return Ok(()),
-                Err(again) => refused = again,
-            }
-        }
-        Err(refused.into())
-    }
-
-    fn take_back(&mut self, poller: &mut Poller<'_>) -> Result<(), Box<dyn Error>> {
-        for event in poller.poll()? {
-            let completion = match event {
-                Event::Completed(completion) => completion,
-                Event::Written(_) => return Err("nobody writes to this side".into()),
-                Event::Stray(failure) => return Err(failure.into()),
-            };
-            let (outcome, buffers) = completion.into_parts();
-            outcome?;
-            self.back.push(buffers.into_slice().map_err(|_| "it was one slice")?);
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Driver {
     cq: CompletionQueue,
-    waiting: VecDeque<Event>,
+    waiting: VecDeque<Event<'static>>,
 }
 
 impl Driver {
@@ -87,7 +87,7 @@ impl Driver {
     }
 
     /// The next thing that happens, or nothing until `deadline`.
-    pub fn next(&mut self, deadline: Instant) -> Result<Option<Event>, Error> {
+    pub fn next(&mut self, deadline: Instant) -> Result<Option<Event<'static>>, Error> {
         if let Some(event) = self.waiting.pop_front() {
             return Ok(Some(event));
         }
@@ -95,7 +95,7 @@ impl Driver {
         loop {
             // A wait may end with something that is nobody's.
             let is_there = poller.wait(deadline)?;
-            self.waiting.extend(poller.poll()?);
+            self.waiting.extend(poller.poll()?.map(Event::into_owned));
             match self.waiting.pop_front() {
                 Some(event) => return Ok(Some(event)),
                 None if !is_there || Instant::now() >= deadline => return Ok(None),
@@ -106,7 +106,8 @@ impl Driver {
 
     /// Keeps the provider moving once, without waiting.
     pub fn progress(&mut self) -> Result<(), Error> {
-        self.waiting.extend(self.cq.poller().poll()?);
+        let mut poller = self.cq.poller();
+        self.waiting.extend(poller.poll()?.map(Event::into_owned));
         Ok(())
     }
 

@@ -1,12 +1,13 @@
 //! What became of an operation.
 
 use std::fmt;
+use std::mem::{self, ManuallyDrop, MaybeUninit};
 
 use farreach_fabric_sys as sys;
 use farreach_memory::Buffers;
 
 use crate::Peer;
-use crate::ep::slots::InFlight;
+use crate::ep::slots::{InFlight, Taken};
 use crate::error::meaning;
 
 /// What a completion queue tells.
@@ -16,7 +17,8 @@ use crate::error::meaning;
 /// use farreach_fabric::Event;
 ///
 /// # fn poll(cq: &CompletionQueue) -> Result<(), farreach_fabric::Error> {
-/// for event in cq.poller().poll()? {
+/// let mut poller = cq.poller();
+/// for event in poller.poll()? {
 ///     match event {
 ///         Event::Completed(completion) => println!("{}: {:?}", completion.tag(), completion.outcome()),
 ///         Event::Written(written) => println!("a peer has written, and says {:#x}", written.immediate),
@@ -27,13 +29,24 @@ use crate::error::meaning;
 /// # }
 /// ```
 #[derive(Debug)]
-pub enum Event {
+pub enum Event<'poller> {
     /// An operation of ours is done.
-    Completed(Completion),
+    Completed(Completion<'poller>),
     /// A peer has written to our memory, with immediate data. The bytes of that write are there.
     Written(Written),
     /// Something failed that is no operation of ours, or that the provider does not say the operation of.
     Stray(Box<Failure>),
+}
+
+impl Event<'_> {
+    /// The same, to be kept for longer than until the next poll: see [`Completion::into_owned`].
+    pub fn into_owned(self) -> Event<'static> {
+        match self {
+            Self::Completed(completion) => Event::Completed(completion.into_owned()),
+            Self::Written(written) => Event::Written(written),
+            Self::Stray(failure) => Event::Stray(failure),
+        }
+    }
 }
 
 /// A peer's write with immediate data, whose bytes are there.
@@ -55,91 +68,171 @@ pub struct Written {
 /// # use farreach_fabric::Completion;
 /// use farreach_fabric::Proof;
 ///
-/// fn slice_of(completion: Completion) -> farreach_memory::Buffers {
+/// fn slice_of(completion: Completion<'_>) -> farreach_memory::Buffers {
 ///     if let Ok(success) = completion.outcome() {
 ///         println!("{}", if success.proof == Proof::Delivered { "it is there" } else { "it has left" });
 ///     }
 ///     completion.into_buffers()
 /// }
 /// ```
-#[derive(Debug)]
-pub struct Completion {
-    operation: InFlight,
-    told: Told,
-}
+///
+/// The operation still lies in its endpoint's table, which has no room for another one there before this is gone.
+pub struct Completion<'poller>(ManuallyDrop<Kind<'poller>>);
 
-/// What the provider says of an operation. It is made into an outcome when somebody asks for that.
-#[derive(Debug)]
-pub(super) enum Told {
-    /// It is done: flags, length and immediate data of the queue's entry.
-    Done {
-        flags: u64,
-        len: usize,
-        data: u64,
+enum Kind<'poller> {
+    /// The operation is in its table still.
+    Placed {
+        operation: Taken<'poller>,
+        /// The queue's entry: which stays until the poller goes on, and it cannot before this is gone.
+        entry: &'poller sys::fi_cq_data_entry,
+        failure: Option<Box<Failure>>,
     },
-    Failed(Box<Failure>),
+    Owned(Box<Owned>),
 }
 
-impl Completion {
+/// An operation that was taken out of its table.
+struct Owned {
+    operation: InFlight,
+    outcome: Result<Success, Failure>,
+}
+
+impl<'poller> Completion<'poller> {
     #[inline(always)]
-    pub(super) fn new(operation: InFlight, told: Told) -> Self {
-        Self { operation, told }
+    pub(super) fn new(
+        operation: Taken<'poller>,
+        entry: &'poller sys::fi_cq_data_entry,
+        failure: Option<Box<Failure>>,
+    ) -> Self {
+        let failure = failure.map(|mut failure| {
+            failure.operation = Some(operation.kind);
+            failure
+        });
+        Self(ManuallyDrop::new(Kind::Placed { operation, entry, failure }))
+    }
+
+    #[inline(always)]
+    fn into_kind(self) -> Kind<'poller> {
+        let mut completion = ManuallyDrop::new(self);
+        // SAFETY: this is its end, and it is not dropped.
+        unsafe { ManuallyDrop::take(&mut completion.0) }
+    }
+
+    #[inline(always)]
+    fn operation(&self) -> &InFlight {
+        match &*self.0 {
+            Kind::Placed { operation, .. } => operation,
+            Kind::Owned(owned) => &owned.operation,
+        }
     }
 
     /// The number that the caller gave the operation.
-    #[inline]
+    #[inline(always)]
     pub fn tag(&self) -> u64 {
-        self.operation.tag
+        self.operation().tag
     }
 
     /// What was asked for.
-    #[inline]
+    #[inline(always)]
     pub fn kind(&self) -> OperationKind {
-        self.operation.kind
+        self.operation().kind
     }
 
     /// The peer that it was for. A receive does not know.
-    #[inline]
+    #[inline(always)]
     pub fn peer(&self) -> Option<&Peer> {
-        self.operation.peer.as_ref()
+        self.operation().peer.as_ref()
     }
 
     /// How it went.
-    #[inline]
+    #[inline(always)]
     pub fn outcome(&self) -> Result<Success, &Failure> {
-        match &self.told {
-            Told::Done { flags, len, data } => Ok(self.operation.success(*flags, *len, *data)),
-            Told::Failed(failure) => Err(failure),
+        match &*self.0 {
+            Kind::Placed { operation, entry, failure: None } => Ok(Success::of(operation, entry)),
+            Kind::Placed { failure: Some(failure), .. } => Err(failure),
+            Kind::Owned(owned) => owned.outcome.as_ref().copied(),
         }
     }
 
     /// The buffers, which are the caller's again.
-    #[inline]
+    #[inline(always)]
     pub fn into_buffers(self) -> Buffers {
-        self.operation.buffers
+        match self.into_kind() {
+            Kind::Placed { operation, failure, .. } => {
+                drop(failure);
+                operation.into_buffers()
+            }
+            Kind::Owned(owned) => owned.operation.buffers,
+        }
     }
 
     /// How it went, and the buffers.
-    #[inline]
+    #[inline(always)]
     pub fn into_parts(self) -> (Result<Success, Failure>, Buffers) {
-        let outcome = match self.told {
-            Told::Done { flags, len, data } => Ok(self.operation.success(flags, len, data)),
-            Told::Failed(failure) => Err(*failure),
+        match self.into_kind() {
+            Kind::Placed { operation, entry, failure: None } => {
+                let success = Success::of(&operation, entry);
+                (Ok(success), operation.into_buffers())
+            }
+            Kind::Placed { operation, failure: Some(failure), .. } => {
+                (Err(*failure), operation.into_buffers())
+            }
+            Kind::Owned(owned) => (owned.outcome, owned.operation.buffers),
+        }
+    }
+
+    /// The same, to be kept for longer than until the next poll: the operation is taken out of its table, where another one then may be.
+    pub fn into_owned(self) -> Completion<'static> {
+        let owned = match self.into_kind() {
+            Kind::Placed { operation, entry, failure } => {
+                let outcome = match failure {
+                    None => Ok(Success::of(&operation, entry)),
+                    Some(failure) => Err(*failure),
+                };
+                Box::new(Owned { operation: operation.into_inner(), outcome })
+            }
+            Kind::Owned(owned) => owned,
         };
-        (outcome, self.operation.buffers)
+        Completion(ManuallyDrop::new(Kind::Owned(owned)))
     }
 }
 
-impl InFlight {
-    #[inline]
-    fn success(&self, flags: u64, len: usize, data: u64) -> Success {
-        let is_there = self.kind.writes_buffers() || self.is_delivery;
-        let has_immediate = sys::FI_RECV | sys::FI_REMOTE_CQ_DATA;
-        Success {
-            len,
-            immediate: (flags & has_immediate == has_immediate).then_some(data),
-            proof: if is_there { Proof::Delivered } else { Proof::Sent },
-        }
+impl Drop for Completion<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: this is its end. Any bytes are words of this kind, and there are as many.
+        let [first, second, third, fourth] =
+            unsafe { mem::transmute_copy::<Kind<'_>, [Word; WORDS]>(&self.0) };
+        // SAFETY: these are the words of what is dropped here.
+        unsafe { drop_words(first, second, third, fourth) };
+    }
+}
+
+/// Any bytes, also those of a pointer, and those that nobody has written.
+type Word = MaybeUninit<*const u8>;
+const WORDS: usize = 4;
+const _: () = assert!(size_of::<Kind<'_>>() == size_of::<[Word; WORDS]>());
+
+/// Drops a completion. By its words, so that one that may be dropped need not lie in memory, where this would be called with its address.
+///
+/// # Safety
+///
+/// They are those of a [`Kind`], which is not used any more.
+#[cold]
+#[inline(never)]
+unsafe fn drop_words(first: Word, second: Word, third: Word, fourth: Word) {
+    // SAFETY: passed on to the caller.
+    drop(unsafe { mem::transmute::<[Word; WORDS], Kind<'_>>([first, second, third, fourth]) });
+}
+
+impl fmt::Debug for Completion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("tag", &self.tag())
+            .field("kind", &self.kind())
+            .field("peer", &self.peer())
+            .field("outcome", &self.outcome())
+            .field("buffers", &self.operation().buffers)
+            .finish()
     }
 }
 
@@ -201,6 +294,19 @@ pub struct Success {
     pub immediate: Option<u64>,
     /// What the completion proves.
     pub proof: Proof,
+}
+
+impl Success {
+    #[inline(always)]
+    fn of(operation: &InFlight, entry: &sys::fi_cq_data_entry) -> Self {
+        let is_there = operation.kind.writes_buffers() || operation.is_delivery;
+        let has_immediate = sys::FI_RECV | sys::FI_REMOTE_CQ_DATA;
+        Self {
+            len: entry.len,
+            immediate: (entry.flags & has_immediate == has_immediate).then_some(entry.data),
+            proof: if is_there { Proof::Delivered } else { Proof::Sent },
+        }
+    }
 }
 
 /// Why an operation failed. It displays as what the provider said; [`cause`](Self::cause) says what that means here.

@@ -2,14 +2,16 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt;
+use std::ptr;
 use std::sync::{MutexGuard, PoisonError};
 
 use farreach_fabric_sys as sys;
 
-use super::completion::{Completion, Event, Failure, Told, Written};
+use super::completion::{Completion, Event, Failure, Written};
 use super::registry::Copied;
 use super::{CompletionQueue, Registry};
 use crate::Error;
+use crate::ep::slots::Found;
 
 /// Completions that are taken from the provider at once.
 const BATCH: usize = 32;
@@ -40,8 +42,9 @@ pub(crate) struct PollState {
     /// The entries of the batch that were not looked at yet.
     next: usize,
     filled: usize,
-    /// An error that was read and not handed out yet.
-    failed: Option<Event>,
+    /// An error that was read and not handed out yet: that of the only entry of the batch, which has immediate data, so that who looks at
+    /// entries sees at once that it is special.
+    failed: Option<Box<Failure>>,
 }
 
 // SAFETY: the pointers in the entries are only compared, and the state is used under a lock.
@@ -51,11 +54,11 @@ impl PollState {
     pub(crate) fn new() -> Self {
         // SAFETY: integers and pointers only, for which zero is a value.
         let batch = unsafe { std::mem::zeroed() };
-        Self { tables: Copied::default(), batch, next: 0, filled: 0, failed: None }
+        Self { tables: Copied::new(), batch, next: 0, filled: 0, failed: None }
     }
 
     fn is_empty(&self) -> bool {
-        self.next == self.filled && self.failed.is_none()
+        self.next == self.filled
     }
 }
 
@@ -96,6 +99,7 @@ impl Poller<'_> {
         }
         let registry = self.cq.registry();
         let dying = registry.dying();
+        state.tables.forget_earlier();
         state.tables.follow(registry);
         (state.next, state.filled) = (0, 0);
         // SAFETY: the queue lives and is of this format, and there is room for so many entries.
@@ -133,7 +137,8 @@ impl Poller<'_> {
             _ => {}
         }
         let entry = entry.base;
-        let mut failure = Failure {
+        let failure = Failure {
+            // Whoever takes the operation knows.
             operation: None,
             // Some providers write it negated.
             errno: entry.err.saturating_abs(),
@@ -143,16 +148,15 @@ impl Poller<'_> {
             message_len: (entry.err == sys::FI_ETRUNC && entry.olen > 0).then(|| entry.len + entry.olen),
         };
         let state = &mut *self.state;
-        let event = match state.tables.find(self.cq.registry(), entry.op_context) {
-            Some(found) => {
-                // It may be late.
-                let Some(operation) = found.take() else { return Ok(()) };
-                failure.operation = Some(operation.kind);
-                Event::Completed(Completion::new(operation, Told::Failed(Box::new(failure))))
-            }
-            None => Event::Stray(Box::new(failure)),
+        state.failed = Some(Box::new(failure));
+        state.batch[0] = sys::fi_cq_data_entry {
+            op_context: entry.op_context,
+            flags: sys::FI_REMOTE_CQ_DATA,
+            len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
         };
-        state.failed = Some(event);
+        state.filled = 1;
         Ok(())
     }
 
@@ -187,7 +191,7 @@ impl fmt::Debug for Poller<'_> {
 pub struct Events<'poller> {
     batch: &'poller [sys::fi_cq_data_entry],
     next: &'poller mut usize,
-    failed: &'poller mut Option<Event>,
+    failed: &'poller mut Option<Box<Failure>>,
     tables: &'poller mut Copied,
     registry: &'poller Registry,
 }
@@ -199,27 +203,44 @@ impl fmt::Debug for Events<'_> {
     }
 }
 
-impl Iterator for Events<'_> {
-    type Item = Event;
+impl<'poller> Iterator for Events<'poller> {
+    type Item = Event<'poller>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Event> {
-        if self.failed.is_some() {
-            return self.failed.take();
-        }
+    fn next(&mut self) -> Option<Event<'poller>> {
         loop {
             let entry = self.batch.get(*self.next)?;
             *self.next += 1;
-            if entry.flags & sys::FI_REMOTE_CQ_DATA != 0 && is_by_peer(entry) {
+            if entry.flags & sys::FI_REMOTE_CQ_DATA == 0 {
+                // What is late, or not ours to know of, is passed over.
+                if let Some(operation) = self.find(entry).and_then(Found::take) {
+                    return Some(Event::Completed(Completion::new(operation, entry, None)));
+                }
+                continue;
+            }
+            let failure = self.failed.take();
+            if failure.is_none() && is_by_peer(entry) {
                 return Some(Event::Written(Written { immediate: entry.data, len: entry.len }));
             }
-            // What is late, or not ours to know of, is passed over.
-            let Some(found) = self.tables.find(self.registry, entry.op_context) else { continue };
-            if let Some(operation) = found.take() {
-                let (flags, len, data) = (entry.flags, entry.len, entry.data);
-                return Some(Event::Completed(Completion::new(operation, Told::Done { flags, len, data })));
+            match (self.find(entry), failure) {
+                (Some(found), failure) => {
+                    if let Some(operation) = found.take() {
+                        return Some(Event::Completed(Completion::new(operation, entry, failure)));
+                    }
+                }
+                (None, Some(failure)) => return Some(Event::Stray(failure)),
+                (None, None) => {}
             }
         }
+    }
+}
+
+impl<'poller> Events<'poller> {
+    /// The place that an entry tells of.
+    #[inline(always)]
+    fn find(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Found<'poller>> {
+        // SAFETY: earlier copies are forgotten when the poller fills the next batch, which it cannot before `'poller` is over.
+        unsafe { self.tables.find(self.registry, entry.op_context) }
     }
 }
 

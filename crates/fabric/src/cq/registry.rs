@@ -1,6 +1,7 @@
 //! Whose completions a queue holds.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -67,15 +68,28 @@ impl Registry {
 }
 
 /// A poller's copy of the tables, in the order of their addresses, so that looking one up takes no lock.
-#[derive(Default)]
 pub(crate) struct Copied {
     tables: Vec<Arc<Slots>>,
-    /// The one that had the last completion: likely, it has the next one too.
-    recent: Option<Arc<Slots>>,
+    /// The one that had the last completion: likely, it has the next one too. It is in one of both lists, or the empty one.
+    recent: NonNull<Slots>,
+    /// Nobody's, so that there always is a recent one.
+    empty: Arc<Slots>,
     version: Option<u64>,
+    /// What was in earlier copies: completions that were handed out lie in them still.
+    earlier: Vec<Arc<Slots>>,
 }
 
+// SAFETY: the pointer is to what the lists hold, which may be sent.
+unsafe impl Send for Copied {}
+
 impl Copied {
+    pub(crate) fn new() -> Self {
+        let empty = Arc::new(Slots::new(0));
+        let recent = NonNull::from_ref(&*empty);
+        Self { tables: Vec::new(), recent, empty, version: None, earlier: Vec::new() }
+    }
+
+    /// Looks at the tables anew, where something has changed.
     #[inline]
     pub(crate) fn follow(&mut self, registry: &Registry) {
         let version = registry.version.load(Ordering::Acquire);
@@ -86,38 +100,52 @@ impl Copied {
 
     #[cold]
     fn copy(&mut self, registry: &Registry, version: u64) {
+        self.earlier.append(&mut self.tables);
         let tables = registry.lock();
-        self.tables.clear();
         self.tables.extend(tables.live.iter().chain(&tables.dying).cloned());
         drop(tables);
         self.tables.sort_by_key(|table| table.start());
-        self.recent = None;
-        self.version = Some(version);
+        (self.recent, self.version) = (NonNull::from_ref(&*self.empty), Some(version));
+    }
+
+    /// Lets go of earlier copies: nothing that was found is in use any more.
+    #[inline]
+    pub(crate) fn forget_earlier(&mut self) {
+        if !self.earlier.is_empty() {
+            self.earlier.clear();
+        }
     }
 
     /// The place of a context.
+    ///
+    /// # Safety
+    ///
+    /// What is found, and what is taken from it, is gone before [earlier copies are forgotten](Self::forget_earlier), and before `self` is.
     #[inline(always)]
-    pub(crate) fn find(&mut self, registry: &Registry, context: *mut c_void) -> Option<Found<'_>> {
-        let is_recent = self.recent.as_ref().is_some_and(|recent| recent.find(context).is_some());
-        if !is_recent {
-            self.look_up(registry, context);
+    pub(crate) unsafe fn find<'a>(&mut self, registry: &Registry, context: *mut c_void) -> Option<Found<'a>> {
+        // SAFETY: it is held here, until the caller says that it is not used any more.
+        if let Some(found) = unsafe { self.recent.as_ref() }.find(context) {
+            return Some(found);
         }
-        self.recent.as_ref()?.find(context)
+        let table = self.look_up(registry, context)?;
+        // SAFETY: as above.
+        unsafe { table.as_ref() }.find(context)
     }
 
-    /// Makes the table that has a context the recent one, if there is such a table.
+    /// The table that has a context, which then is the recent one.
     #[inline(never)]
-    fn look_up(&mut self, registry: &Registry, context: *mut c_void) {
+    fn look_up(&mut self, registry: &Registry, context: *mut c_void) -> Option<NonNull<Slots>> {
         for _ in 0..2 {
             let behind = self.tables.partition_point(|table| table.start() <= context.addr());
             let table = behind.checked_sub(1).and_then(|index| self.tables.get(index));
             if let Some(table) = table.filter(|table| table.find(context).is_some()) {
-                self.recent = Some(Arc::clone(table));
-                return;
+                self.recent = NonNull::from_ref(&**table);
+                return Some(self.recent);
             }
             // An endpoint may have been made, and have completed something, after the tables were copied.
             self.follow(registry);
         }
+        None
     }
 }
 
@@ -138,46 +166,67 @@ mod tests {
         let operation = InFlight { tag: 0, kind, is_delivery: false, buffers: Buffers::None, peer: None };
         // SAFETY: all of it is written.
         let slot = unsafe { slots.put_with(|place| _ = place.write(operation)) };
-        slots.context(slot.unwrap())
+        slot.unwrap().context()
+    }
+
+    /// Whether a context is known, and its operation was in flight.
+    fn take(copied: &mut Copied, registry: &Registry, context: *mut c_void) -> Option<bool> {
+        // SAFETY: it is gone at the end of this.
+        unsafe { copied.find(registry, context) }.map(|found| found.take().is_some())
     }
 
     #[test]
     fn a_context_is_found_in_its_table_until_the_queue_was_empty() {
         let registry = Registry::default();
         let tables = [(); 5].map(|()| table());
-        let mut copied = Copied::default();
+        let mut copied = Copied::new();
         for slots in &tables {
             registry.add(slots);
         }
         for slots in tables.iter().chain(&tables) {
             let context = put(slots);
-            assert!(copied.find(&registry, context).unwrap().take().is_some());
-            assert!(copied.find(&registry, context).unwrap().take().is_none(), "not twice");
+            assert_eq!(take(&mut copied, &registry, context), Some(true));
+            assert_eq!(take(&mut copied, &registry, context), Some(false), "not twice");
             assert_eq!(slots.in_flight(), 0);
         }
-        assert!(copied.find(&registry, std::ptr::null_mut()).is_none());
+        assert_eq!(take(&mut copied, &registry, std::ptr::null_mut()), None);
 
         let (slots, context) = (&tables[2], put(&tables[2]));
         registry.retire(slots);
         drop(slots.take_all());
         let dying = registry.dying();
-        assert!(
-            matches!(copied.take(&registry, context), Taken::NotInFlight),
-            "it may still be in the queue"
-        );
+        assert_eq!(take(&mut copied, &registry, context), Some(false), "it may still be in the queue");
         registry.bury(dying);
         copied.follow(&registry);
-        assert!(copied.find(&registry, context).is_none());
+        assert_eq!(take(&mut copied, &registry, context), None);
+        copied.forget_earlier();
         assert_eq!(Arc::strong_count(slots), 1, "nobody keeps it");
+    }
+
+    #[test]
+    fn a_table_that_is_gone_stays_until_earlier_copies_are_forgotten() {
+        let registry = Registry::default();
+        let (slots, mut copied) = (table(), Copied::new());
+        registry.add(&slots);
+        let context = put(&slots);
+        // SAFETY: it is gone before the copy is forgotten.
+        let found = unsafe { copied.find(&registry, context) }.unwrap();
+        registry.retire(&slots);
+        registry.bury(1);
+        copied.follow(&registry);
+        assert_eq!(Arc::strong_count(&slots), 2, "for what was found");
+        assert!(found.take().is_some());
+        copied.forget_earlier();
+        assert_eq!(Arc::strong_count(&slots), 1);
     }
 
     #[test]
     fn a_table_that_is_new_is_found_by_its_first_completion() {
         let registry = Registry::default();
-        let mut copied = Copied::default();
+        let mut copied = Copied::new();
         copied.follow(&registry);
         let slots = table();
         registry.add(&slots);
-        assert!(copied.find(&registry, put(&slots)).unwrap().take().is_some());
+        assert_eq!(take(&mut copied, &registry, put(&slots)), Some(true));
     }
 }

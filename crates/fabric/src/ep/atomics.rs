@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use farreach_fabric_sys as sys;
 use farreach_memory::Slice;
 
-use super::slots::Slot;
 use crate::handle::Handle;
 use crate::{Capabilities, Domain, Error};
 
@@ -62,7 +61,7 @@ impl Atomics {
     }
 }
 
-/// Where the operands of atomic operations lie while these are in flight: two words for each place of the table.
+/// Where the operands of atomic operations lie while these are in flight: two words for each place of the table, which has one more than its depth.
 #[derive(Debug)]
 pub(super) struct Operands {
     /// Nobody has a reference into it.
@@ -73,14 +72,14 @@ pub(super) struct Operands {
 
 impl Operands {
     pub(super) fn new(domain: &Domain, depth: usize) -> Result<Self, Error> {
-        let memory = domain.allocate(depth * OPERANDS_SIZE)?;
+        let memory = domain.allocate((depth + 1) * OPERANDS_SIZE)?;
         let descriptor = memory.local_key(domain.id()).unwrap_or(0);
         Ok(Self { memory, descriptor })
     }
 
     /// Writes the operands of an operation that is about to be posted, and gives their addresses.
-    pub(super) fn set(&self, slot: Slot, operands: [u64; 2]) -> [*const c_void; 2] {
-        let offset = slot.index() * OPERANDS_SIZE;
+    pub(super) fn set(&self, index: usize, operands: [u64; 2]) -> [*const c_void; 2] {
+        let offset = index * OPERANDS_SIZE;
         assert!(offset + OPERANDS_SIZE <= self.memory.len(), "a place has its operands");
         let place: NonNull<[u64; 2]> = self.memory.address().cast();
         // SAFETY: inside of the memory, which is aligned to a page, and these two words are the poster's alone: the operation has its

@@ -1,6 +1,7 @@
 //! How an endpoint is made.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ impl EndpointBuilder {
         self.transmit_cq.registry().add(&transmit);
         self.receive_cq.registry().add(&receive);
         let mut endpoint = Endpoint {
-            open: Some(Open {
+            open: ManuallyDrop::new(Open {
                 ep,
                 transmit,
                 receive,
@@ -107,7 +108,7 @@ impl EndpointBuilder {
             }),
         };
         // From here on a failure closes what there is.
-        let open = endpoint.open.as_mut().expect("it was just made");
+        let open = &mut *endpoint.open;
         open.bind_and_enable()?;
         open.address = open.name()?;
         open.atomics = Atomics::of(&open.ep, domain);
@@ -148,6 +149,7 @@ impl Limits {
             immediate_bytes: info.immediate_size(),
             needs_local_keys: domain.needs_local_keys(),
             keys_enforced: domain.profile().keys_enforced,
+            keys_enforced_word: u64::from(domain.profile().keys_enforced),
             delivers: domain.delivers(),
         }
     }

@@ -75,12 +75,12 @@ impl<const N: usize> List<N> {
 
     #[inline(always)]
     fn set(&mut self, index: usize, buffer: &Buffer, open: &Open) -> Result<(), Refusal> {
-        let descriptor = match open.local_domain() {
-            Some(domain) => pointer(buffer.local_key(domain).ok_or(Refusal::NotRegistered)?),
-            None => ptr::null_mut(),
-        };
         self.iov[index].write(iovec { iov_base: buffer.address().as_ptr().cast(), iov_len: buffer.len() });
-        self.descriptors[index].write(descriptor);
+        self.descriptors[index].write(ptr::null_mut());
+        if let Some(domain) = open.local_domain() {
+            let key = buffer.local_key(domain).ok_or(Refusal::NotRegistered)?;
+            self.descriptors[index].write(pointer(key));
+        }
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 mod atomics;
 mod builder;
 mod inject;
-mod line;
 mod list;
 #[cfg(all(loom, test))]
 mod model;
@@ -13,6 +12,7 @@ pub(crate) mod slots;
 mod sync;
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use farreach_fabric_sys as sys;
@@ -47,8 +47,8 @@ use slots::{InFlight, Slots};
 /// ```
 #[doc(alias = "fid_ep")]
 pub struct Endpoint {
-    /// Taken out by whoever closes it.
-    open: Option<Open>,
+    /// Taken out at the end, by whoever closes it.
+    open: ManuallyDrop<Open>,
 }
 
 /// What an endpoint is, and what it stands on.
@@ -79,6 +79,8 @@ struct Limits {
     immediate_bytes: usize,
     needs_local_keys: bool,
     keys_enforced: bool,
+    /// The same as a word that is not 0, which is cheaper to combine.
+    keys_enforced_word: u64,
     delivers: bool,
 }
 
@@ -95,9 +97,9 @@ pub struct Returned {
 }
 
 impl Endpoint {
-    #[inline]
+    #[inline(always)]
     fn open(&self) -> &Open {
-        self.open.as_ref().expect("it is taken out only at the end")
+        &self.open
     }
 
     /// Its address, for peers: `fi_getname(3)`.
@@ -151,8 +153,10 @@ impl Endpoint {
     /// The close is the proof that the provider has stopped. Where it fails, the endpoint and all that is in flight stay for good, counted. So
     /// do buffers that a peer may still write to: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
     #[doc(alias = "fi_close")]
-    pub fn close(mut self) -> Result<Vec<Returned>, Error> {
-        self.open.take().expect("it is taken out only at the end").close()
+    pub fn close(self) -> Result<Vec<Returned>, Error> {
+        let mut endpoint = ManuallyDrop::new(self);
+        // SAFETY: this is its end, and it is not dropped.
+        unsafe { ManuallyDrop::take(&mut endpoint.open) }.close()
     }
 }
 
@@ -188,10 +192,10 @@ impl Open {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            // What fails is counted, and kept.
-            let _ = open.close();
-        }
+        // SAFETY: this is its end.
+        let open = unsafe { ManuallyDrop::take(&mut self.open) };
+        // What fails is counted, and kept.
+        let _ = open.close();
     }
 }
 

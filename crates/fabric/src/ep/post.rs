@@ -1,6 +1,6 @@
 //! The safe door: operations go in with their buffers, which come back with the completion.
 
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
 
 use farreach_fabric_sys as sys;
@@ -30,32 +30,63 @@ impl Endpoint {
     )]
     #[inline(always)]
     pub fn post(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+        // SAFETY: who is not alone does not say so.
+        unsafe { self.post_as::<false>(request) }
+    }
+
+    /// As [`post`](Self::post), for the one who has the endpoint for himself: that spares the lock that keeps two threads from taking the
+    /// same place in the table.
+    #[doc(alias = "fi_sendmsg")]
+    #[doc(alias = "fi_writemsg")]
+    #[doc(alias = "fi_readmsg")]
+    #[expect(clippy::result_large_err, reason = "as for post")]
+    #[inline(always)]
+    pub fn post_mut(&mut self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+        // SAFETY: the endpoint is borrowed exclusively, and with it the right to post.
+        unsafe { self.post_as::<true>(request) }
+    }
+
+    /// # Safety
+    ///
+    /// Who is `ALONE` has the endpoint for himself.
+    #[expect(clippy::result_large_err, reason = "as for post")]
+    #[inline(always)]
+    unsafe fn post_as<const ALONE: bool>(
+        &self,
+        request: TransmitRequest,
+    ) -> Result<(), PostError<TransmitRequest>> {
         let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
-        match buffers {
-            Buffers::List(_) => {
-                // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
-                self.post_scattered(TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag })
-            }
-            Buffers::None | Buffers::One(_) => {
-                self.post_parts::<1>(operation, peer, buffers, immediate, is_delivery, tag)
-            }
+        let is_simple = matches!(operation, Transmit::Send | Transmit::Write(_) | Transmit::Read(_))
+            && !matches!(buffers, Buffers::List(_));
+        if !is_simple {
+            // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
+            return self.post_any(TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag });
         }
+        // SAFETY: passed on to the caller.
+        unsafe { self.post_parts::<1, ALONE>(operation, peer, buffers, immediate, is_delivery, tag) }
     }
 
     #[expect(clippy::result_large_err, reason = "as for post")]
     #[inline(never)]
-    fn post_scattered(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+    fn post_any(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
         let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
-        self.post_parts::<BUFFERS_MAX>(operation, peer, buffers, immediate, is_delivery, tag)
+        // SAFETY: who is not alone does not say so.
+        unsafe {
+            self.post_parts::<BUFFERS_MAX, false>(operation, peer, buffers, immediate, is_delivery, tag)
+        }
     }
 
     /// Posts an operation of at most `N` buffers.
     ///
-    /// No part of it is ever passed on by its address, but to what is inlined here: so that the compiler may keep the parts in
-    /// registers.
+    /// No part of it is ever passed on by its address, but to what is inlined here, and nothing here can panic: so that the compiler may
+    /// keep the parts in registers.
+    ///
+    /// # Safety
+    ///
+    /// Who is `ALONE` has the endpoint for himself.
     #[expect(clippy::result_large_err, reason = "as for post")]
     #[inline(always)]
-    fn post_parts<const N: usize>(
+    unsafe fn post_parts<const N: usize, const ALONE: bool>(
         &self,
         operation: Transmit,
         peer: Peer,
@@ -64,23 +95,39 @@ impl Endpoint {
         is_delivery: bool,
         tag: u64,
     ) -> Result<(), PostError<TransmitRequest>> {
-        let open = self.open();
         // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
         let (peer, buffers) = (ManuallyDrop::new(peer), ManuallyDrop::new(buffers));
+        let open = self.open();
         let mut list = List::<N>::new();
         let reason = 'refused: {
             let filled = match list.fill(&buffers, open, open.limits.transmit_buffers_max) {
                 Ok(filled) => filled,
                 Err(reason) => break 'refused reason,
             };
-            if let Err(reason) = open.check(operation, &peer, &buffers, filled.len, immediate, is_delivery) {
-                break 'refused reason;
+            if !open.is_plainly_right(operation, &peer, filled.len, immediate, is_delivery) {
+                let asked = Asked {
+                    operation,
+                    is_of_av: peer.is_of(&open.av),
+                    len: filled.len,
+                    immediate,
+                    is_delivery,
+                    are_writable: buffers.are_writable(),
+                    is_word: is_word(&buffers),
+                };
+                if let Err(reason) = open.check(asked) {
+                    break 'refused reason;
+                }
             }
             let kind = operation.kind();
             // SAFETY: all of it is written. Peer and buffers are forgotten, or what is taken back is.
-            let put = unsafe {
-                open.transmit
-                    .put_with(|place| InFlight::write(place, tag, kind, is_delivery, &buffers, Some(&peer)))
+            let write = |place: &mut MaybeUninit<InFlight>| unsafe {
+                InFlight::write(place, tag, kind, is_delivery, &buffers, Some(&peer));
+            };
+            let put = match ALONE {
+                // SAFETY: all is written, and who is alone posts nothing else before the slot is gone.
+                true => unsafe { open.transmit.put_alone_with(write) },
+                // SAFETY: all is written.
+                false => unsafe { open.transmit.put_with(write) },
             };
             let Some(slot) = put else { break 'refused open.transmit.full() };
             let call =
@@ -119,7 +166,7 @@ impl Endpoint {
                 open.receive.put_with(|place| InFlight::write(place, tag, kind, false, &buffers, None))
             };
             let Some(slot) = put else { break 'refused open.receive.full() };
-            let msg = list.msg(filled, sys::FI_ADDR_UNSPEC, open.receive.context(slot), 0);
+            let msg = list.msg(filled, sys::FI_ADDR_UNSPEC, slot.context(), 0);
             // SAFETY: as for what leaves.
             let status = unsafe { sys::fi_recvmsg(open.ep.as_ptr(), &raw const msg, sys::FI_COMPLETION) };
             if status == 0 {
@@ -137,6 +184,7 @@ impl Endpoint {
 impl Slots {
     /// Why there is no room.
     #[cold]
+    #[inline(never)]
     fn full(&self) -> Refusal {
         Refusal::QueueFull { in_flight: self.depth() }
     }
@@ -154,7 +202,7 @@ impl Open {
     /// None where a completion has taken it out all the same: that then is the answer to it.
     #[cold]
     #[inline(never)]
-    fn refused(&self, slots: &Slots, slot: Slot, status: isize, kind: OperationKind) -> Option<Refusal> {
+    fn refused(&self, slots: &Slots, slot: Slot<'_>, status: isize, kind: OperationKind) -> Option<Refusal> {
         std::mem::forget(slots.take_refused(slot)?);
         Some(match status as i32 {
             status if status == -sys::FI_EAGAIN => Refusal::QueueFull { in_flight: slots.in_flight() },
@@ -162,18 +210,35 @@ impl Open {
         })
     }
 
-    /// What can be told before the provider is asked.
+    /// Whether it is one of those that are most often asked for, and [`check`](Self::check) has nothing against it.
     #[inline(always)]
-    fn check(
+    fn is_plainly_right(
         &self,
         operation: Transmit,
         peer: &Peer,
-        buffers: &Buffers,
         len: usize,
         immediate: Option<u64>,
         is_delivery: bool,
-    ) -> Result<(), Refusal> {
-        if !peer.is_of(&self.av) {
+    ) -> bool {
+        let has_place = match operation {
+            Transmit::Send => true,
+            Transmit::Write(remote) => {
+                let is_right = self.limits.keys_enforced_word | remote.vouched_word();
+                len as u64 <= remote.len() && is_right != 0
+            }
+            _ => false,
+        };
+        let has_immediate = immediate.is_none() || self.limits.immediate_bytes >= size_of::<u64>();
+        has_place && has_immediate && !is_delivery && len <= self.limits.message_max && peer.is_of(&self.av)
+    }
+
+    /// What can be told before the provider is asked.
+    ///
+    /// It is not inlined, and takes all by value: so that who need not ask has nothing ready for it.
+    #[inline(never)]
+    fn check(&self, asked: Asked) -> Result<(), Refusal> {
+        let Asked { operation, is_of_av, len, immediate, is_delivery, are_writable, is_word } = asked;
+        if !is_of_av {
             return Err(Refusal::OtherAddressVector);
         }
         if len > self.limits.message_max {
@@ -190,9 +255,7 @@ impl Open {
             Transmit::Read(_) | Transmit::ReadParts(_) if immediate.is_some() => {
                 Err(Refusal::Unsupported("reads with immediate data"))
             }
-            Transmit::Read(_) | Transmit::ReadParts(_) if !buffers.are_writable() => {
-                Err(Refusal::NotWritable)
-            }
+            Transmit::Read(_) | Transmit::ReadParts(_) if !are_writable => Err(Refusal::NotWritable),
             Transmit::Read(remote) => self.check_remote(remote, len),
             Transmit::ReadParts(parts) => self.check_parts(&parts, len),
             Transmit::FetchAdd { .. } if !self.atomics.fetch_add => {
@@ -208,10 +271,6 @@ impl Open {
                     ));
                 }
                 self.check_remote(remote, WORD)?;
-                let is_word = match buffers.as_slice() {
-                    [buffer] => buffer.len() == WORD && buffer.address().cast::<u64>().is_aligned(),
-                    _ => false,
-                };
                 let is_remote_word =
                     remote.len() as usize == WORD && remote.address().is_multiple_of(WORD as u64);
                 if is_word && is_remote_word { Ok(()) } else { Err(Refusal::NotAWord) }
@@ -219,7 +278,6 @@ impl Open {
         }
     }
 
-    #[inline(always)]
     pub(super) fn check_immediate(&self, immediate: Option<u64>) -> Result<(), Refusal> {
         let bytes = self.limits.immediate_bytes;
         match immediate {
@@ -231,7 +289,6 @@ impl Open {
         }
     }
 
-    #[inline(always)]
     pub(super) fn check_remote(&self, remote: RemoteRegion, len: usize) -> Result<(), Refusal> {
         if len as u64 > remote.len() {
             return Err(Refusal::OutOfBounds { len, remote_len: remote.len() });
@@ -243,13 +300,33 @@ impl Open {
     }
 }
 
+/// What was asked for, as far as it is looked at.
+struct Asked {
+    operation: Transmit,
+    is_of_av: bool,
+    len: usize,
+    immediate: Option<u64>,
+    is_delivery: bool,
+    are_writable: bool,
+    is_word: bool,
+}
+
+/// Whether the buffers are what atomic operations take.
+#[inline(always)]
+fn is_word(buffers: &Buffers) -> bool {
+    match buffers.as_slice() {
+        [buffer] => buffer.len() == WORD && buffer.address().cast::<u64>().is_aligned(),
+        _ => false,
+    }
+}
+
 /// An operation that is in the table, and about to be the provider's.
 struct Call<'a, const N: usize> {
     open: &'a Open,
     list: &'a mut List<N>,
     filled: Filled,
     peer: sys::fi_addr_t,
-    slot: Slot,
+    slot: Slot<'a>,
     immediate: Option<u64>,
     is_delivery: bool,
 }
@@ -263,7 +340,7 @@ impl<const N: usize> Call<'_, N> {
     #[inline(always)]
     unsafe fn start(self, operation: Transmit) -> isize {
         let ep = self.open.ep.as_ptr();
-        let context = self.open.transmit.context(self.slot);
+        let context = self.slot.context();
         let data = self.immediate.unwrap_or(0);
         let mut flags = sys::FI_COMPLETION;
         if self.immediate.is_some() {
@@ -287,13 +364,15 @@ impl<const N: usize> Call<'_, N> {
             }
             Transmit::WriteParts(parts) => {
                 let ranges = Ranges::of(&parts, self.filled.len);
-                let msg = ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
+                let msg =
+                    ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
                 // SAFETY: as above.
                 unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
             }
             Transmit::ReadParts(parts) => {
                 let ranges = Ranges::of(&parts, self.filled.len);
-                let msg = ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
+                let msg =
+                    ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
                 // SAFETY: as above.
                 unsafe { sys::fi_readmsg(ep, &raw const msg, flags) }
             }
@@ -318,7 +397,7 @@ impl<const N: usize> Call<'_, N> {
     #[inline(never)]
     unsafe fn fetch_add(self, remote: RemoteRegion, add: u64) -> isize {
         let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
-        let [operand, _] = operands.set(self.slot, [add, 0]);
+        let [operand, _] = operands.set(self.open.transmit.index(self.slot), [add, 0]);
         // SAFETY: an atomic operation was checked to have a buffer.
         let (result, result_desc) = unsafe { self.list.first() };
         // SAFETY: the endpoint has the operation. The operand lies in memory of its place, the result in the buffer.
@@ -335,7 +414,7 @@ impl<const N: usize> Call<'_, N> {
                 remote.key(),
                 sys::FI_UINT64,
                 sys::FI_SUM,
-                self.open.transmit.context(self.slot),
+                self.slot.context(),
             )
         }
     }
@@ -346,7 +425,7 @@ impl<const N: usize> Call<'_, N> {
     #[inline(never)]
     unsafe fn compare_swap(self, remote: RemoteRegion, expected: u64, desired: u64) -> isize {
         let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
-        let [desired, expected] = operands.set(self.slot, [desired, expected]);
+        let [desired, expected] = operands.set(self.open.transmit.index(self.slot), [desired, expected]);
         let descriptor = pointer(operands.descriptor);
         // SAFETY: an atomic operation was checked to have a buffer.
         let (result, result_desc) = unsafe { self.list.first() };
@@ -366,7 +445,7 @@ impl<const N: usize> Call<'_, N> {
                 remote.key(),
                 sys::FI_UINT64,
                 sys::FI_CSWAP,
-                self.open.transmit.context(self.slot),
+                self.slot.context(),
             )
         }
     }

@@ -1,14 +1,14 @@
 //! What is in flight: a table of operations, each with a context that the provider knows it by.
 
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::Deref;
 use std::ptr;
 
 use farreach_fabric_sys as sys;
 use farreach_memory::Buffers;
 
-use super::line::{Line, Ticket};
-use super::sync::{AtomicU64, Ordering, UnsafeCell};
+use super::sync::{AtomicU32, Mutex, Ordering, UnsafeCell, lock};
 use crate::{OperationKind, Peer};
 
 /// An operation that the provider has, and what belongs to it.
@@ -55,31 +55,65 @@ impl InFlight {
 /// that does not move. It never gets a pointer to anything of the user's, and what it gives back is only compared: an address that
 /// is not that of a context in this table, or of one that is not in flight, finds nothing.
 ///
-/// **Who may touch a place.** One that stands in [line](Line) is nobody's. Who takes it out of the line fills it, and marks it with the ticket
-/// that he drew; from then on it is the one's who takes the mark away, by an exchange that only one wins: who polls, who posted it and
-/// was refused, or who has closed the endpoint. He takes the operation out and puts the place back in line, so that nobody
-/// ever waits for another. Who was refused takes away only his own mark: should the provider have completed the operation all the same, its
+/// **Who may touch a place.** Free places stand in line, linked by their offsets; the last one in line stays there, so that the line is never
+/// without one. Who posts takes the first one under the posters' lock, fills it, and marks it. From then on it is the one's who takes the mark
+/// away, by an exchange that only one wins: who polls, who posted it and was refused, or who has closed the endpoint. He takes the
+/// operation out and puts the place at the end of the line. So one who posts and one who polls never wait for each other.
+///
+/// Marks differ, so that who was refused takes away only his own: should the provider have completed the operation all the same, its
 /// place may be another's by then.
 ///
 /// **Late completions.** The addresses of a table belong to it for as long as a completion queue may still hold a completion of one of them: see
 /// [`Registry`](crate::cq::Registry). Within a table the context that was free for longest is used next.
 pub(crate) struct Slots {
     places: Box<[Place]>,
-    free: Line,
+    front: Front,
+    back: Back,
 }
 
-/// A context, at the very beginning, and the operation that it stands for. Its size is a power of two, so that what lies between two of them is
-/// told by the lowest bits.
+/// Where who posts takes places from.
+#[repr(align(64))] // written by other threads than the back is
+struct Front {
+    /// Of a kind that cannot be poisoned: it holds no data, and costs a third of one that can.
+    posting: Mutex<()>,
+    /// The place that is next in line.
+    first: AtomicU32,
+    /// The next operation's mark: one, and two more for each operation that was put in flight, modulo 2^32.
+    mark: AtomicU32,
+}
+
+/// Where who has emptied a place puts it.
+#[repr(align(64))] // written by other threads than the front is
+struct Back {
+    /// The place that is last in line.
+    last: AtomicU32,
+    /// Two for each operation that was taken out, modulo 2^32.
+    taken: AtomicU32,
+}
+
+/// A context, at the very beginning, and the operation that it stands for. Its size is a power of two, so that an address between two of them is
+/// told by its lowest bits.
 #[repr(C, align(64))]
-struct Place {
+pub(crate) struct Place {
     context: std::cell::UnsafeCell<MaybeUninit<sys::fi_context2>>,
     operation: UnsafeCell<MaybeUninit<InFlight>>,
-    /// The ticket of the operation, or [`NOTHING`].
-    mark: AtomicU64,
+    /// The mark of the operation, or [`NOTHING`].
+    mark: AtomicU32,
+    /// In line: the offset of the place behind this one, or [`NOBODY`].
+    next: AtomicU32,
 }
 
-/// No ticket: there are not so many places.
-const NOTHING: u64 = u64::MAX;
+/// No mark of an operation: these are odd.
+const NOTHING: u32 = 0;
+
+/// The mark of one who posts alone: his operations need not be told apart.
+const SOLE: u32 = 1;
+
+/// No place's offset: it is odd.
+const NOBODY: u32 = u32::MAX;
+
+/// Tables are smaller, by far.
+const DEPTH_MAX: u32 = 1 << 24;
 
 /// How many bytes lie from one place to the next.
 const STRIDE: usize = size_of::<Place>();
@@ -92,79 +126,121 @@ unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
-/// A place that holds an operation, for whoever is about to post it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(Ticket);
-
-impl Slot {
-    #[inline(always)]
-    pub(crate) fn index(self) -> usize {
-        self.0.number() as usize
-    }
-}
-
 impl Slots {
     /// A table for `depth` operations, all places at once: posting allocates nothing.
     pub(crate) fn new(depth: u32) -> Self {
-        let place = |_| Place {
+        assert!(depth < DEPTH_MAX, "offsets are of 32 bits");
+        let place = |number: u32| Place {
             context: std::cell::UnsafeCell::new(MaybeUninit::zeroed()),
             operation: UnsafeCell::new(MaybeUninit::uninit()),
-            mark: AtomicU64::new(NOTHING),
+            mark: AtomicU32::new(NOTHING),
+            next: AtomicU32::new(if number < depth { (number + 1) * STRIDE as u32 } else { NOBODY }),
         };
-        Self { places: (0..depth).map(place).collect(), free: Line::of_all(depth) }
+        Self {
+            // One more, which stays in line.
+            places: (0..=depth).map(place).collect(),
+            front: Front { posting: Mutex::new(()), first: AtomicU32::new(0), mark: AtomicU32::new(1) },
+            back: Back { last: AtomicU32::new(depth * STRIDE as u32), taken: AtomicU32::new(0) },
+        }
     }
 
-    /// Puts an operation in flight, before the provider is told of it: `write` writes it to its place. None where the table is full.
+    /// Puts an operation in flight, before the provider is told of it: `write` writes it to its place. None where the table is full; that may also
+    /// be the answer while another thread is about to put a place back.
     ///
     /// # Safety
     ///
     /// `write` writes all of the operation.
     #[inline(always)]
-    pub(crate) unsafe fn put_with(&self, write: impl FnOnce(&mut MaybeUninit<InFlight>)) -> Option<Slot> {
-        let ticket = self.free.take()?;
-        // SAFETY: the numbers in the line are those of the places.
-        let place = unsafe { self.places.get_unchecked(ticket.number() as usize) };
-        // SAFETY: it was in line, so it is ours, and holds nothing that would have to be dropped.
-        place.operation.with_mut(|operation| write(unsafe { &mut *operation }));
-        // Released: who takes the mark away sees the operation.
-        place.mark.store(ticket.to_raw(), Ordering::Release);
-        Some(Slot(ticket))
+    pub(crate) unsafe fn put_with(&self, write: impl FnOnce(&mut MaybeUninit<InFlight>)) -> Option<Slot<'_>> {
+        let posting = lock(&self.front.posting);
+        let place = self.take_first()?;
+        let mark = self.front.mark.load(Ordering::Relaxed);
+        self.front.mark.store(mark.wrapping_add(2), Ordering::Relaxed);
+        drop(posting);
+        // SAFETY: the place was in line, and is ours; that all is written is passed on to the caller.
+        Some(unsafe { place.fill(mark, write) })
+    }
+
+    /// The same for one who need not ask for the right to post.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else puts anything in flight until the slot that this returns is gone. `write` writes all of the operation.
+    #[inline(always)]
+    pub(crate) unsafe fn put_alone_with(
+        &self,
+        write: impl FnOnce(&mut MaybeUninit<InFlight>),
+    ) -> Option<Slot<'_>> {
+        let place = self.take_first()?;
+        let mark = self.front.mark.load(Ordering::Relaxed);
+        self.front.mark.store(mark.wrapping_add(2), Ordering::Relaxed);
+        // SAFETY: as above.
+        Some(unsafe { place.fill(SOLE, write) })
+    }
+
+    /// Takes the first place out of the line. Only one thread does so at a time.
+    #[inline(always)]
+    fn take_first(&self) -> Option<&Place> {
+        // SAFETY: what stands in line is the offset of a place.
+        let place = unsafe { self.place(self.front.first.load(Ordering::Relaxed)) };
+        // Acquired: whoever has put one behind it knows that it was empty.
+        let next = place.next.load(Ordering::Acquire);
+        if next == NOBODY {
+            return None;
+        }
+        self.front.first.store(next, Ordering::Relaxed);
+        Some(place)
+    }
+
+    /// Puts a place, which is empty and the caller's, at the end of the line.
+    #[inline(always)]
+    fn put_last(&self, place: &Place) {
+        let offset = self.offset(place) as u32;
+        place.next.store(NOBODY, Ordering::Relaxed);
+        self.back.taken.fetch_add(2, Ordering::Relaxed);
+        // Released: who puts one behind this place sees that it is empty. Acquired: as he tells the one who then takes it.
+        let before = self.back.last.swap(offset, Ordering::AcqRel);
+        // SAFETY: what stands in line is the offset of a place.
+        unsafe { self.place(before) }.next.store(offset, Ordering::Release);
+    }
+
+    /// # Safety
+    ///
+    /// A place begins so many bytes behind the first one.
+    #[inline(always)]
+    unsafe fn place(&self, offset: u32) -> &Place {
+        // SAFETY: passed on to the caller.
+        unsafe { &*self.places.as_ptr().byte_add(offset as usize) }
     }
 
     /// Takes an operation out that the provider has refused. None where a completion has taken it out all the same.
-    pub(crate) fn take_refused(&self, slot: Slot) -> Option<InFlight> {
-        let place = self.places.get(slot.index())?;
-        let mark = slot.0.to_raw();
+    pub(crate) fn take_refused(&self, slot: Slot<'_>) -> Option<InFlight> {
+        let Slot { place, mark } = slot;
         place.mark.compare_exchange(mark, NOTHING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: its mark was there, and we have taken it away.
-        Some(unsafe { self.empty(place, slot.0.number()) })
+        Some(Taken { slots: self, place }.into_inner())
     }
 
     /// The place whose context is at this address, if it is one of this table's.
     #[inline(always)]
     pub(crate) fn find(&self, context: *mut c_void) -> Option<Found<'_>> {
+        let offset = context.addr().wrapping_sub(self.start());
         // An address between two contexts, or before the first one, becomes a very large number.
-        let number = context.addr().wrapping_sub(self.start()).rotate_right(STRIDE.trailing_zeros());
-        let place = self.places.get(number)?;
-        Some(Found { slots: self, place, number: number as u32 })
+        if offset.rotate_right(STRIDE.trailing_zeros()) >= self.places.len() {
+            return None;
+        }
+        // SAFETY: it is a multiple of the stride, and there are so many places.
+        Some(Found { slots: self, place: unsafe { self.place(offset as u32) } })
     }
 
-    /// # Safety
-    ///
-    /// The place is the caller's, filled, and has this number.
-    #[inline(always)]
-    unsafe fn empty(&self, place: &Place, number: u32) -> InFlight {
-        // SAFETY: it is filled, and nobody else reads it.
-        let operation = place.operation.with_mut(|operation| unsafe { (*operation).assume_init_read() });
-        self.free.put(number);
-        operation
+    /// Which place it is: below one more than the depth.
+    pub(crate) fn index(&self, slot: Slot<'_>) -> usize {
+        self.offset(slot.place) / STRIDE
     }
 
-    /// The context of a place, for the provider.
+    /// Where a place of this table begins, behind the first one.
     #[inline(always)]
-    pub(crate) fn context(&self, slot: Slot) -> *mut c_void {
-        // SAFETY: the numbers in the line are those of the places.
-        unsafe { self.places.get_unchecked(slot.index()) }.context.get().cast()
+    fn offset(&self, place: &Place) -> usize {
+        ptr::from_ref(place).addr().wrapping_sub(self.start())
     }
 
     /// The address of the first context.
@@ -175,18 +251,20 @@ impl Slots {
 
     /// How many operations may be in flight.
     pub(crate) fn depth(&self) -> usize {
-        self.places.len()
+        self.places.len() - 1
     }
 
-    /// How many are.
+    /// How many are, at about this time.
     pub(crate) fn in_flight(&self) -> usize {
-        self.depth().saturating_sub(self.free.len() as usize)
+        let taken = self.back.taken.load(Ordering::Relaxed);
+        let put = self.front.mark.load(Ordering::Relaxed).wrapping_sub(1);
+        (put.wrapping_sub(taken) / 2) as usize
     }
 
     /// Everything that is left, when the provider has stopped.
     pub(crate) fn take_all(&self) -> Vec<InFlight> {
-        let places = self.places.iter().zip(0..);
-        places.filter_map(|(place, number)| Found { slots: self, place, number }.take()).collect()
+        let left = self.places.iter().filter_map(|place| Found { slots: self, place }.take());
+        left.map(Taken::into_inner).collect()
     }
 }
 
@@ -196,23 +274,147 @@ impl Drop for Slots {
     }
 }
 
+impl Place {
+    /// # Safety
+    ///
+    /// The place is empty and the caller's, and `write` writes all of the operation.
+    #[inline(always)]
+    unsafe fn fill(&self, mark: u32, write: impl FnOnce(&mut MaybeUninit<InFlight>)) -> Slot<'_> {
+        // SAFETY: it is the caller's, and holds nothing that would have to be dropped.
+        self.operation.with_mut(|operation| write(unsafe { &mut *operation }));
+        // Released: who takes the mark away sees the operation.
+        self.mark.store(mark, Ordering::Release);
+        Slot { place: self, mark }
+    }
+}
+
+/// A place that holds an operation, for whoever is about to post it.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot<'a> {
+    place: &'a Place,
+    mark: u32,
+}
+
+impl Slot<'_> {
+    /// The context, for the provider.
+    #[inline(always)]
+    pub(crate) fn context(self) -> *mut c_void {
+        self.place.context.get().cast()
+    }
+}
+
 /// A place that a completion, which may be late, tells of.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
     slots: &'a Slots,
     place: &'a Place,
-    number: u32,
 }
 
-impl Found<'_> {
-    /// Takes its operation out, if it is in flight.
+impl<'a> Found<'a> {
+    /// Takes its operation, if it is in flight.
     #[inline(always)]
-    pub(crate) fn take(self) -> Option<InFlight> {
-        if self.place.mark.swap(NOTHING, Ordering::Acquire) == NOTHING {
+    pub(crate) fn take(self) -> Option<Taken<'a>> {
+        let Self { slots, place } = self;
+        if place.mark.swap(NOTHING, Ordering::Acquire) == NOTHING {
             return None;
         }
-        // SAFETY: its mark was there, and we have taken it away.
-        Some(unsafe { self.slots.empty(self.place, self.number) })
+        Some(Taken { slots, place })
+    }
+}
+
+/// An operation that was taken and still lies where it was: it need not move before somebody wants it. The place is free again when this is gone.
+pub(crate) struct Taken<'a> {
+    slots: &'a Slots,
+    place: &'a Place,
+}
+
+impl Taken<'_> {
+    /// The operation. Only now its place is free.
+    #[inline(always)]
+    pub(crate) fn into_inner(self) -> InFlight {
+        // SAFETY: all of the operation is read.
+        unsafe { self.empty_with(|operation| operation.read()) }
+    }
+
+    /// The buffers of the operation. Only now its place is free.
+    #[inline(always)]
+    pub(crate) fn into_buffers(self) -> Buffers {
+        // SAFETY: the buffers are read and the peer is dropped; the rest is numbers.
+        unsafe {
+            self.empty_with(|operation| {
+                let buffers = read_words(&raw const (*operation).buffers);
+                // What this may run must not make the compiler keep the buffers in memory, where they could be dropped if it panics.
+                let buffers = ManuallyDrop::new(buffers);
+                (&raw mut (*operation).peer).drop_in_place();
+                ManuallyDrop::into_inner(buffers)
+            })
+        }
+    }
+
+    /// What `read` takes of the operation. Only now its place is free.
+    ///
+    /// # Safety
+    ///
+    /// `read` reads or drops each part of the operation once.
+    #[inline(always)]
+    unsafe fn empty_with<R>(self, read: impl FnOnce(*mut InFlight) -> R) -> R {
+        let Self { slots, place } = *ManuallyDrop::new(self);
+        let part = place.operation.with_mut(|operation| read(operation.cast()));
+        slots.put_last(place);
+        part
+    }
+}
+
+impl Deref for Taken<'_> {
+    type Target = InFlight;
+
+    #[inline(always)]
+    fn deref(&self) -> &InFlight {
+        // SAFETY: the place is filled and ours, as long as `self` is.
+        self.place.operation.with(|operation| unsafe { (*operation).assume_init_ref() })
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let Self { slots, place } = *self;
+        slots.drop_operation(place);
+    }
+}
+
+/// What [`ptr::read`] does, word by word, and so that the compiler does not make one copy of it again: what is copied whole lies in memory wherever
+/// it is moved.
+///
+/// # Safety
+///
+/// As for [`ptr::read`].
+#[inline(always)]
+unsafe fn read_words(place: *const Buffers) -> Buffers {
+    /// Any bytes, also those of a pointer, and those that nobody has written.
+    type Word = MaybeUninit<*const u8>;
+    const COUNT: usize = size_of::<Buffers>() / size_of::<Word>();
+    const {
+        assert!(
+            size_of::<Buffers>() == COUNT * size_of::<Word>() && align_of::<Buffers>() == align_of::<Word>()
+        )
+    };
+    let words: *const Word = place.cast();
+    // SAFETY: the words are those of a value that is valid for reading, and all of them are read. As many words are of its size.
+    unsafe {
+        let words: [Word; COUNT] = std::array::from_fn(|index| words.add(index).read_volatile());
+        std::mem::transmute::<[Word; COUNT], Buffers>(words)
+    }
+}
+
+impl Slots {
+    /// Drops the operation of a place that is the caller's.
+    #[cold]
+    #[inline(never)]
+    fn drop_operation(&self, place: &Place) {
+        // SAFETY: the place is filled and the caller's, who does not use it any more.
+        place.operation.with_mut(|operation| unsafe { (*operation).assume_init_drop() });
+        self.put_last(place);
     }
 }
 
@@ -224,21 +426,27 @@ mod tests {
         InFlight { tag, kind: OperationKind::Receive, is_delivery: false, buffers: Buffers::None, peer: None }
     }
 
-    /// As who posts does.
-    fn put(slots: &Slots, tag: u64) -> Option<Slot> {
+    /// As who posts does; the context.
+    fn put(slots: &Slots, tag: u64) -> Option<*mut c_void> {
         // SAFETY: all of it is written.
-        unsafe { slots.put_with(|place| _ = place.write(operation(tag))) }
+        unsafe { slots.put_with(|place| _ = place.write(operation(tag))) }.map(Slot::context)
+    }
+
+    /// As who posts alone does.
+    fn put_alone(slots: &mut Slots, tag: u64) -> Option<*mut c_void> {
+        // SAFETY: nobody else has the table, and all of it is written.
+        unsafe { slots.put_alone_with(|place| _ = place.write(operation(tag))) }.map(Slot::context)
     }
 
     /// As who polls does.
     fn take(slots: &Slots, context: *mut c_void) -> Option<u64> {
-        Some(slots.find(context)?.take()?.tag)
+        Some(slots.find(context)?.take()?.into_inner().tag)
     }
 
     #[test]
     fn operations_come_back_in_any_order_and_a_full_table_takes_none() {
         let slots = Slots::new(2);
-        let [first, second] = [1, 2].map(|tag| slots.context(put(&slots, tag).unwrap()));
+        let [first, second] = [1, 2].map(|tag| put(&slots, tag).unwrap());
         assert_eq!(put(&slots, 3), None);
         assert_eq!(take(&slots, second), Some(2));
         assert_eq!(take(&slots, second), None, "it is not in flight any more");
@@ -249,31 +457,50 @@ mod tests {
 
     #[test]
     fn the_context_that_was_free_for_longest_is_next() {
-        let slots = Slots::new(3);
-        let contexts = [1, 2, 3].map(|tag| slots.context(put(&slots, tag).unwrap()));
+        let mut slots = Slots::new(3);
+        let contexts = [1, 2, 3].map(|tag| put(&slots, tag).unwrap());
+        // One stays in line, and was free for longer than any of them.
         for index in [1, 0, 2] {
             take(&slots, contexts[index]);
         }
-        for index in [1, 0, 2] {
-            assert_eq!(slots.context(put(&slots, 4).unwrap()), contexts[index]);
-        }
+        let spare = put_alone(&mut slots, 4).unwrap();
+        assert!(!contexts.contains(&spare));
+        assert_eq!([put(&slots, 5), put_alone(&mut slots, 6)], [Some(contexts[1]), Some(contexts[0])]);
+        assert_eq!(put(&slots, 7), None);
+        take(&slots, spare);
+        assert_eq!(put(&slots, 8), Some(contexts[2]));
+    }
+
+    #[test]
+    fn a_place_is_not_used_again_while_its_operation_is_looked_at() {
+        let slots = Slots::new(1);
+        let context = put(&slots, 1).unwrap();
+        let taken = slots.find(context).unwrap().take().unwrap();
+        assert_eq!((taken.tag, slots.in_flight()), (1, 1));
+        assert_eq!(put(&slots, 2), None);
+        assert_eq!(slots.take_all().len(), 0, "it is somebody's");
+        drop(taken);
+        assert_eq!(slots.in_flight(), 0);
+        put(&slots, 2).unwrap();
     }
 
     #[test]
     fn only_the_address_of_a_context_finds_one() {
         let slots = Slots::new(4);
-        let contexts = [0; 4].map(|tag| slots.context(put(&slots, tag).unwrap()));
+        let contexts = [0; 4].map(|tag| put(&slots, tag).unwrap());
+        let spare = contexts[3].wrapping_byte_add(STRIDE);
         let elsewhere = [
             ptr::null_mut(),
             contexts[0].wrapping_byte_add(1),
             contexts[1].wrapping_byte_add(64),
-            contexts[3].wrapping_byte_add(STRIDE),
+            spare.wrapping_byte_add(STRIDE),
             contexts[0].wrapping_byte_sub(STRIDE),
             contexts[0].wrapping_byte_sub(1),
         ];
         for address in elsewhere {
             assert!(slots.find(address).is_none(), "{address:p}");
         }
+        assert!(slots.find(spare).unwrap().take().is_none(), "nothing was ever there");
         for context in contexts {
             assert_eq!(take(&slots, context), Some(0));
             assert!(slots.find(context).unwrap().take().is_none());
@@ -283,15 +510,18 @@ mod tests {
     #[test]
     fn what_was_refused_is_taken_back_unless_it_is_gone() {
         let slots = Slots::new(1);
-        let refused = put(&slots, 1).unwrap();
-        assert_eq!(slots.take_refused(refused).unwrap().tag, 1);
-        let done = put(&slots, 2).unwrap();
-        assert_eq!(take(&slots, slots.context(done)), Some(2));
+        // SAFETY: all of it is written.
+        let put_slot = |tag| unsafe { slots.put_with(|place| _ = place.write(operation(tag))) }.unwrap();
+        assert_eq!(slots.take_refused(put_slot(1)).unwrap().tag, 1);
+        let done = put_slot(2);
+        assert_eq!(take(&slots, done.context()), Some(2));
         assert!(slots.take_refused(done).is_none(), "a completion has taken it");
-        let next = put(&slots, 3).unwrap();
-        assert_eq!(slots.context(next), slots.context(done));
+        // Its place, and the one that was in line meanwhile.
+        assert_ne!(put(&slots, 3), Some(done.context()));
+        slots.take_all();
+        assert_eq!(put(&slots, 4), Some(done.context()));
         assert!(slots.take_refused(done).is_none(), "that is another's");
-        assert_eq!(take(&slots, slots.context(next)), Some(3));
+        assert_eq!(take(&slots, done.context()), Some(4));
     }
 
     #[test]
@@ -308,7 +538,7 @@ mod tests {
     /// Two post, one polls: each operation comes back once, whichever place it had.
     #[test]
     fn several_post_while_another_takes() {
-        const EACH: u64 = 50_000;
+        const EACH: u64 = 20_000;
         let slots = Slots::new(5);
         let mut tags = Vec::new();
         std::thread::scope(|scope| {
@@ -323,8 +553,12 @@ mod tests {
                 });
             }
             while tags.len() < 2 * EACH as usize {
+                let before = tags.len();
                 for place in &slots.places {
                     tags.extend(take(&slots, place.context.get().cast()));
+                }
+                if tags.len() == before {
+                    std::thread::yield_now();
                 }
             }
         });

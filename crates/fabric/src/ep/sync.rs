@@ -1,9 +1,10 @@
-//! What a table of operations is made of: atomics and cells. A model (`model.rs`) has those of loom instead, which tries every
-//! order in which threads can run and every value that a load may see.
+//! What a table of operations is made of: atomics, a lock and cells. A model (`model.rs`) has those of loom instead, which
+//! tries every order in which threads can run and every value that a load may see.
 
 #[cfg(not(all(loom, test)))]
 mod real {
-    pub(in crate::ep) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(in crate::ep) use parking_lot::{Mutex, MutexGuard};
+    pub(in crate::ep) use std::sync::atomic::{AtomicU32, Ordering};
 
     /// A cell with loom's way of being reached.
     pub(in crate::ep) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -13,18 +14,34 @@ mod real {
             Self(std::cell::UnsafeCell::new(value))
         }
 
+        /// For reading.
+        #[inline(always)]
+        pub(in crate::ep) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
         /// For writing, and for taking out.
         #[inline(always)]
         pub(in crate::ep) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
             write(self.0.get())
         }
     }
+
+    #[inline(always)]
+    pub(in crate::ep) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+        mutex.lock()
+    }
 }
 
 #[cfg(all(loom, test))]
 mod modelled {
     pub(in crate::ep) use loom::cell::UnsafeCell;
-    pub(in crate::ep) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(in crate::ep) use loom::sync::atomic::{AtomicU32, Ordering};
+    pub(in crate::ep) use loom::sync::{Mutex, MutexGuard};
+
+    pub(in crate::ep) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+        mutex.lock().expect("nobody panics under it")
+    }
 }
 
 #[cfg(all(loom, test))]

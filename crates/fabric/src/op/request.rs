@@ -40,6 +40,7 @@ pub(crate) enum Transmit {
 }
 
 impl TransmitRequest {
+    #[inline(always)]
     fn new(operation: Transmit, peer: &Peer, buffers: Buffers) -> Self {
         Self { operation, peer: peer.clone(), buffers, immediate: None, is_delivery: false, tag: 0 }
     }
@@ -47,6 +48,7 @@ impl TransmitRequest {
     /// A message: `fi_sendmsg(3)`.
     #[doc(alias = "fi_send")]
     #[doc(alias = "fi_sendmsg")]
+    #[inline]
     pub fn send(buffers: impl Into<Buffers>, peer: &Peer) -> Self {
         Self::new(Transmit::Send, peer, buffers.into())
     }
@@ -54,6 +56,7 @@ impl TransmitRequest {
     /// Bytes to the beginning of `remote`: `fi_writemsg(3)`.
     #[doc(alias = "fi_write")]
     #[doc(alias = "fi_writemsg")]
+    #[inline]
     pub fn write(buffers: impl Into<Buffers>, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Write(remote), peer, buffers.into())
     }
@@ -61,6 +64,7 @@ impl TransmitRequest {
     /// Bytes to several parts of a region, which are filled one after the other: `fi_writemsg(3)`. At most as many parts as the offer's
     /// [`remote_ranges_max`](crate::Info::remote_ranges_max).
     #[doc(alias = "rma_iov_count")]
+    #[inline]
     pub fn write_scattered(buffers: impl Into<Buffers>, peer: &Peer, parts: RemoteParts) -> Self {
         Self::new(Transmit::WriteParts(parts), peer, buffers.into())
     }
@@ -68,6 +72,7 @@ impl TransmitRequest {
     /// Bytes from the beginning of `remote`, into a slice: `fi_readmsg(3)`.
     #[doc(alias = "fi_read")]
     #[doc(alias = "fi_readmsg")]
+    #[inline]
     pub fn read(into: Slice, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Read(remote), peer, into.into())
     }
@@ -79,11 +84,13 @@ impl TransmitRequest {
 
     /// Bytes from the beginning of `remote`, into buffers of any kind that may be written to, one after the other: `fi_readmsg(3)`. A list with
     /// one that others read is refused when it is posted.
+    #[inline]
     pub fn read_into(into: impl Into<Buffers>, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Read(remote), peer, into.into())
     }
 
     /// As [`read_into`](Self::read_into), from several parts of a region, one after the other.
+    #[inline]
     pub fn read_gathered(into: impl Into<Buffers>, peer: &Peer, parts: RemoteParts) -> Self {
         Self::new(Transmit::ReadParts(parts), peer, into.into())
     }
@@ -106,6 +113,7 @@ impl TransmitRequest {
     #[doc(alias = "FI_REMOTE_CQ_DATA")]
     #[doc(alias = "fi_writedata")]
     #[doc(alias = "fi_senddata")]
+    #[inline]
     pub fn immediate(mut self, immediate: u64) -> Self {
         self.immediate = Some(immediate);
         self
@@ -113,23 +121,27 @@ impl TransmitRequest {
 
     /// Completes when the bytes have landed at the peer, and not as soon as they have left.
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
+    #[inline]
     pub fn delivered(mut self) -> Self {
         self.is_delivery = true;
         self
     }
 
     /// A number of the caller's, which the completion has too.
+    #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
     /// The buffers that it takes along.
+    #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
     /// The buffers, back.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers
     }
@@ -165,17 +177,20 @@ impl ReceiveRequest {
     }
 
     /// A number of the caller's, which the completion has too.
+    #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
     /// The buffers that it takes along.
+    #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
     /// The buffers, back.
+    #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers
     }
