@@ -78,7 +78,8 @@ impl Shuffler {
         for (_, request) in due {
             pair.post(A, request);
         }
-        let events: Vec<_> = pair[A].cq.poller().poll().unwrap().collect();
+        let mut poller = pair[A].cq.poller();
+        let events: Vec<_> = poller.poll().unwrap().collect();
         for event in events {
             let Event::Completed(completion) = event else { panic!("{event:?}") };
             assert_eq!(completion.outcome().as_ref().unwrap().proof, Proof::Sent);
@@ -117,7 +118,7 @@ fn round(pair: &mut Pair, regions: &[ExposedRegion; 2], number: u32, order: Orde
     while !arrivals.are_complete() {
         assert!(Instant::now() < deadline, "not complete in time: {arrivals:?}");
         shuffler.progress(pair);
-        told.extend(pair[B].cq.poller().poll().unwrap());
+        told.extend(pair[B].cq.poller().poll().unwrap().map(Event::into_owned));
         while let Some(event) = told.pop_front() {
             let Event::Written(written) = event else { panic!("{event:?}") };
             arrivals.written(written.immediate);

@@ -83,12 +83,20 @@ enum Kind<'poller> {
     /// The operation is in its table still.
     Placed {
         operation: Taken<'poller>,
-        /// The queue's entry: which stays until the poller goes on, and it cannot before this is gone.
-        entry: &'poller sys::fi_cq_data_entry,
+        entry: Entry<'poller>,
         failure: Option<Box<Failure>>,
     },
     Owned(Box<Owned>),
 }
+
+/// The queue's entry: it stays until the poller goes on, which it cannot before this is gone.
+#[derive(Clone, Copy)]
+struct Entry<'poller>(&'poller sys::fi_cq_data_entry);
+
+// SAFETY: numbers, and pointers that nobody follows.
+unsafe impl Send for Entry<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Entry<'_> {}
 
 /// An operation that was taken out of its table.
 struct Owned {
@@ -107,7 +115,7 @@ impl<'poller> Completion<'poller> {
             failure.operation = Some(operation.kind);
             failure
         });
-        Self(ManuallyDrop::new(Kind::Placed { operation, entry, failure }))
+        Self(ManuallyDrop::new(Kind::Placed { operation, entry: Entry(entry), failure }))
     }
 
     #[inline(always)]
@@ -147,7 +155,7 @@ impl<'poller> Completion<'poller> {
     #[inline(always)]
     pub fn outcome(&self) -> Result<Success, &Failure> {
         match &*self.0 {
-            Kind::Placed { operation, entry, failure: None } => Ok(Success::of(operation, entry)),
+            Kind::Placed { operation, entry, failure: None } => Ok(Success::of(operation, *entry)),
             Kind::Placed { failure: Some(failure), .. } => Err(failure),
             Kind::Owned(owned) => owned.outcome.as_ref().copied(),
         }
@@ -298,7 +306,7 @@ pub struct Success {
 
 impl Success {
     #[inline(always)]
-    fn of(operation: &InFlight, entry: &sys::fi_cq_data_entry) -> Self {
+    fn of(operation: &InFlight, Entry(entry): Entry<'_>) -> Self {
         let is_there = operation.kind.writes_buffers() || operation.is_delivery;
         let has_immediate = sys::FI_RECV | sys::FI_REMOTE_CQ_DATA;
         Self {

@@ -85,7 +85,7 @@ unsafe impl Send for Copied {}
 impl Copied {
     pub(crate) fn new() -> Self {
         let empty = Arc::new(Slots::new(0));
-        let recent = NonNull::from_ref(&*empty);
+        let recent = NonNull::from(&*empty);
         Self { tables: Vec::new(), recent, empty, version: None, earlier: Vec::new() }
     }
 
@@ -105,7 +105,7 @@ impl Copied {
         self.tables.extend(tables.live.iter().chain(&tables.dying).cloned());
         drop(tables);
         self.tables.sort_by_key(|table| table.start());
-        (self.recent, self.version) = (NonNull::from_ref(&*self.empty), Some(version));
+        (self.recent, self.version) = (NonNull::from(&*self.empty), Some(version));
     }
 
     /// Lets go of earlier copies: nothing that was found is in use any more.
@@ -139,7 +139,7 @@ impl Copied {
             let behind = self.tables.partition_point(|table| table.start() <= context.addr());
             let table = behind.checked_sub(1).and_then(|index| self.tables.get(index));
             if let Some(table) = table.filter(|table| table.find(context).is_some()) {
-                self.recent = NonNull::from_ref(&**table);
+                self.recent = NonNull::from(&**table);
                 return Some(self.recent);
             }
             // An endpoint may have been made, and have completed something, after the tables were copied.

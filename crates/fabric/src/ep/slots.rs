@@ -181,8 +181,9 @@ impl Slots {
     /// Takes the first place out of the line. Only one thread does so at a time.
     #[inline(always)]
     fn take_first(&self) -> Option<&Place> {
+        let first = self.front.first.load(Ordering::Relaxed);
         // SAFETY: what stands in line is the offset of a place.
-        let place = unsafe { self.place(self.front.first.load(Ordering::Relaxed)) };
+        let place = unsafe { &*self.places.as_ptr().byte_add(first as usize) };
         // Acquired: whoever has put one behind it knows that it was empty.
         let next = place.next.load(Ordering::Acquire);
         if next == NOBODY {
@@ -195,22 +196,14 @@ impl Slots {
     /// Puts a place, which is empty and the caller's, at the end of the line.
     #[inline(always)]
     fn put_last(&self, place: &Place) {
-        let offset = self.offset(place) as u32;
+        let start = self.places.as_ptr();
+        let offset = ptr::from_ref(place).addr().wrapping_sub(start.addr()) as u32;
         place.next.store(NOBODY, Ordering::Relaxed);
         self.back.taken.fetch_add(2, Ordering::Relaxed);
         // Released: who puts one behind this place sees that it is empty. Acquired: as he tells the one who then takes it.
         let before = self.back.last.swap(offset, Ordering::AcqRel);
         // SAFETY: what stands in line is the offset of a place.
-        unsafe { self.place(before) }.next.store(offset, Ordering::Release);
-    }
-
-    /// # Safety
-    ///
-    /// A place begins so many bytes behind the first one.
-    #[inline(always)]
-    unsafe fn place(&self, offset: u32) -> &Place {
-        // SAFETY: passed on to the caller.
-        unsafe { &*self.places.as_ptr().byte_add(offset as usize) }
+        unsafe { &*start.byte_add(before as usize) }.next.store(offset, Ordering::Release);
     }
 
     /// Takes an operation out that the provider has refused. None where a completion has taken it out all the same.
@@ -229,18 +222,12 @@ impl Slots {
             return None;
         }
         // SAFETY: it is a multiple of the stride, and there are so many places.
-        Some(Found { slots: self, place: unsafe { self.place(offset as u32) } })
+        Some(Found { slots: self, place: unsafe { &*self.places.as_ptr().byte_add(offset) } })
     }
 
     /// Which place it is: below one more than the depth.
     pub(crate) fn index(&self, slot: Slot<'_>) -> usize {
-        self.offset(slot.place) / STRIDE
-    }
-
-    /// Where a place of this table begins, behind the first one.
-    #[inline(always)]
-    fn offset(&self, place: &Place) -> usize {
-        ptr::from_ref(place).addr().wrapping_sub(self.start())
+        (ptr::from_ref(slot.place).addr() - self.start()) / STRIDE
     }
 
     /// The address of the first context.

@@ -27,7 +27,8 @@ fn write(pair: &mut Pair, remote: RemoteRegion, len: usize) -> Result<(), String
             }
         }
         pair[B].poll();
-        let told = pair[A].cq.poller().poll().unwrap().next();
+        let mut poller = pair[A].cq.poller();
+        let told = poller.poll().unwrap().next();
         match told {
             Some(Event::Stray(failure)) => Some(Some(failure.to_string())),
             None => None,
@@ -37,9 +38,8 @@ fn write(pair: &mut Pair, remote: RemoteRegion, len: usize) -> Result<(), String
     if let Some(refused) = refused {
         return Err(refused);
     }
-    let completion = pair.completion(A);
-    let outcome = completion.outcome().clone();
-    assert_eq!(completion.into_buffers().len(), len, "the buffer comes back in any case");
+    let (outcome, buffers) = pair.completion(A).into_parts();
+    assert_eq!(buffers.len(), len, "the buffer comes back in any case");
     outcome.map(drop).map_err(|failure| format!("{failure}; {}", failure.cause()))
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn late_completions_of_a_closed_endpoint_are_nobodys(provider: &Provi
         next.post_receive(ReceiveRequest::new(domain.allocate(64).unwrap()).tag(tag)).unwrap();
     }
     for _ in 0..100 {
-        let events: Vec<_> = cq.poller().poll().unwrap().collect();
+        let mut poller = cq.poller();
+        let events: Vec<_> = poller.poll().unwrap().collect();
         assert!(events.is_empty(), "{events:?}, after {} came back", returned.len());
     }
     assert_eq!(next.close().unwrap().len(), 4, "all that was posted is still there");

@@ -70,7 +70,7 @@ pub(crate) fn a_delivered_write_is_there_when_it_completes(provider: &Provider) 
     let end = Instant::now() + Duration::from_millis(300);
     let mut told = None;
     while told.is_none() && Instant::now() < end {
-        told = pair[A].cq.poller().poll().unwrap().next();
+        told = pair[A].cq.poller().poll().unwrap().next().map(Event::into_owned);
         if told.is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -74,7 +74,7 @@ pub(crate) struct Side {
     pub(crate) av: AddressVector,
     pub(crate) domain: Domain,
     /// What has happened, and nobody has asked for yet.
-    seen: VecDeque<Event>,
+    seen: VecDeque<Event<'static>>,
     other: Option<Peer>,
 }
 
@@ -114,7 +114,8 @@ impl Side {
 
     pub(crate) fn poll(&mut self) {
         let Self { cq, seen, .. } = self;
-        seen.extend(cq.poller().poll().unwrap());
+        let mut poller = cq.poller();
+        seen.extend(poller.poll().unwrap().map(Event::into_owned));
     }
 }
 
@@ -180,7 +181,7 @@ impl Pair {
 
     /// The next thing that happens on one side.
     #[track_caller]
-    pub(crate) fn event(&mut self, side: usize) -> Event {
+    pub(crate) fn event(&mut self, side: usize) -> Event<'static> {
         wait_for("event", || {
             self.progress();
             self[side].seen.pop_front()
@@ -188,7 +189,7 @@ impl Pair {
     }
 
     #[track_caller]
-    pub(crate) fn completion(&mut self, side: usize) -> Completion {
+    pub(crate) fn completion(&mut self, side: usize) -> Completion<'static> {
         match self.event(side) {
             Event::Completed(completion) => completion,
             other => panic!("{other:?}"),
