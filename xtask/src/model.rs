@@ -7,16 +7,24 @@ use anyhow::{Result, ensure};
 use crate::paths;
 use crate::process::{command, output};
 
-/// How the names of models begin, among the tests of `verbs`.
-pub(crate) const MODELS: &str = "qp::model::";
+/// The module that models are in, among the tests of a library.
+pub(crate) const MODELS: &str = "::model::";
+
+/// The libraries that have some.
+const PACKAGES: [&str; 3] = ["farreach-verbs", "farreach-fabric", "farreach"];
 
 /// Runs every model.
 pub(crate) fn execute() -> Result<()> {
-    let words = ["test", "--package", "farreach-verbs", "--lib", MODELS];
-    let told = output(for_models(command("cargo", words).current_dir(paths::repository())))?;
-    let models: Vec<_> = told.lines().filter(|line| line.ends_with(" ... ok")).collect();
-    ensure!(!models.is_empty(), "there is no model");
-    println!("{}\nmodels: {} hold", models.join("\n"), models.len());
+    let mut count = 0;
+    for package in PACKAGES {
+        let words = ["test", "--package", package, "--lib", MODELS];
+        let told = output(for_models(command("cargo", words).current_dir(paths::repository())))?;
+        let models: Vec<_> = told.lines().filter(|line| line.ends_with(" ... ok")).collect();
+        ensure!(!models.is_empty(), "{package} has no model");
+        println!("{package}\n{}", models.join("\n"));
+        count += models.len();
+    }
+    println!("models: {count} hold");
     Ok(())
 }
 

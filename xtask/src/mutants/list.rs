@@ -267,6 +267,78 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "account.is_closed = true;",
         test: "table::wait::events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed",
     },
+    // libfabric's operations: the same promises, other proofs.
+    Mutant {
+        name: "an operation is in flight before it is written",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "store(&self.mark, mark, Ordering::Release);",
+        instead: "store(&self.mark, mark, Ordering::Relaxed);",
+        test: "ep::model::one_takes_what_another_posts",
+    },
+    Mutant {
+        name: "who sees that an operation is in flight need not see it",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "if place.mark.swap(NOTHING, Ordering::Acquire) == NOTHING {",
+        instead: "if place.mark.swap(NOTHING, Ordering::Relaxed) == NOTHING {",
+        test: "ep::model::one_takes_what_another_posts",
+    },
+    Mutant {
+        name: "a place is in line before its operation has left",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "let before = self.back.last.swap(offset, Ordering::AcqRel);",
+        instead: "let before = self.back.last.swap(offset, Ordering::Relaxed);",
+        test: "ep::model::two_put_places_back_while_another_posts",
+    },
+    Mutant {
+        name: "who puts a place in line does not tell that the one before it is empty",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: ".next.store(offset, Ordering::Release);",
+        instead: ".next.store(offset, Ordering::Relaxed);",
+        test: "ep::model::one_posts_while_another_takes",
+    },
+    Mutant {
+        name: "who takes a place out of the line need not see that it is empty",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "let next = place.next.load(Ordering::Acquire);",
+        instead: "let next = place.next.load(Ordering::Relaxed);",
+        test: "ep::model::one_posts_while_another_takes",
+    },
+    Mutant {
+        name: "who was refused takes back another's operation",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "place.mark.compare_exchange(mark, NOTHING, Ordering::Acquire, Ordering::Relaxed).ok()?;",
+        instead: "let _ = mark; (place.mark.swap(NOTHING, Ordering::Acquire) != NOTHING).then_some(())?;",
+        test: "ep::model::who_was_refused_takes_back_only_his_own",
+    },
+    Mutant {
+        name: "an address between two contexts finds one",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "if offset.rotate_right(STRIDE.trailing_zeros()) >= self.places.len() {",
+        instead: "if offset / STRIDE >= self.places.len() {",
+        test: "ep::slots::tests::only_the_address_of_a_context_finds_one",
+    },
+    Mutant {
+        name: "a place is used again while its completion is in the hand",
+        file: "crates/fabric/src/ep/slots.rs",
+        guard: "        Some(Taken { slots, place })",
+        instead: "        slots.put_last(place); Some(Taken { slots, place })",
+        test: "ep::slots::tests::a_place_is_not_used_again_while_its_operation_is_looked_at",
+    },
+    Mutant {
+        name: "the addresses of a closed endpoint are another's at once",
+        file: "crates/fabric/src/cq/registry.rs",
+        guard: "            tables.dying.push(Arc::clone(slots));
+",
+        instead: "",
+        test: "cq::registry::tests::a_context_is_found_in_its_table_until_the_queue_was_empty",
+    },
+    Mutant {
+        name: "a table is gone while its completion is in the hand",
+        file: "crates/fabric/src/cq/registry.rs",
+        guard: "self.earlier.append(&mut self.tables);",
+        instead: "self.tables.clear();",
+        test: "cq::registry::tests::a_table_that_is_gone_stays_until_earlier_copies_are_forgotten",
+    },
     // Memory.
     Mutant {
         name: "pages are freed though a card may reach them",

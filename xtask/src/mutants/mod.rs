@@ -44,7 +44,7 @@ impl Mutant {
 
     fn program(&self) -> Program {
         let krate = self.file.split('/').nth(1).expect("a file of a crate");
-        Program { krate, is_model: self.test.starts_with(MODELS) }
+        Program { krate, is_model: self.test.contains(MODELS) }
     }
 }
 

@@ -195,6 +195,7 @@ mod tests {
         registry.retire(slots);
         drop(slots.take_all());
         let dying = registry.dying();
+        copied.follow(&registry);
         assert_eq!(take(&mut copied, &registry, context), Some(false), "it may still be in the queue");
         registry.bury(dying);
         copied.follow(&registry);

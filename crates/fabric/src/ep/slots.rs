@@ -8,7 +8,7 @@ use std::ptr;
 use farreach_fabric_sys as sys;
 use farreach_memory::Buffers;
 
-use super::sync::{AtomicU32, Mutex, Ordering, UnsafeCell, lock};
+use super::sync::{AtomicU32, Mutex, Ordering, UnsafeCell, lock, store};
 use crate::{OperationKind, Peer};
 
 /// An operation that the provider has, and what belongs to it.
@@ -225,6 +225,12 @@ impl Slots {
         Some(Found { slots: self, place: unsafe { &*self.places.as_ptr().byte_add(offset) } })
     }
 
+    /// A place by its number.
+    #[cfg(all(loom, test))]
+    pub(super) fn at(&self, number: usize) -> Found<'_> {
+        Found { slots: self, place: &self.places[number] }
+    }
+
     /// Which place it is: below one more than the depth.
     pub(crate) fn index(&self, slot: Slot<'_>) -> usize {
         (ptr::from_ref(slot.place).addr() - self.start()) / STRIDE
@@ -270,7 +276,7 @@ impl Place {
         // SAFETY: it is the caller's, and holds nothing that would have to be dropped.
         self.operation.with_mut(|operation| write(unsafe { &mut *operation }));
         // Released: who takes the mark away sees the operation.
-        self.mark.store(mark, Ordering::Release);
+        store(&self.mark, mark, Ordering::Release);
         Slot { place: self, mark }
     }
 }

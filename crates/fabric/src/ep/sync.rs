@@ -31,6 +31,12 @@ mod real {
     pub(in crate::ep) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
         mutex.lock()
     }
+
+    /// Stores a value where others exchange it.
+    #[inline(always)]
+    pub(in crate::ep) fn store(atomic: &AtomicU32, value: u32, ordering: Ordering) {
+        atomic.store(value, ordering);
+    }
 }
 
 #[cfg(all(loom, test))]
@@ -41,6 +47,11 @@ mod modelled {
 
     pub(in crate::ep) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
         mutex.lock().expect("nobody panics under it")
+    }
+
+    /// Loom lets an exchange read what was there before a store that came before it. Of two exchanges one is the first.
+    pub(in crate::ep) fn store(atomic: &AtomicU32, value: u32, ordering: Ordering) {
+        atomic.swap(value, ordering);
     }
 }
 
