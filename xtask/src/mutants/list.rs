@@ -283,17 +283,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "ep::model::one_takes_what_another_posts",
     },
     Mutant {
-        name: "a place is in line before its operation has left",
+        name: "a place that is put in line forgets who came behind it",
         file: "crates/fabric/src/ep/slots.rs",
         guard: "let before = self.back.last.swap(offset, Ordering::AcqRel);",
         instead: "let before = self.back.last.swap(offset, Ordering::Relaxed);",
-        test: "ep::model::two_put_places_back_while_another_posts",
+        test: "ep::model::two_who_take_share_what_is_left",
     },
     Mutant {
-        name: "who puts a place in line does not tell that the one before it is empty",
+        name: "a place is in line before its operation has left",
         file: "crates/fabric/src/ep/slots.rs",
-        guard: ".next.store(offset, Ordering::Release);",
-        instead: ".next.store(offset, Ordering::Relaxed);",
+        guard: "before.next.store(offset, Ordering::Release);",
+        instead: "before.next.store(offset, Ordering::Relaxed);",
         test: "ep::model::one_posts_while_another_takes",
     },
     Mutant {

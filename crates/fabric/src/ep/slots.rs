@@ -184,7 +184,7 @@ impl Slots {
         let first = self.front.first.load(Ordering::Relaxed);
         // SAFETY: what stands in line is the offset of a place.
         let place = unsafe { &*self.places.as_ptr().byte_add(first as usize) };
-        // Acquired: whoever has put one behind it knows that it was empty.
+        // Acquired: the one behind it, which is first then, was emptied before it was put there.
         let next = place.next.load(Ordering::Acquire);
         if next == NOBODY {
             return None;
@@ -200,10 +200,12 @@ impl Slots {
         let offset = ptr::from_ref(place).addr().wrapping_sub(start.addr()) as u32;
         place.next.store(NOBODY, Ordering::Relaxed);
         self.back.taken.fetch_add(2, Ordering::Relaxed);
-        // Released: who puts one behind this place sees that it is empty. Acquired: as he tells the one who then takes it.
+        // Released, and acquired by the next one to do so: that nobody is behind this place is written before who is.
         let before = self.back.last.swap(offset, Ordering::AcqRel);
         // SAFETY: what stands in line is the offset of a place.
-        unsafe { &*start.byte_add(before as usize) }.next.store(offset, Ordering::Release);
+        let before = unsafe { &*start.byte_add(before as usize) };
+        // Released: who comes to this place by that one sees that it is empty.
+        before.next.store(offset, Ordering::Release);
     }
 
     /// Takes an operation out that the provider has refused. None where a completion has taken it out all the same.
