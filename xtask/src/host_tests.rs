@@ -3,7 +3,8 @@
 
 use anyhow::{Result, bail, ensure};
 
-use crate::binaries::test_binaries;
+use crate::bench::bare;
+use crate::binaries::{build_release_example, test_binaries};
 use crate::cell::Cell;
 use crate::paths;
 use crate::process::{command, run};
@@ -32,10 +33,12 @@ fn engines() -> Result<()> {
     for binary in &binaries {
         ensure!(!binary.ignored()?.is_empty(), "{} has no test that waits for a library", binary.name);
     }
+    build_release_example("farreach-fabric", "fabric_cost")?;
     let mut failed = Vec::new();
     for userland in [Userland::Debian12, Userland::Newest] {
         let root = userland.root().get()?;
-        let cell = Cell::new(&root.path)?;
+        let mut cell = Cell::new(&root.path)?;
+        cell.set("FARREACH_BARE", &bare::build(userland)?.display().to_string());
         for binary in &binaries {
             println!("── {} with the libraries of {}", binary.name, root.origin);
             let mut test = cell.command(&binary.directory, &[binary.path()?, "--ignored"]);

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to developers
 
+mod bench;
 mod binaries;
 mod bindings;
 mod cache;
@@ -40,6 +41,9 @@ enum Task {
     Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
     Mutants,
+    /// The engine beside bare libfabric, in the same run.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// A guest with a real RDMA kernel.
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Task::Test => host_tests::execute().map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
         Task::Mutants => mutants::execute().map(|()| 0),
+        Task::Bench(command) => bench::execute(&command).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Tidy(args) => tidy::execute(&args).map(|()| 0),
         Task::Layout(args) => layout::execute(&args).map(|()| 0),

@@ -1,0 +1,211 @@
+//! Benchmarks: the engine beside a program of our own in C that does the same on bare libfabric.
+//!
+//! Times on a machine that does other things, too, say little; ratios of neighbours say more. So both programs run in turn, bare, engine,
+//! engine, bare, and a round in which other processes had more than a little of a core does not count.
+
+pub(crate) mod bare;
+mod contest;
+mod load;
+mod report;
+mod spread;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::binaries::build_release_example;
+use crate::cell::Cell;
+use crate::paths;
+use crate::vm::Userland;
+use contest::{Contest, Measure};
+use report::{Goal, Row};
+
+/// What `cargo xtask bench` measures.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Scattered pages, written to another process: bytes in a time.
+    Paged(PagedArgs),
+    /// Eight bytes there and back: the time of it.
+    Ping(PingArgs),
+}
+
+/// What all benchmarks are told.
+#[derive(Debug, clap::Args)]
+struct CommonArgs {
+    /// One of libfabric's providers; otherwise each in turn.
+    #[arg(long, value_enum)]
+    provider: Option<Provider>,
+
+    /// Whose libfabric.
+    #[arg(long, value_enum, default_value = "debian12")]
+    userland: Userland,
+
+    /// Rounds that count. A busy machine needs more, at most three times as many.
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    rounds: usize,
+
+    /// Writes the results to a file, too.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PagedArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+
+    /// Pages that the program in C puts into an operation.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    each: u32,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Provider {
+    Tcp,
+    Shm,
+}
+
+impl Provider {
+    /// As libfabric calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+/// What is written in one run, so that it takes about half a second: shorter, and the kernel's clock of who was busy is too coarse.
+struct Pages {
+    label: &'static str,
+    bytes: u64,
+    /// Operations in flight.
+    window: u32,
+    /// Rounds of 16 MiB.
+    rounds: u32,
+}
+
+const PAGES: [Pages; 3] = [
+    Pages { label: "4 KiB", bytes: 4 << 10, window: 64, rounds: 32 },
+    Pages { label: "64 KiB", bytes: 64 << 10, window: 32, rounds: 128 },
+    Pages { label: "1 MiB", bytes: 1 << 20, window: 8, rounds: 160 },
+];
+
+/// How often eight bytes go there and back in one run.
+const PINGS: [(Provider, &str); 2] = [(Provider::Tcp, "50000"), (Provider::Shm, "300000")];
+
+/// Runs a benchmark; an error where a goal was missed.
+pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
+    let rows = match command {
+        BenchCommand::Paged(args) => paged(args)?,
+        BenchCommand::Ping(args) => ping(args)?,
+    };
+    let (BenchCommand::Paged(PagedArgs { common, .. }) | BenchCommand::Ping(PingArgs { common })) = command;
+    if let Some(file) = &common.json {
+        report::write_json(file, &rows)?;
+    }
+    report::judge(&rows)
+}
+
+fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
+    let programs = Programs::build(&args.common)?;
+    println!("engine beside bare, {} page(s) an operation; GB/s, and their ratio", args.each);
+    let mut rows = Vec::new();
+    for provider in args.common.providers() {
+        for pages in &PAGES {
+            let [page, window, rounds, each] =
+                [pages.bytes, pages.window.into(), pages.rounds.into(), args.each.into()]
+                    .map(|it| it.to_string());
+            let common = ["--page", &page, "--window", &window, "--rounds", &rounds];
+            let goal = (args.each == 1).then(|| goal_of_pages(provider, pages.bytes));
+            rows.push(programs.compare(
+                &args.common,
+                format!("write {} {}", provider.name(), pages.label),
+                provider,
+                &[&["write"], &common[..], &["--each", &each]].concat(),
+                Measure::GB_PER_S,
+                goal,
+            )?);
+        }
+    }
+    Ok(rows)
+}
+
+/// Several pages an operation make up for more than the engine costs, where pages are small.
+fn goal_of_pages(provider: Provider, page: u64) -> Goal {
+    match (provider, page) {
+        (Provider::Tcp, 4096) => Goal::AtLeast(1.8),
+        (Provider::Shm, 4096) => Goal::AtLeast(1.4),
+        _ => Goal::AtLeast(0.9),
+    }
+}
+
+fn ping(args: &PingArgs) -> Result<Vec<Row>> {
+    let programs = Programs::build(&args.common)?;
+    println!("engine beside bare, eight bytes; µs one way, and their ratio");
+    let mut rows = Vec::new();
+    for provider in args.common.providers() {
+        let count = PINGS.iter().find(|(of, _)| *of == provider).map_or("50000", |(_, count)| count);
+        for by in ["write", "message"] {
+            rows.push(programs.compare(
+                &args.common,
+                format!("ping {} by {by}", provider.name()),
+                provider,
+                &["ping", "--by", by, "--count", count],
+                Measure::HALF_RTT_US,
+                Some(Goal::AtMost(1.3)),
+            )?);
+        }
+    }
+    Ok(rows)
+}
+
+impl CommonArgs {
+    fn providers(&self) -> Vec<Provider> {
+        self.provider.map_or_else(|| vec![Provider::Tcp, Provider::Shm], |one| vec![one])
+    }
+}
+
+/// Both programs, and where they run.
+struct Programs {
+    cell: Cell,
+    bare: PathBuf,
+    engine: PathBuf,
+}
+
+impl Programs {
+    fn build(args: &CommonArgs) -> Result<Self> {
+        build_release_example("farreach", "paged")?;
+        let root = args.userland.root().get()?;
+        println!("with the libraries of {}", root.origin);
+        Ok(Self {
+            cell: Cell::new(&root.path)?,
+            bare: bare::build(args.userland)?,
+            engine: paths::target().join("release/examples/paged"),
+        })
+    }
+
+    /// Lets both do the same, and tells at once.
+    fn compare(
+        &self,
+        args: &CommonArgs,
+        label: String,
+        provider: Provider,
+        words: &[&str],
+        measure: Measure,
+        goal: Option<Goal>,
+    ) -> Result<Row> {
+        let words = [words, &["--provider", provider.name()]].concat();
+        let contest =
+            Contest { cell: &self.cell, programs: [&self.bare, &self.engine], words: &words, measure };
+        let row = Row::new(label, contest.hold(args.rounds)?, goal);
+        println!("{row}");
+        Ok(row)
+    }
+}

@@ -1,0 +1,154 @@
+//! What came of a benchmark, for people and for programs.
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::contest::Held;
+use super::spread::Spread;
+
+/// What a ratio should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Goal {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Goal {
+    fn is_reached(self, ratio: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => ratio >= bound,
+            Self::AtMost(bound) => ratio <= bound,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(bound) => write!(f, "at least {bound}"),
+            Self::AtMost(bound) => write!(f, "at most {bound}"),
+        }
+    }
+}
+
+/// One comparison.
+#[derive(Debug)]
+pub(super) struct Row {
+    label: String,
+    held: Held,
+    goal: Option<Goal>,
+}
+
+impl Row {
+    pub(super) fn new(label: String, held: Held, goal: Option<Goal>) -> Self {
+        Self { label, held, goal }
+    }
+
+    /// Contests without a round that counts are errors before they come here.
+    fn spreads(&self) -> Option<[Spread; 3]> {
+        Some([Spread::of(&self.held.bare)?, Spread::of(&self.held.engine)?, Spread::of(&self.held.ratios)?])
+    }
+
+    fn is_missed(&self) -> bool {
+        let ratio = Spread::of(&self.held.ratios).map(|ratios| ratios.median);
+        self.goal.zip(ratio).is_some_and(|(goal, ratio)| !goal.is_reached(ratio))
+    }
+
+    fn to_json(&self) -> Value {
+        let [bare, engine, ratio] = match self.spreads() {
+            Some(spreads) => spreads.map(Spread::to_json),
+            None => [Value::Null, Value::Null, Value::Null],
+        };
+        json!({
+            "benchmark": self.label,
+            "measure": self.held.measure.field,
+            "bare": bare,
+            "engine": engine,
+            "ratio": ratio,
+            "rounds_kept": self.held.ratios.len(),
+            "rounds_tried": self.held.tried,
+            "goal": self.goal.map(|goal| goal.to_string()),
+            "is_reached": self.goal.map(|_| !self.is_missed()),
+        })
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some([bare, engine, ratio]) = self.spreads() else { return f.write_str("nothing was measured") };
+        let digits = self.held.measure.digits;
+        write!(
+            f,
+            "{:<24} {:>8.digits$} {:>8.digits$}   {:.2} ({:.2} to {:.2})   {} of {} rounds",
+            self.label,
+            bare.median,
+            engine.median,
+            ratio.median,
+            ratio.lower_quartile,
+            ratio.upper_quartile,
+            self.held.ratios.len(),
+            self.held.tried,
+        )?;
+        match self.goal {
+            Some(goal) if self.is_missed() => write!(f, "   MISSED: {goal}"),
+            Some(goal) => write!(f, "   {goal}"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) fn write_json(file: &Path, rows: &[Row]) -> Result<()> {
+    let rows: Vec<_> = rows.iter().map(Row::to_json).collect();
+    let text = serde_json::to_string_pretty(&json!({ "schema": 1, "rows": rows }))?;
+    std::fs::write(file, text + "\n").with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// An error where a goal was missed.
+pub(super) fn judge(rows: &[Row]) -> Result<()> {
+    let missed: Vec<_> = rows.iter().filter(|row| row.is_missed()).map(|row| row.label.as_str()).collect();
+    if !missed.is_empty() {
+        bail!("missed: {}", missed.join(", "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contest::Measure;
+    use super::*;
+
+    fn row(ratios: &[f64], goal: Option<Goal>) -> Row {
+        let (bare, engine) = (vec![1.0; ratios.len()], ratios.to_vec());
+        let held = Held { measure: Measure::GB_PER_S, bare, engine, ratios: ratios.to_vec(), tried: 9 };
+        Row::new("write tcp 4 KiB".to_owned(), held, goal)
+    }
+
+    #[test]
+    fn the_median_is_held_against_the_goal() {
+        assert!(judge(&[row(&[0.5, 0.9, 2.0], Some(Goal::AtLeast(0.9)))]).is_ok());
+        assert!(judge(&[row(&[0.5, 0.89, 2.0], Some(Goal::AtLeast(0.9)))]).is_err());
+        assert!(judge(&[row(&[1.0, 1.3, 9.0], Some(Goal::AtMost(1.3)))]).is_ok());
+        let missed = judge(&[row(&[1.0], None), row(&[1.4], Some(Goal::AtMost(1.3)))]).unwrap_err();
+        assert_eq!(missed.to_string(), "missed: write tcp 4 KiB");
+    }
+
+    #[test]
+    fn a_row_tells_both_the_ratio_with_its_spread_and_how_many_rounds_counted() {
+        let text = row(&[1.0, 2.0, 3.0], Some(Goal::AtLeast(2.5))).to_string();
+        assert_eq!(
+            text,
+            "write tcp 4 KiB              1.00     2.00   2.00 (1.50 to 2.50)   3 of 9 rounds   MISSED: at least 2.5"
+        );
+    }
+
+    #[test]
+    fn json_has_the_same() {
+        let json = row(&[1.0, 2.0, 3.0], Some(Goal::AtLeast(1.8))).to_json();
+        assert_eq!(json["ratio"]["median"], 2.0);
+        assert_eq!((&json["rounds_kept"], &json["rounds_tried"]), (&json!(3), &json!(9)));
+        assert_eq!(json["is_reached"], true);
+    }
+}
