@@ -1,6 +1,8 @@
 //! Two programs in turn, while nobody else is busy.
 
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -12,6 +14,11 @@ use crate::process::output;
 
 /// What others may use of a core before a round does not count.
 const OTHERS_MAX: f64 = 0.15;
+
+/// How long to look before a round whether others are busy, how often, and how long to wait between.
+const LOOK: Duration = Duration::from_millis(300);
+const LOOKS_MAX: usize = 20;
+const WAIT: Duration = Duration::from_millis(700);
 
 /// How many times as many rounds are tried as should count.
 const TRIES: usize = 3;
@@ -59,6 +66,7 @@ impl Contest<'_> {
         self.run(1)?;
         while held.ratios.len() < rounds && held.tried < rounds * TRIES {
             held.tried += 1;
+            wait_for_quiet()?;
             let before = Load::now()?;
             let bare_first = self.run(0)?;
             let engine = [self.run(1)?, self.run(1)?];
@@ -85,6 +93,19 @@ impl Contest<'_> {
         let told = output(&mut self.cell.command(Path::new("/tmp"), &[&[program], self.words].concat()))?;
         number(&told, self.measure.field)
     }
+}
+
+/// Waits until nobody else is busy, or for so long that one may as well try.
+fn wait_for_quiet() -> Result<()> {
+    for _ in 0..LOOKS_MAX {
+        let before = Load::now()?;
+        thread::sleep(LOOK);
+        if before.others_since()? <= OTHERS_MAX {
+            break;
+        }
+        thread::sleep(WAIT);
+    }
+    Ok(())
 }
 
 /// A number out of a program's line of JSON.
