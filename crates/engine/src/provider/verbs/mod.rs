@@ -122,10 +122,10 @@ impl VerbsProvider {
         self.account.links.forget(qp_num);
         self.queues.leave(queue);
         let receives = &mut self.account.receives;
-        drained.and(match was_connected {
-            _ if self.account.links.is_empty() => receives.renew(),
-            true => receives.replace_one(),
-            false => Ok(()),
+        drained.and(match (was_connected, self.account.links.is_empty()) {
+            (true, true) => receives.renew(),
+            (true, false) => receives.replace_one(),
+            (false, _) => Ok(()),
         })
     }
 }
