@@ -16,6 +16,8 @@ mod pending;
 pub mod provider;
 mod rights;
 mod settings;
+#[cfg(test)]
+mod simulation;
 mod token;
 mod transfer;
 

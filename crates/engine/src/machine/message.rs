@@ -46,6 +46,12 @@ impl Pool {
         self.messages.extend(messages);
     }
 
+    /// How many buffers are out.
+    #[cfg(test)]
+    pub(super) fn out(&self) -> usize {
+        BUFFERS + WORDS - self.messages.len() - self.words.len()
+    }
+
     pub(super) fn take_word(&mut self) -> Option<Slice> {
         self.words.pop()
     }

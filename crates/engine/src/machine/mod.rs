@@ -4,6 +4,8 @@
 //! [`Machine::output`]; rails are [providers](crate::provider), polled and posted to from here only. So a simulation can own all of
 //! them, and drive the same code through a hundred thousand histories.
 
+#[cfg(test)]
+mod census;
 mod counter;
 mod frame;
 mod grant;
@@ -32,6 +34,8 @@ use message::Pool;
 use peer::Peer;
 use rail::Rail;
 
+#[cfg(test)]
+pub(crate) use link::pairs_of;
 pub(crate) use grant::{GrantMade, RevokeAnswer};
 pub(crate) use message::HEADER;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
