@@ -1,6 +1,6 @@
 //! What has to hold at every moment.
 
-use super::content::Content;
+use super::content::{Content, WORN};
 use super::pages::reached;
 use super::party::End;
 use super::thing::{Grant, Hold};
@@ -56,7 +56,7 @@ impl World {
             count.is_clean &= before == count.missing.len();
         }
         if let Some(rest) = &self.grants[grant].rest
-            && rest.iter().any(|byte| *byte != rest[0])
+            && rest.iter().any(|byte| *byte != WORN)
         {
             broken!(self, "something landed behind grant {grant}");
         }

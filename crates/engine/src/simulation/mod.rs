@@ -56,6 +56,10 @@ fn run_all(seeds: impl Iterator<Item = u64>, is_logged: bool) -> BTreeMap<&'stat
     let mut total = BTreeMap::new();
     for seed in seeds {
         let Ok((tally, _)) = catch_unwind(AssertUnwindSafe(|| run(seed, is_logged))) else {
+            if std::env::var_os("FARREACH_SIM_ON").is_some() {
+                *total.entry("failures").or_default() += 1;
+                continue;
+            }
             panic!("seed {seed} fails: `cargo xtask sim --from {seed} --seeds 1 --log` replays it");
         };
         for (what, times) in tally {

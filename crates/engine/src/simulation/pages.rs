@@ -22,7 +22,8 @@ impl World {
             true => Layout { page_len: 8, stride: 8, offset: 0, count: 1 + self.chance.index(6) },
             false => self.some_layout(),
         };
-        let rest = slice.split_off(layout.len());
+        let mut rest = slice.split_off(layout.len());
+        rest.fill(WORN);
         let number = self.number();
         slice.fill(if rights.contains(Rights::ATOMIC) { 0 } else { WORN });
         let mut pages = vec![Page::default(); layout.count];
