@@ -48,9 +48,8 @@ impl World {
         if !is_deserved {
             broken!(self, "end {end} of bond {bond} has lost its peer, which is well: {reason}");
         }
-        if self.is_logged {
-            super::print(&format!("{:>26} bond {bond}: {reason}", ""));
-        }
+        let reason = reason.to_owned();
+        self.log(|| format!("bond {bond}: {reason}"));
         tell!(self, "lost: bond, end", bond, end);
         self.bonds[bond].ends[end].lost_at = Some(self.now);
         self.count("peers lost", 1);
@@ -77,9 +76,7 @@ impl World {
     fn transfer_answered(&mut self, transfer: &Transfer, answer: TransferAnswer) {
         let TransferAnswer { outcome, held, .. } = answer;
         let (number, is_ok, is_back) = (transfer.number, outcome.is_ok(), held.is_some());
-        if self.is_logged {
-            super::print(&format!("{:>26} transfer {number}: {outcome:?}", ""));
-        }
+        self.log(|| format!("transfer {number}: {outcome:?}"));
         tell!(self, "ended: transfer, ok, back", number, is_ok, is_back);
         if is_ok && transfer.direction == Direction::Write {
             self.check_written(transfer);
@@ -244,9 +241,7 @@ impl World {
                 }
             }
             RevokeAnswer::NotYet(why) => {
-                if self.is_logged {
-                    super::print(&format!("{:>26} grant {grant}: {why}", ""));
-                }
+                self.log(|| format!("grant {grant}: {why}"));
                 tell!(self, "not yet: grant", grant);
                 self.count("grants not yet back", 1);
                 let Some(memory) = memory.upgrade() else {
@@ -255,9 +250,7 @@ impl World {
                 self.grants[grant].hold = Hold::Granted(memory);
             }
             RevokeAnswer::Leaked(why) => {
-                if self.is_logged {
-                    super::print(&format!("{:>26} grant {grant}: {why}", ""));
-                }
+                self.log(|| format!("grant {grant}: {why}"));
                 tell!(self, "leaked: grant", grant);
                 self.count("grants leaked", 1);
                 self.grants[grant].hold = Hold::Leaked(memory);

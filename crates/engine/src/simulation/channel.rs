@@ -103,10 +103,8 @@ impl World {
 
     fn put(&mut self, bond: usize, end: usize, packet: Packet) {
         let delay = self.control_delay();
+        self.log(|| format!("to bond {bond} end {end}: {packet:?}"));
         let there = &mut self.bonds[bond].ends[end];
-        if self.is_logged {
-            super::print(&format!("{:>26} to bond {bond} end {end}: {packet:?}", ""));
-        }
         there.inbox_until = there.inbox_until.max(self.now + delay);
         there.inbox.push_back(packet);
         let at = there.inbox_until;

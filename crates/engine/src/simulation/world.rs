@@ -37,7 +37,8 @@ pub(super) struct World {
     pub(super) next_number: u64,
     pub(super) tally: BTreeMap<&'static str, u64>,
     pub(super) digest: u64,
-    pub(super) is_logged: bool,
+    /// What happened and when, where it is to be read.
+    pub(super) log: Option<Vec<(u64, String)>>,
 }
 
 /// What is due at some time.
@@ -109,7 +110,7 @@ impl World {
             next_number: 0,
             tally: BTreeMap::new(),
             digest: seed,
-            is_logged,
+            log: is_logged.then(Vec::new),
         }
     }
 
@@ -223,15 +224,33 @@ impl World {
         for number in [first].iter().chain(numbers) {
             self.digest = (self.digest.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
-        if self.is_logged {
-            let ms = self.now as f64 / 1e6;
-            let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-            super::print(&format!("{ms:>12.6} ms  {what} {}", numbers.join(" ")));
+        self.log(|| format!("{what} {numbers:?}"));
+    }
+
+    /// Tells what is no number, if anybody listens.
+    pub(super) fn log(&mut self, line: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push((self.now, line()));
         }
     }
 
     pub(super) fn end_badly(&self, what: &str) -> ! {
         panic!("seed {}, at {:.6} ms: {what}", self.seed, self.now as f64 / 1e6);
+    }
+}
+
+impl Drop for World {
+    /// Also where it ends badly, what happened is to be read.
+    fn drop(&mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        let time = |note: &String| note.trim().split(' ').next().and_then(|time| time.parse().ok());
+        let on_network = self.network.notes().into_iter();
+        log.extend(on_network.map(|note| (time(&note).unwrap_or(0), format!("    {}", note.trim()))));
+        log.sort_by_key(|(at, _)| *at);
+        super::print(&format!("{:#?}", self.scenario));
+        for (at, line) in log {
+            super::print(&format!("{:>12.6} ms  {line}", at as f64 / 1e6));
+        }
     }
 }
 
