@@ -88,6 +88,8 @@ struct Transfer {
     plan: Plan,
     counter: Option<CounterId>,
     under_way: usize,
+    /// Where a page was begun whose rest is to follow: on no other rail it would be behind its beginning.
+    begun_on: Option<usize>,
     /// By rail: pages that were posted and that no tick has told of yet.
     untold: Vec<u32>,
     /// Refused by their rail for want of room.
@@ -140,6 +142,7 @@ impl Outbox {
             plan,
             counter,
             under_way: 0,
+            begun_on: None,
             untold: vec![0; self.settings.len()],
             refused: VecDeque::new(),
             again: VecDeque::new(),
@@ -210,12 +213,19 @@ impl Outbox {
         if plan.pages_left() == 0 {
             return None;
         }
-        let rail = self.pick(plan.page_len())?;
+        let page_len = plan.page_len();
+        let rail = match self.transfers.get(id.0)?.begun_on {
+            Some(rail) if self.windows[rail].free() == 0 => return None,
+            Some(rail) => rail,
+            None => self.pick(page_len)?,
+        };
         let mut limits = self.settings[rail].limits;
         limits.pages = limits.pages.min(TICK_PAGES_MAX);
-        limits.bytes = limits.bytes.min(JOINED_MAX.max(plan.page_len()));
+        limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
-        self.transfers.get_mut(id.0)?.plan.next(&limits, &mut operation).then_some(())?;
+        let transfer = self.transfers.get_mut(id.0)?;
+        transfer.plan.next(&limits, &mut operation).then_some(())?;
+        transfer.begun_on = transfer.plan.is_in_page().then_some(rail);
         self.post_counted(id, rail, operation)
     }
 
@@ -324,6 +334,11 @@ impl Outbox {
     /// A rail gets nothing more for now: it is not connected yet, or about to be lost. What it has under way goes on.
     pub fn pause(&mut self, rail: usize) {
         self.rails.pause(rail);
+        for transfer in self.transfers.values_mut() {
+            if transfer.begun_on.take_if(|begun_on| *begun_on == rail).is_some() {
+                transfer.plan.restart_page();
+            }
+        }
     }
 
     /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
@@ -334,6 +349,7 @@ impl Outbox {
             return None;
         }
         transfer.plan.give_up();
+        transfer.begun_on = None;
         transfer.refused.clear();
         transfer.untold.fill(0);
         let mut frames = Vec::new();
@@ -361,6 +377,7 @@ impl Outbox {
             let Some(posted) = self.take(slot) else { continue };
             self.send_again(link, posted);
         }
+        self.pause(rail);
         self.rails.lose(rail);
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {

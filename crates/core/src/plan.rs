@@ -335,6 +335,16 @@ impl Plan {
         operation.bytes > 0
     }
 
+    /// Whether a page was begun, and the rest of it is to follow.
+    pub fn is_in_page(&self) -> bool {
+        self.within > 0
+    }
+
+    /// The page that was begun comes again, whole.
+    pub fn restart_page(&mut self) {
+        self.within = 0;
+    }
+
     /// Nothing more is asked for.
     pub fn give_up(&mut self) {
         (self.place, self.within) = (self.source.indices.len(), 0);

@@ -68,6 +68,11 @@ impl<T> Sequence<T> {
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
+    /// All, in order, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.things.iter_mut().flatten()
+    }
+
     /// All that are not before this number, in order, with their numbers.
     pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
         let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);

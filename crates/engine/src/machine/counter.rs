@@ -32,6 +32,11 @@ impl CounterDesk {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
     fn raise(&mut self, counter: CounterId, reached: u64) {
         if let Some((_, cell)) = self.cells.get(&counter) {
             cell.raise(reached);

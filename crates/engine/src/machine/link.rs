@@ -16,7 +16,7 @@ use crate::provider::ProviderError;
 const RESERVED: u32 = 8;
 
 /// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
-pub(super) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
+pub(crate) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
     let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
         (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
     };

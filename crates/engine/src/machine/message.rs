@@ -7,7 +7,7 @@ use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffers, Memory, Slice};
 
-use super::peer::{Message, Peer, Phase};
+use super::peer::{Message, Peer};
 use super::rail::Rail;
 use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
@@ -44,6 +44,12 @@ impl Pool {
 
     pub(super) fn give(&mut self, messages: Vec<Slice>) {
         self.messages.extend(messages);
+    }
+
+    /// How many buffers are out.
+    #[cfg(test)]
+    pub(super) fn out(&self) -> usize {
+        BUFFERS + WORDS - self.messages.len() - self.words.len()
     }
 
     pub(super) fn take_word(&mut self) -> Option<Slice> {
@@ -166,10 +172,12 @@ impl Machine {
             return false;
         };
         let rails = &mut self.rails;
-        let is_ready = |link: &super::peer::Link| {
-            link.phase == Phase::Ready && rails[link.pair.0].resetting_since.is_none()
-        };
-        let Some(index) = peer.links.iter().position(is_ready) else { return self.send_by_frame(key) };
+        let is_ready = |link: &super::peer::Link| rails[link.pair.0].is_ready(link);
+        if !peer.links.iter().any(is_ready) {
+            return self.send_by_frame(key);
+        }
+        let has_room = |link: &super::peer::Link| is_ready(link) && rails[link.pair.0].has_room(link);
+        let Some(index) = peer.links.iter().position(has_room) else { return false };
         let Some(mut message) = peer.sending.written.pop_front() else { return false };
         let link = &mut peer.links[index];
         let (Some(link_key), Some(mut buffer)) = (link.key, message.buffer.take()) else { return false };

@@ -4,6 +4,8 @@
 //! [`Machine::output`]; rails are [providers](crate::provider), polled and posted to from here only. So a simulation can own all of
 //! them, and drive the same code through a hundred thousand histories.
 
+#[cfg(test)]
+mod census;
 mod counter;
 mod frame;
 mod grant;
@@ -34,6 +36,8 @@ use peer::Peer;
 use rail::Rail;
 
 pub(crate) use grant::RevokeAnswer;
+#[cfg(test)]
+pub(crate) use link::pairs_of;
 pub(crate) use message::HEADER;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
 pub(crate) use watch::{CounterCell, PeerCell, Watch};

@@ -2,6 +2,7 @@
 
 use super::PeerKey;
 use super::numbers::NumberMap;
+use super::peer::{Link, Phase};
 use crate::provider::{LinkKey, Properties, Provider};
 
 /// A rail of this side's, with the links over it.
@@ -34,6 +35,16 @@ impl Rail {
 
     pub(super) fn provider(&mut self) -> &mut dyn Provider {
         self.provider.as_deref_mut().expect("it is out only while it is polled")
+    }
+
+    /// Whether a link over it may have one more request in flight.
+    pub(super) fn has_room(&self, link: &Link) -> bool {
+        link.in_flight < self.properties.window
+    }
+
+    /// Whether a link over it is in use.
+    pub(super) fn is_ready(&self, link: &Link) -> bool {
+        link.phase == Phase::Ready && self.resetting_since.is_none()
     }
 
     pub(super) fn properties(&self) -> &Properties {

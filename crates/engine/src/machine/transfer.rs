@@ -252,6 +252,12 @@ impl Machine {
             return Posted::Nothing;
         };
         let Some(post) = peer.outbox.next_post() else { return Posted::Nothing };
+        let state = &peer.links[post.rail];
+        if !self.rails[state.pair.0].has_room(state) {
+            // Messages and words have taken what was left for pages.
+            peer.outbox.refuse(post.slot);
+            return Posted::Full;
+        }
         let list = self.lists.pop();
         let Some((link, bytes, request)) = build(peer, post, list) else {
             peer.outbox.refuse(post.slot);

@@ -3,7 +3,7 @@
 use farreach_core::inflight::SlotId;
 use farreach_memory::{Buffers, Slice};
 
-use super::peer::{Peer, Phase};
+use super::peer::Peer;
 use super::transfer::{WORD, tag};
 use super::{Machine, PeerKey};
 use crate::helm::Promise;
@@ -107,14 +107,16 @@ impl Machine {
             return Err(WordError::NotAWord { offset, len: granted.len });
         }
         let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
-        let mut usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
+        let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
         if usable.clone().next().is_none() {
             return Err(WordError::Unsupported);
         }
-        let is_ready = |link: &super::peer::Link| {
-            link.phase == Phase::Ready && rails[link.pair.0].resetting_since.is_none()
-        };
-        let (index, link) = usable.find(|(_, link)| is_ready(link)).ok_or(WordError::NoLink)?;
+        let mut ready = usable.filter(|(_, link)| rails[link.pair.0].is_ready(link)).peekable();
+        if ready.peek().is_none() {
+            return Err(WordError::NoLink);
+        }
+        let (index, link) =
+            ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(WordError::Full)?;
         let key = granted.keys.get(link.pair.1).copied().flatten();
         let (address, key) = key.ok_or(WordError::NotGranted)?;
         Ok((index, Target { address: address + offset, key, len }))

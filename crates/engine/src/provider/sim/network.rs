@@ -100,6 +100,12 @@ impl SimNetwork {
         self.lock().record.digest()
     }
 
+    /// How often links were killed, cards cut off, queues filled and so on.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.lock().record.counts().collect()
+    }
+
     /// The last things that happened, as many as [`SimSettings::notes_max`] says: time, what, who and a number.
     pub fn notes(&self) -> Vec<String> {
         self.lock().record.notes()
