@@ -7,7 +7,7 @@ use std::sync::Once;
 
 use farreach::Engine;
 use farreach_testkit::{Device, on_host_a, wait_for};
-use suite::{Provider, suite};
+use suite::Provider;
 
 const TWO_RAILS: Provider = Provider {
     open: |settings| Engine::with(settings.rails(two_devices())).unwrap(),
@@ -21,10 +21,15 @@ const UNDER_RXM: Provider = Provider {
     rails: 1,
 };
 
-suite! {
-    on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
-    two_rails = crate::TWO_RAILS;
-    verbs_under_rxm = crate::UNDER_RXM;
+/// The providers' own tests run in every guest.
+mod one_guest {
+    use crate::suite::suite;
+
+    suite! {
+        on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
+        two_rails = crate::TWO_RAILS;
+        under_rxm = crate::UNDER_RXM;
+    }
 }
 
 /// The device that is here, and a second one over a network of its own.
