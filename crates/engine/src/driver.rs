@@ -15,6 +15,10 @@ use crate::machine::{TransferFault, Watch};
 /// How often sockets are looked at while cards are busy: a system call each time.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
+/// Who has not looked for so long looks before it judges: a process that did not run for a while finds that nobody has spoken to it, and what
+/// they said waits in the sockets.
+const LONG_AGO: Duration = Duration::from_millis(5);
+
 /// How long an idle engine sleeps where a rail has nothing to be woken by.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
@@ -236,8 +240,13 @@ impl Drive for Driver {
 
     fn step(&mut self) -> bool {
         let now = self.now();
-        let mut happened = self.machine.step(now);
         let instant = self.start + Duration::from_nanos(now);
+        let mut happened = false;
+        if self.looked_at.is_none_or(|looked| instant - looked >= LONG_AGO) {
+            self.looked_at = Some(instant);
+            happened |= self.look(now);
+        }
+        happened |= self.machine.step(now);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
             // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {

@@ -13,12 +13,20 @@ const TCP: Place = Place {
     silence: Duration::from_millis(500),
 };
 
+/// No key is enforced there.
+const SHM: Place = Place { rails: &["shm"], ..TCP };
+
 /// Fifty, where somebody has the time for them.
 fn rounds() -> u32 {
     std::env::var("FARREACH_FAULTS").map_or(5, |rounds| rounds.parse().expect("FARREACH_FAULTS is a number"))
 }
 
 mod tcp {
+    use std::net::Ipv4Addr;
+
+    use farreach::provider::Provider;
+    use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+
     #[test]
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back() {
@@ -43,5 +51,37 @@ mod tcp {
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_receiver_that_is_stopped_is_lost() {
         crate::faults::stopped::a_receiver_that_is_stopped_is_lost(&crate::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(&crate::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_does_not_answer_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_does_not_answer_and_goes_on_changes_nothing(&crate::TCP, open);
+    }
+
+    /// A rail for a peer that is no engine.
+    fn open() -> Box<dyn Provider> {
+        let bind = Some(Ipv4Addr::LOCALHOST.into());
+        Box::new(FabricProvider::open_named("tcp", bind, &ProviderSettings::default()).unwrap())
+    }
+}
+
+mod shm {
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_does_not_come_back_while_a_stopped_process_may_write_to_it() {
+        crate::faults::late::memory_does_not_come_back_while_a_stopped_process_may_write_to_it(&crate::SHM);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_comes_back_when_a_stopped_process_goes_on_and_says_so() {
+        crate::faults::late::memory_comes_back_when_a_stopped_process_goes_on_and_says_so(&crate::SHM);
     }
 }

@@ -1,0 +1,234 @@
+//! A peer that is no engine: it speaks the control protocol by hand, posts to its rail itself, and keeps no rule.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farreach::Memory;
+use farreach::provider::{LinkKey, Provider, Refusal, Request, Target};
+use farreach_core::counter::LinkId;
+use farreach_core::wire::{Decoder, Frame, Hello, PREAMBLE_LEN, RailOffer, encode, preamble};
+use farreach_memory::Shared;
+use farreach_testkit::wait_for;
+
+/// One write.
+const CHUNK: usize = 256 << 10;
+/// What is written.
+const BYTE: u8 = 0xAB;
+/// How often it says that it is there.
+const HEARTBEAT: Duration = Duration::from_millis(50);
+
+/// What it says when its memory is wanted back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// That it has stopped, when what was under way is done. It has not.
+    AtOnce,
+    /// Nothing.
+    Never,
+}
+
+/// The peer, in a thread of this process.
+pub(crate) struct Rogue {
+    tally: Arc<Tally>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    writes: AtomicU64,
+    late: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Rogue {
+    pub(crate) fn start(survivor: SocketAddr, answer: Answer, open: fn() -> Box<dyn Provider>) -> Self {
+        let tally = Arc::new(Tally::default());
+        let counted = Arc::clone(&tally);
+        let thread = std::thread::spawn(move || Writer::connect(survivor, answer, open, counted).write_on());
+        Self { tally, thread }
+    }
+
+    /// Waits until it has written for a while by the key that it was given.
+    #[track_caller]
+    pub(crate) fn has_written(&self) {
+        wait_for("write of the peer's", || (self.tally.writes.load(Ordering::SeqCst) > 20).then_some(()));
+    }
+
+    /// How many writes it has posted since it was told to stop.
+    pub(crate) fn posts_by_a_dead_key(&self) -> u64 {
+        self.tally.late.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn finish(self) {
+        self.tally.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().expect("it went on to the end");
+    }
+}
+
+struct Writer {
+    stream: TcpStream,
+    decoder: Decoder,
+    open: fn() -> Box<dyn Provider>,
+    rail: Box<dyn Provider>,
+    link: LinkKey,
+    /// The survivor's end of the link, to be connected to again.
+    end: Vec<u8>,
+    answer: Answer,
+    /// What it may write to, and how long that is.
+    target: Option<(u64, u64, u64)>,
+    /// The grant that is wanted back, and not answered for.
+    owed: Option<u64>,
+    is_told: bool,
+    source: Shared,
+    tally: Arc<Tally>,
+    spoke_at: Instant,
+}
+
+impl Writer {
+    fn connect(
+        survivor: SocketAddr,
+        answer: Answer,
+        open: fn() -> Box<dyn Provider>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let mut stream = TcpStream::connect(survivor).unwrap();
+        stream.write_all(&preamble()).unwrap();
+        let mut theirs = [0; PREAMBLE_LEN];
+        stream.read_exact(&mut theirs).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut rail = open();
+        let source = source(rail.as_mut());
+        let (link, end) = rail.open_link().unwrap();
+        let kind = rail.properties().kind.clone();
+        let (decoder, spoke_at) = (Decoder::new(), Instant::now());
+        let mut writer = Self {
+            stream,
+            decoder,
+            open,
+            rail,
+            link,
+            end: Vec::new(),
+            answer,
+            target: None,
+            owed: None,
+            is_told: false,
+            source,
+            tally,
+            spoke_at,
+        };
+        writer.say(&Frame::Hello(Hello {
+            incarnation: 1,
+            name: "rogue".to_owned(),
+            heartbeat_ms: HEARTBEAT.as_millis() as u32,
+            host: String::new(),
+            process: 0,
+            rails: vec![kind],
+            messages: 8,
+        }));
+        writer.say(&Frame::Rail(RailOffer { link: LinkId(0), from: 0, to: 0, address: end }));
+        writer
+    }
+
+    fn say(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        encode(frame, &mut bytes).unwrap();
+        // The survivor may have had enough of it.
+        let _ = self.stream.write_all(&bytes);
+        self.spoke_at = Instant::now();
+    }
+
+    /// Writes until it is told that the test is over, whatever the survivor says.
+    fn write_on(mut self) {
+        let mut offset = 0;
+        while !self.tally.is_over.load(Ordering::SeqCst) {
+            self.listen();
+            if self.spoke_at.elapsed() > HEARTBEAT {
+                self.say(&Frame::Ping { nonce: 1 });
+            }
+            // What fails is what this is about.
+            let _ = self.rail.poll(&mut |_| {});
+            if self.owed.is_some() && self.answer == Answer::AtOnce && self.rail.in_flight() == 0 {
+                let grant = self.owed.take().expect("it was looked at");
+                self.say(&Frame::Revoked { grant });
+                self.is_told = true;
+            }
+            // An honest moment: what is under way when it promises to stop, it lets end.
+            let is_waiting = self.owed.is_some() && self.answer == Answer::AtOnce;
+            match self.target {
+                Some(target) if !is_waiting => self.write(target, &mut offset),
+                _ => {}
+            }
+        }
+    }
+
+    fn write(&mut self, (address, key, len): (u64, u64, u64), offset: &mut u64) {
+        let target = Target { address: address + *offset, key, len: CHUNK as u64 };
+        let request = Request::Write { pieces: self.source.clone().into(), target: Some(target), immediate: None };
+        match self.rail.post(self.link, 1, request) {
+            Ok(()) => {
+                *offset = (*offset + CHUNK as u64) % len;
+                let counter = if self.is_told { &self.tally.late } else { &self.tally.writes };
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+            Err(refused) if matches!(refused.reason, Refusal::Full) && self.rail.in_flight() > 0 => {
+                self.begin_anew_if_stuck();
+            }
+            Err(_) => self.begin_anew(),
+        }
+    }
+
+    /// A write by a dead key may leave the link as it is, with nothing ever coming back.
+    fn begin_anew_if_stuck(&mut self) {
+        if self.is_told && self.spoke_at.elapsed() > HEARTBEAT / 2 {
+            self.begin_anew();
+        }
+    }
+
+    /// Another rail, to the same end of the survivor's, which does not ask who comes.
+    fn begin_anew(&mut self) {
+        let mut rail = (self.open)();
+        let (link, _) = rail.open_link().unwrap();
+        if rail.connect(link, &self.end).is_ok() {
+            self.source = source(rail.as_mut());
+            (self.rail, self.link) = (rail, link);
+        }
+    }
+
+    fn listen(&mut self) {
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(count) => self.decoder.feed(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // Without a connection it goes on all the same.
+            Err(_) => {}
+        }
+        while let Ok(Some(frame)) = self.decoder.next() {
+            match frame {
+                Frame::Rail(offer) if self.end.is_empty() => {
+                    self.rail.connect(self.link, &offer.address).unwrap();
+                    self.end = offer.address;
+                    self.say(&Frame::RailReady { link: LinkId(0), mark: 1 });
+                }
+                Frame::Grant(offer) => {
+                    let (address, key) = offer.keys[0].expect("the survivor has one rail");
+                    self.target = Some((address, key, offer.len));
+                }
+                Frame::Revoke { grant } => {
+                    self.owed = Some(grant);
+                    self.is_told = self.answer == Answer::Never;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn source(rail: &mut dyn Provider) -> Shared {
+    let mut slice = Memory::allocate(CHUNK).unwrap();
+    slice.fill(BYTE);
+    rail.register(slice.memory()).unwrap();
+    slice.share()
+}
