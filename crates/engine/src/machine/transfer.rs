@@ -261,7 +261,11 @@ impl Machine {
         let list = self.lists.pop();
         let Some((link, bytes, request)) = build(peer, post, list) else {
             peer.outbox.refuse(post.slot);
-            let fault = TransferFault::NoSuchGrant;
+            // A counter can be closed while pages that raise it are under way; memory stays granted until then.
+            let fault = match post.tick.is_some_and(|tick| !peer.counters.contains_key(&tick.counter)) {
+                true => TransferFault::NoSuchCounter,
+                false => TransferFault::NoSuchGrant,
+            };
             self.abort(key, post.transfer, &fault, now);
             return Posted::Bytes(0);
         };
