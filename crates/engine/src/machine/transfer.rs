@@ -342,7 +342,7 @@ impl Machine {
                     self.page_done(key, slot);
                 }
             }
-            MESSAGE => self.message_done(key, slot, buffers, is_ok),
+            MESSAGE => self.message_done(key, index, slot, buffers, is_ok),
             _ => self.word_done(key, slot, buffers, is_ok),
         }
     }
