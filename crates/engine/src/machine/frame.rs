@@ -34,11 +34,7 @@ impl Machine {
             Frame::Add { counter, pages } => self.on_add(key, counter, pages),
             Frame::Abort { counter, .. } => self.on_abort(key, counter),
             Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
-            Frame::Taken { count } => {
-                let Some(peer) = self.peer(key) else { return };
-                peer.sending.room = peer.sending.room.saturating_add(count);
-                self.keep_talking(key);
-            }
+            Frame::Taken { count } => self.on_taken(key, count),
             Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
             // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
             _ => {}

@@ -16,7 +16,9 @@ impl Machine {
 
     fn tend_leaving(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
-        let has_messages = !peer.sending.waiting.is_empty() || !peer.sending.written.is_empty();
+        let sending = &peer.sending;
+        let has_messages =
+            !sending.waiting.is_empty() || !sending.written.is_empty() || !sending.again.is_empty();
         if peer.is_left && peer.in_flight() == 0 && peer.is_idle() && !has_messages {
             self.send(key, Frame::Goodbye);
             self.lose_peer(key, "nobody here needs it any more", false);

@@ -52,6 +52,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let frames = peer.outbox.lose(index);
         self.send_all(key, frames);
+        self.send_messages_again(key, id);
         self.turns.wake(key.0);
     }
 

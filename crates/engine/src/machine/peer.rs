@@ -128,6 +128,22 @@ pub(super) struct Sending {
     pub(super) written: VecDeque<Message>,
     /// In flight.
     pub(super) posted: Slots<Message>,
+    /// All that the peer's user has not taken yet, in order: a link that is lost may have lost them on the other side, too, after they
+    /// were delivered.
+    pub(super) kept: VecDeque<Kept>,
+    /// Numbers of those that are to be sent again.
+    pub(super) again: VecDeque<u64>,
+    /// How many the peer's user has taken.
+    pub(super) taken: u64,
+}
+
+/// A message that was sent.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) sequence: u64,
+    pub(super) bytes: Vec<u8>,
+    /// The link that has delivered it, as far as is known here.
+    pub(super) link: Option<LinkId>,
 }
 
 /// A message on its way out.
@@ -169,6 +185,9 @@ impl Peer {
                 waiting: VecDeque::new(),
                 written: VecDeque::new(),
                 posted: Slots::new(tuning.messages),
+                kept: VecDeque::new(),
+                again: VecDeque::new(),
+                taken: 0,
             },
             receiving: Receiving::default(),
             words: Slots::new(WORDS_MAX),

@@ -261,7 +261,11 @@ impl Machine {
         let list = self.lists.pop();
         let Some((link, bytes, request)) = build(peer, post, list) else {
             peer.outbox.refuse(post.slot);
-            let fault = TransferFault::NoSuchGrant;
+            // A counter can be closed while pages that raise it are under way; memory stays granted until then.
+            let fault = match post.tick.is_some_and(|tick| !peer.counters.contains_key(&tick.counter)) {
+                true => TransferFault::NoSuchCounter,
+                false => TransferFault::NoSuchGrant,
+            };
             self.abort(key, post.transfer, &fault, now);
             return Posted::Bytes(0);
         };
@@ -338,7 +342,7 @@ impl Machine {
                     self.page_done(key, slot);
                 }
             }
-            MESSAGE => self.message_done(key, slot, buffers, is_ok),
+            MESSAGE => self.message_done(key, index, slot, buffers, is_ok),
             _ => self.word_done(key, slot, buffers, is_ok),
         }
     }
