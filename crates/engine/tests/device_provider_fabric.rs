@@ -14,7 +14,7 @@ const VERBS_UNDER_RXM: Place = Place {
     bind: Some(device),
     has_atomics: [true, true],
     is_rdma: true,
-    has_descriptor: true,
+    has_descriptor: [true, true],
 };
 
 // All of the suite but what libfabric does not survive there: docs/PROVIDERS.md tells.
