@@ -103,7 +103,7 @@ fn a_thousand_requests_allocate_nothing() {
         bind: Some(|| Ipv4Addr::LOCALHOST.into()),
         has_atomics: [true, false],
         is_rdma: false,
-        has_descriptor: true,
+        has_descriptor: [true, true],
     };
     assert_eq!(allocations_of_writes(&tcp), 0);
     assert_eq!(allocations_of_writes(&Place { name: "shm", bind: None, ..tcp }), 0);
