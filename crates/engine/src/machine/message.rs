@@ -189,6 +189,8 @@ impl Machine {
                     link.moved_at = now;
                 }
                 link.in_flight += 1;
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
                 true
             }
             Err(Refused { reason, request }) => {
