@@ -10,6 +10,7 @@ use std::time::Duration;
 use farreach::{Counter, Engine, Grant, Outcome, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
 use rand_mt::Mt;
 
+use super::usage::{available, resident};
 use super::{SOON, filled};
 
 /// The bytes that each member of a crowd lets the hub write, where no more are asked for.
@@ -95,21 +96,28 @@ impl Drop for Crowd {
     }
 }
 
-/// What a member has told the hub: where it may write, and what it then raises.
-pub(super) fn told_by(peer: &Peer) -> (RemoteSlice, RemoteCounter) {
-    let tokens = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
-    let (grant, counter) = tokens.split_once(' ').unwrap();
+/// What a member has told the hub: which one it is, where one may write, and what that raises.
+pub(super) fn told_by(peer: &Peer) -> (u64, RemoteSlice, RemoteCounter) {
+    let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
+    let words: Vec<&str> = told.split(' ').collect();
+    let [number, grant, counter] = words[..] else { panic!("{told}") };
     let to = peer.remote(grant.parse().unwrap()).wait(SOON).unwrap();
-    (to, peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap())
+    let raises = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
+    (number.parse().unwrap(), to, raises)
 }
 
-/// One engine of a crowd.
+/// Engines of one process: each has a thread, and starting more takes longer than a test may.
+const ENGINES_MAX: usize = 60;
+
+/// Which part of the memory that is free now the engines of one process may use: the libraries take tens of MiB for each.
+const MEMORY_PART: u64 = 12;
+
+/// One member of a crowd: a connection to the hub.
 struct Member {
     number: usize,
     page: Grant,
     arrived: Counter,
     peer: Peer,
-    _engine: Engine,
 }
 
 fn be_a_crowd(hub: SocketAddr) {
@@ -117,24 +125,32 @@ fn be_a_crowd(hub: SocketAddr) {
     let mut numbers = members.split(' ').map(|number| number.parse::<usize>().unwrap());
     let (first, count) = (numbers.next().unwrap(), numbers.next().unwrap());
     let rail = std::env::var(RAIL).unwrap();
-    let before = super::usage::resident();
-    let members: Vec<Member> = (first..first + count).map(|number| Member::new(number, &rail, hub)).collect();
-    let each = (super::usage::resident() - before) / count as u64;
-    println!("\n{READY}: {each} bytes for each engine");
+    let room = available() / MEMORY_PART;
+    let before = resident();
+    let mut engines: Vec<Engine> = Vec::new();
+    let mut members = Vec::new();
+    for number in first..first + count {
+        if engines.len() < ENGINES_MAX && resident() - before < room {
+            engines.push(Engine::with(settings(&rail)).unwrap());
+        }
+        // Where there is no memory for an engine each, some connect several times.
+        members.push(Member::new(number, &engines[number % engines.len()], hub));
+    }
+    let each = (resident() - before) / engines.len() as u64 / 1024;
+    println!("\n{READY}: {count} members, {} engines of {each} KiB", engines.len());
     // The hub says that it is done by closing this.
     let _ = std::io::stdin().read(&mut [0]);
     members.iter().for_each(Member::check);
 }
 
 impl Member {
-    fn new(number: usize, rail: &str, hub: SocketAddr) -> Self {
-        let engine = Engine::with(settings(rail).name(number.to_string())).unwrap();
+    fn new(number: usize, engine: &Engine, hub: SocketAddr) -> Self {
         let peer = engine.connect(hub).unwrap().wait(SOON).unwrap();
         let len = std::env::var(LEN).unwrap().parse().unwrap();
         let page = peer.grant(engine.allocate(len).unwrap(), Rights::WRITE).unwrap();
         let arrived = peer.counter().unwrap();
-        peer.send(format!("{} {}", page.token(), arrived.token())).wait(SOON).unwrap();
-        Self { number, page, arrived, peer, _engine: engine }
+        peer.send(format!("{number} {} {}", page.token(), arrived.token())).wait(SOON).unwrap();
+        Self { number, page, arrived, peer }
     }
 
     /// What the hub says that it has written is there.

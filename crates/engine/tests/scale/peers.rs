@@ -22,7 +22,8 @@ pub(crate) fn a_thousand_come_get_a_page_and_leave_nothing(rail: &'static str) {
         (0..PROCESSES).map(|number| Crowd::start(address, rail, (number * count, count), PAGE)).collect();
     let peers: Vec<Peer> = (0..PEERS).map(|_| engine.accept().wait(SOON).unwrap()).collect();
     let ready: Vec<String> = crowds.iter_mut().map(Crowd::wait_until_ready).collect();
-    say(&format!("{PEERS} peers were connected over {rail} after {:.1?}; {}", begun.elapsed(), ready[0]));
+    say(&format!("{PEERS} peers were connected over {rail} after {:.1?}", begun.elapsed()));
+    ready.iter().for_each(|ready| say(ready));
     say_usage("connected", resident_before, descriptors_before);
     send_a_page_to_each(&engine, &peers);
     say_usage("with a page each", resident_before, descriptors_before);
@@ -46,9 +47,9 @@ fn send_a_page_to_each(engine: &Engine, peers: &[Peer]) {
     let mut transfers: Vec<_> = peers
         .iter()
         .map(|peer| {
-            let (to, raises) = told_by(peer);
+            let (number, to, raises) = told_by(peer);
             let mut page = engine.allocate(PAGE).unwrap();
-            fill(&mut page, peer.name().parse().unwrap());
+            fill(&mut page, number);
             peer.write_pages(page, &map, &to, Some(&raises))
         })
         .collect();

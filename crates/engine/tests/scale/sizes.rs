@@ -24,7 +24,7 @@ pub(crate) fn a_million_pages_go_in_one_transfer(rail: &'static str) {
     let len = PAGES as usize * SMALL_PAGE;
     let crowd = Crowd::start(address, rail, (0, 1), len);
     let peer = engine.accept().wait(SOON).unwrap();
-    let (to, raises) = told_by(&peer);
+    let (_, to, raises) = told_by(&peer);
     let mut source = engine.allocate(len).unwrap();
     fill(&mut source, 1);
     let map = PageMap::scattered(SMALL_PAGE as u64, (0..PAGES).collect(), places(PAGES));

@@ -19,6 +19,13 @@ pub(super) fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
+/// Memory that the machine can still give, in bytes.
+pub(super) fn available() -> u64 {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+}
+
 /// Open descriptors.
 pub(super) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
