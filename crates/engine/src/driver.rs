@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use farreach_core::wire::Frame;
+
 use crate::control::{Bell, ConnectionId, Control, ControlEvent};
 use crate::error::{Error, SendError};
 use crate::helm::{Drive, Promise};
@@ -19,8 +21,11 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 /// they said waits in the sockets.
 const LONG_AGO: Duration = Duration::from_millis(5);
 
-/// How long an idle engine sleeps where a rail has nothing to be woken by.
+/// How long an engine sleeps that expects something over a rail which cannot wake it.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
+
+/// The same, where something has come or gone within the last [`BLIND_SLEEP`].
+const BLIND_NAP: Duration = Duration::from_micros(20);
 
 /// Something to be done with the driver, at this time.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
@@ -89,6 +94,8 @@ pub(crate) struct Driver {
     doorstep: Arc<Doorstep>,
     start: Instant,
     looked_at: Option<Instant>,
+    /// Whether a rail's library had something to do when the last sleep ended, also if it has nothing to tell.
+    was_woken_by_rail: bool,
     events: Vec<ControlEvent>,
 }
 
@@ -117,6 +124,7 @@ impl Driver {
             doorstep,
             start: Instant::now(),
             looked_at: None,
+            was_woken_by_rail: false,
             events: Vec::new(),
         })
     }
@@ -142,12 +150,13 @@ impl Driver {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// What came over the sockets.
+    /// What came over the sockets; whether it is more than that peers are there.
     fn look(&mut self, now: u64) -> bool {
         let mut events = std::mem::take(&mut self.events);
         // What a socket says for itself comes as an event; the poll of all of them does not fail.
         let _ = self.control.poll(&mut |event| events.push(event));
-        let happened = !events.is_empty();
+        let happened =
+            events.iter().any(|event| !matches!(event, ControlEvent::Frame(_, Frame::Ping { .. })));
         for event in events.drain(..) {
             self.on_control(event, now);
         }
@@ -246,7 +255,7 @@ impl Drive for Driver {
             self.looked_at = Some(instant);
             happened |= self.look(now);
         }
-        happened |= self.machine.step(now);
+        happened |= self.machine.step(now) | std::mem::take(&mut self.was_woken_by_rail);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
             // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
@@ -260,9 +269,14 @@ impl Drive for Driver {
 
     fn sleep(&mut self, until: Instant) {
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
+        match self.machine.quiet_for(self.now()) {
+            // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
+            Some(quiet) if quiet < BLIND_SLEEP => return std::thread::sleep(BLIND_NAP),
+            Some(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+            None => {}
+        }
         for (provider, watched) in self.machine.providers().zip(&mut self.watched) {
             let Some(fd) = provider.wait_fd() else {
-                until = until.min(Instant::now() + BLIND_SLEEP);
                 continue;
             };
             // A rail that was begun anew has a new one, opened while it still had the old one: so they differ.
@@ -279,7 +293,8 @@ impl Drive for Driver {
             }
         }
         // A sleep that fails is a short one.
-        let _ = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
+        let slept = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
+        self.was_woken_by_rail = slept.unwrap_or(false);
         self.looked_at = None;
     }
 }

@@ -2,7 +2,7 @@
 
 use farreach_core::wire::Frame;
 
-use super::peer::{Peer, Phase};
+use super::peer::{Link, Peer, Phase};
 use super::{Machine, PeerKey};
 
 impl Machine {
@@ -11,6 +11,7 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.is_left = true;
+        self.stir();
         self.tend_leaving(key);
     }
 
@@ -47,11 +48,10 @@ impl Machine {
 }
 
 impl Peer {
-    /// Whether something of it is about to change by time alone.
+    /// Whether something of it is under way, or about to change by time alone.
     pub(super) fn is_unsettled(&self) -> bool {
-        let is_changing =
-            |link: &super::peer::Link| matches!(link.phase, Phase::Draining { .. } | Phase::Down { .. });
-        self.is_lost() || self.links.iter().any(is_changing)
+        let is_changing = |link: &Link| link.phase != Phase::Ready || link.in_flight > 0;
+        self.is_lost() || self.is_left || self.links.iter().any(is_changing)
     }
 
     /// Whether nothing is asked of it.

@@ -97,6 +97,10 @@ impl Machine {
                 Phase::Ready if link.in_flight > 0 && now >= link.moved_at.saturating_add(stall) => {
                     self.fail_link(key, index, "nothing moves on it, though the peer is well", true);
                 }
+                Phase::Ready if link.in_flight > 0 => {
+                    let rail = link.pair.0;
+                    self.tell_to_look(key, rail);
+                }
                 // The peer's answer, or ours, was lost with a rail: it is tried anew.
                 Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
                     self.fail_link(key, index, "the peer's end was not connected in time", true);

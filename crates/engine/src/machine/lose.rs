@@ -22,6 +22,9 @@ impl Machine {
             return;
         }
         link.phase = Phase::Draining { since: now };
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
         if is_found_here {
@@ -75,6 +78,8 @@ impl Machine {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.lost = Some(Lost { at: now, is_quiet });
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             self.fail_link(key, index, reason, false);
         }
@@ -117,7 +122,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             let spare = peer.reclaim_messages();
-            let is_forgotten = peer.own_grants.is_empty();
+            let is_forgotten = peer.own_grants == 0;
             self.pool.give(spare);
             if is_forgotten {
                 self.peers[key.0 as usize] = None;

@@ -227,6 +227,8 @@ impl Machine {
                     link.moved_at = now;
                 }
                 link.in_flight += 1;
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
                 true
             }
             Err(Refused { reason, request }) => {
@@ -267,7 +269,14 @@ impl Machine {
     }
 
     /// A message of ours is done with.
-    pub(super) fn message_done(&mut self, key: PeerKey, index: usize, slot: SlotId, buffers: Buffers, is_ok: bool) {
+    pub(super) fn message_done(
+        &mut self,
+        key: PeerKey,
+        index: usize,
+        slot: SlotId,
+        buffers: Buffers,
+        is_ok: bool,
+    ) {
         let Some(peer) = self.peer(key) else { return };
         let Some(message) = peer.sending.posted.take(slot) else { return };
         let Ok(buffer) = buffers.into_slice() else { return };

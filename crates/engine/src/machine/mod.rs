@@ -4,6 +4,7 @@
 //! [`Machine::output`]; rails are [providers](crate::provider), polled and posted to from here only. So a simulation can own all of
 //! them, and drive the same code through a hundred thousand histories.
 
+mod blind;
 #[cfg(test)]
 mod census;
 mod counter;
@@ -92,6 +93,8 @@ pub(crate) struct Machine {
     counters: CounterDesk,
     grants: NumberMap<u64, OwnGrant>,
     next_grant: u64,
+    /// Those that are wanted back, in turn; some may be back already.
+    revoking: VecDeque<u64>,
     /// What messages are marked with, and whose they are.
     marks: NumberMap<u32, (PeerKey, usize)>,
     next_mark: u32,
@@ -105,8 +108,12 @@ pub(crate) struct Machine {
     tuning: Tuning,
     is_gone: IsGone,
     now: u64,
-    /// When timers were last looked at.
-    tended_at: u64,
+    /// When timers are looked at again, and whether nothing but hearts was found when they last were.
+    tend_at: u64,
+    is_calm: bool,
+    /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
+    moved_at: u64,
+    look_until: u64,
 }
 
 /// Bytes that one peer may post before it is the next one's turn.
@@ -135,6 +142,7 @@ impl Machine {
             counters: CounterDesk::default(),
             grants: NumberMap::default(),
             next_grant: 1,
+            revoking: VecDeque::new(),
             marks: NumberMap::default(),
             next_mark: 1,
             pool,
@@ -145,7 +153,10 @@ impl Machine {
             tuning,
             is_gone,
             now: 0,
-            tended_at: 0,
+            tend_at: 0,
+            is_calm: false,
+            moved_at: 0,
+            look_until: 0,
         })
     }
 
@@ -169,8 +180,10 @@ impl Machine {
         }
         happened |= self.post_messages();
         happened |= self.post_pages();
-        if now >= self.tended_at + TEND_EVERY {
-            self.tended_at = now;
+        if happened {
+            self.stir();
+        }
+        if now >= self.tend_at {
             self.tend();
         }
         happened
@@ -186,8 +199,7 @@ impl Machine {
         // Half of the shortest time of all, where anybody is there; timers are few and coarse.
         let shortest =
             self.tuning.heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TEND_EVERY);
-        let is_busy = self.peers.iter().flatten().any(|peer| peer.is_unsettled());
-        let step = if is_busy { TEND_EVERY.max(shortest / 16) } else { shortest / 2 };
+        let step = if self.is_calm { shortest / 2 } else { TEND_EVERY.max(shortest / 16) };
         self.now + step
     }
 
@@ -217,7 +229,11 @@ impl Machine {
             self.fail_link(peer, index, &error.to_string(), true);
         }
         match polled {
-            Ok(count) => count > 0,
+            Ok(0) => false,
+            Ok(_) => {
+                self.moved(rail);
+                true
+            }
             // It proves nothing, and may go better the next time; the links' own deadlines see to the rest.
             Err(_) => false,
         }
@@ -238,15 +254,29 @@ impl Machine {
         }
     }
 
+    /// Something has begun that takes time: timers are looked at soon.
+    fn stir(&mut self) {
+        self.is_calm = false;
+        self.tend_at = self.tend_at.min(self.now + TEND_EVERY);
+    }
+
     /// What takes time: hearts, links that fail or come back, grants that are wanted back, peers that are gone.
     fn tend(&mut self) {
+        // What is found to be under way below changes it.
+        self.is_calm = true;
         for index in 0..self.peers.len() {
             if self.peers[index].is_some() {
                 self.tend_peer(PeerKey(index as u32));
             }
+            if let Some(peer) = &self.peers[index] {
+                self.is_calm &= !peer.is_unsettled();
+            }
         }
         self.tend_resets();
         self.tend_revokes();
+        // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
+        let every = if self.is_calm { TEND_EVERY.max(self.tuning.heartbeat / 8) } else { TEND_EVERY };
+        self.tend_at = self.now + every;
     }
 
     fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {

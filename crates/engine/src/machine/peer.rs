@@ -38,8 +38,8 @@ pub(super) struct Peer {
     pub(super) counters: NumberMap<CounterId, Vec<(LinkId, CounterId)>>,
     /// Our counters that count for it.
     pub(super) own_counters: Vec<CounterId>,
-    /// What we have granted to it.
-    pub(super) own_grants: Vec<u64>,
+    /// How much we have granted to it.
+    pub(super) own_grants: usize,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) words: Slots<WordState>,
@@ -49,6 +49,8 @@ pub(super) struct Peer {
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
+    /// When it was last told to look at rails that cannot wake it.
+    pub(super) told_to_look_at: Option<u64>,
     /// Whether it has messages to be posted.
     pub(super) is_talking: bool,
     /// Whether nobody here has anything more to do with it.
@@ -178,7 +180,7 @@ impl Peer {
             granted: NumberMap::default(),
             counters: NumberMap::default(),
             own_counters: Vec::new(),
-            own_grants: Vec::new(),
+            own_grants: 0,
             sending: Sending {
                 next: 0,
                 room: 0,
@@ -195,6 +197,7 @@ impl Peer {
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,
+            told_to_look_at: None,
             is_talking: false,
             is_left: false,
             lost: None,

@@ -17,6 +17,8 @@ pub(super) struct Rail {
     pub(super) generation: u64,
     /// Since when it is about to be reset: nothing is posted to it until then.
     pub(super) resetting_since: Option<u64>,
+    /// Whether nothing of it wakes anybody.
+    pub(super) is_blind: bool,
     /// Why it is of no use any more.
     pub(super) dead: Option<String>,
 }
@@ -25,6 +27,7 @@ impl Rail {
     pub(super) fn new(provider: Box<dyn Provider>) -> Self {
         Self {
             properties: provider.properties().clone(),
+            is_blind: provider.wait_fd().is_none(),
             provider: Some(provider),
             links: NumberMap::default(),
             generation: 0,
@@ -45,6 +48,11 @@ impl Rail {
     /// Whether a link over it is in use.
     pub(super) fn is_ready(&self, link: &Link) -> bool {
         link.phase == Phase::Ready && self.resetting_since.is_none()
+    }
+
+    /// Whether something of ours is under way on it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.dead.is_none() && self.provider.as_ref().is_some_and(|provider| provider.in_flight() > 0)
     }
 
     pub(super) fn properties(&self) -> &Properties {

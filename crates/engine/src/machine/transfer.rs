@@ -284,6 +284,7 @@ impl Machine {
                     share.bytes += bytes;
                     share.immediates += u64::from(has_tick);
                 }
+                self.posted_to(key, rail);
                 Posted::Bytes(bytes)
             }
             Err(Refused { reason, request }) => {

@@ -145,6 +145,8 @@ impl Machine {
                 if let Some(granted) = peer.granted.get_mut(&grant) {
                     granted.users += 1;
                 }
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
             }
             Err(Refused { reason, request }) => {
                 if let Ok(word) = request.into_buffers().into_slice() {

@@ -166,7 +166,8 @@ impl Writer {
 
     fn write(&mut self, (address, key, len): (u64, u64, u64), offset: &mut u64) {
         let target = Target { address: address + *offset, key, len: CHUNK as u64 };
-        let request = Request::Write { pieces: self.source.clone().into(), target: Some(target), immediate: None };
+        let request =
+            Request::Write { pieces: self.source.clone().into(), target: Some(target), immediate: None };
         match self.rail.post(self.link, 1, request) {
             Ok(()) => {
                 *offset = (*offset + CHUNK as u64) % len;
