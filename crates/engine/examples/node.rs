@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use farreach::{
-    Counter, Done, Engine, Error, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
-    Slice, TransferReason,
+    Counter, Done, Engine, Error, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights,
+    Settings, Slice, TransferReason,
 };
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;

@@ -24,7 +24,8 @@ const TCP: Place = Place {
     has_descriptor: [false, true],
 };
 
-const SHM: Place = Place { name: "shm", bind: None, has_atomics: [true, true], has_descriptor: [false, false], ..TCP };
+const SHM: Place =
+    Place { name: "shm", bind: None, has_atomics: [true, true], has_descriptor: [false, false], ..TCP };
 
 suite! {
     here, "needs libfabric: cargo xtask test runs it";

@@ -127,12 +127,7 @@ const KNOWN: &[(Protocol, Profile)] = &[
     // endpoint is closed, 2.1 looks into what that had mapped, and dies.
     (
         Protocol::Shm,
-        Profile {
-            keys_enforced: false,
-            close_stops_peers: false,
-            forgets_peers: false,
-            ..THROUGH_TARGET
-        },
+        Profile { keys_enforced: false, close_stops_peers: false, forgets_peers: false, ..THROUGH_TARGET },
     ),
     // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
     (

@@ -17,7 +17,8 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     let rail = place.open(&ProviderSettings::default());
     let properties = rail.properties();
     // 1.x has another name for it.
-    let is_named = |name: &str| name.starts_with(place.name) || place.name == "tcp" && name.starts_with("net");
+    let is_named =
+        |name: &str| name.starts_with(place.name) || place.name == "tcp" && name.starts_with("net");
     assert!(is_named(&properties.name), "{properties:?}");
     assert!(properties.kind.starts_with("fabric/"), "{properties:?}");
     assert_eq!(properties.is_rdma, place.is_rdma);

@@ -94,7 +94,9 @@ impl Survivor {
         let rounds = steady.finish();
         let (count, max) = (self.took.len(), self.took.iter().max().copied().unwrap_or_default());
         let mean = self.took.iter().sum::<Duration>() / count.max(1) as u32;
-        eprintln!("{count} faults: the wait ended after {mean:?} on average, {max:?} at most; {rounds} rounds of the other peer");
+        eprintln!(
+            "{count} faults: the wait ended after {mean:?} on average, {max:?} at most; {rounds} rounds of the other peer"
+        );
     }
 }
 
