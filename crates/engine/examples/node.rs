@@ -114,6 +114,7 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     let lost_at = Instant::now();
     let mut memory = grant.revoke(SOON)?;
     let back_after = lost_at.elapsed();
+    println!("holds {:016x}", sum(&memory));
     memory.fill(0xEE);
     std::thread::sleep(WATCHED);
     if memory.iter().any(|byte| *byte != 0xEE) {
@@ -121,6 +122,14 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     }
     println!("ended {outcome:?} after {} pages; the memory was back after {back_after:?}", counter.reached());
     Ok(())
+}
+
+/// Tells memory from other memory: FNV-1a, of words.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// Writes back what was written, each round when all of its pages are there.

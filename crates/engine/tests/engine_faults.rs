@@ -13,6 +13,9 @@ const TCP: Place = Place {
     silence: Duration::from_millis(500),
 };
 
+/// Two rails, over links that can be cut.
+const TWO_TCP: Place = Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP };
+
 /// No key is enforced there.
 const SHM: Place = Place { rails: &["shm"], ..TCP };
 
@@ -26,6 +29,9 @@ mod tcp {
 
     use farreach::provider::Provider;
     use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+    use farreach_testkit::in_own_network;
+
+    use crate::faults::cut::Hosts;
 
     #[test]
     #[ignore = "needs libfabric: cargo xtask test runs it"]
@@ -51,6 +57,18 @@ mod tcp {
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_receiver_that_is_stopped_is_lost() {
         crate::faults::stopped::a_receiver_that_is_stopped_is_lost(&crate::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one() {
+        in_own_network(|| {
+            let hosts = Hosts::new();
+            crate::faults::cut::pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(
+                &crate::TWO_TCP,
+                &hosts,
+            );
+        });
     }
 
     #[test]

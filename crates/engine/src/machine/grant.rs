@@ -164,8 +164,10 @@ impl Machine {
             None => (true, false, false),
         };
         let has_word = is_acknowledged || (is_lost && is_quiet);
-        // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link.
-        if !has_word && !is_lost && !is_late {
+        // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
+        // deadline.
+        let is_concealed = grant.exposures.iter().all(Option::is_none);
+        if !has_word && !is_lost && !is_late && !is_concealed {
             return;
         }
         for rail in 0..self.rails.len() {

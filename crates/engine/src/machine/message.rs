@@ -223,15 +223,13 @@ impl Machine {
         let request = Request::Send { pieces: buffer.into() };
         match rails[link.pair.0].provider().post(link_key, tag(MESSAGE, slot), request) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
                 let rail = link.pair.0;
                 self.posted_to(key, rail);
                 true
             }
             Err(Refused { reason, request }) => {
+                link.has_refused(now);
                 let Request::Send { pieces } = request else { return false };
                 self.put_back(key, slot, pieces);
                 if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {

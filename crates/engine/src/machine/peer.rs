@@ -22,6 +22,9 @@ use crate::provider::LinkKey;
 /// Atomic operations that one peer may have under way.
 const WORDS_MAX: u32 = 64;
 
+/// What waits for room is tried with every step; refusals that are further apart are of different requests.
+const REFUSALS_APART: u64 = 1_000_000_000;
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) cell: Arc<PeerCell>,
@@ -85,6 +88,36 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     /// When something of it was last done, or first posted.
     pub(super) moved_at: u64,
+    /// Since when it takes nothing, though nothing of ours is in flight on it, and when it last did not: a connection that is never made looks so.
+    pub(super) refusals: Option<(u64, u64)>,
+}
+
+impl Link {
+    /// Something was posted to it.
+    #[inline]
+    pub(super) fn took_one(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            self.moved_at = now;
+        }
+        self.in_flight += 1;
+        self.refusals = None;
+    }
+
+    /// It has no room.
+    pub(super) fn has_refused(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            let since =
+                self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
+            self.refusals = Some((since, now));
+        }
+    }
+
+    /// Whether it hangs: nothing has moved on it for so long, or it has taken nothing.
+    pub(super) fn hangs(&self, now: u64, stall: u64) -> bool {
+        let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+        let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
+        (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
+    }
 }
 
 /// How far a link is.

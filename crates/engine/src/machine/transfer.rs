@@ -273,11 +273,7 @@ impl Machine {
         let has_tick = post.tick.is_some();
         match self.rails[rail].provider().post(link, tag(PAGES, post.slot), request) {
             Ok(()) => {
-                let state = &mut peer.links[post.rail];
-                if state.in_flight == 0 {
-                    state.moved_at = now;
-                }
-                state.in_flight += 1;
+                peer.links[post.rail].took_one(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     let share = &mut transfer.explanation.rails[post.rail];
                     share.operations += 1;
@@ -289,6 +285,7 @@ impl Machine {
             }
             Err(Refused { reason, request }) => {
                 peer.outbox.refuse(post.slot);
+                peer.links[post.rail].has_refused(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     transfer.explanation.refusals += 1;
                 }

@@ -138,10 +138,7 @@ impl Machine {
         };
         match self.rails[link.pair.0].provider().post(link_key, tag(WORD, slot), asked.with(word, target)) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
                 if let Some(granted) = peer.granted.get_mut(&grant) {
                     granted.users += 1;
                 }

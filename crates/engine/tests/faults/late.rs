@@ -20,7 +20,7 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let rogue = Rogue::start(survivor.address, Answer::AtOnce, open);
     let peer = survivor.engine.accept().wait(SOON).unwrap();
     let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
-    rogue.has_written();
+    rogue.has_written_to(&grant);
     let memory = survivor.take_back(grant, &peer);
     let before = rogue.posts_by_a_dead_key();
     std::thread::sleep(LATE);
@@ -43,7 +43,7 @@ pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     let rogue = Rogue::start(survivor.address, Answer::Never, open);
     let peer = survivor.engine.accept().wait(SOON).unwrap();
     let mut grant = Some(peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap());
-    rogue.has_written();
+    rogue.has_written_to(grant.as_ref().expect("it was made"));
     let start = Instant::now();
     let mut attempts = 0;
     // The first time the proof may not be there when the patience is over; the rail begins anew then, and the next one has it.
@@ -97,7 +97,8 @@ pub(crate) fn memory_comes_back_when_a_stopped_process_goes_on_and_says_so(place
     victim.cont();
     let memory = survivor.take_back(refused.grant.expect("it is handed back"), &peer);
     stays_marked(&memory);
+    // Of a transfer that was under way, or of the next one.
     let said = victim.ends_well();
-    assert!(said.contains("revoked"), "{said}");
+    assert!(said.contains("revoked") || said.contains("not granted"), "{said}");
     stays_marked(&memory);
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farreach::Memory;
 use farreach::provider::{LinkKey, Provider, Refusal, Request, Target};
+use farreach::{Grant, Memory};
 use farreach_core::counter::LinkId;
 use farreach_core::wire::{Decoder, Frame, Hello, PREAMBLE_LEN, RailOffer, encode, preamble};
 use farreach_memory::Shared;
@@ -20,6 +20,8 @@ const CHUNK: usize = 256 << 10;
 const BYTE: u8 = 0xAB;
 /// How often it says that it is there.
 const HEARTBEAT: Duration = Duration::from_millis(50);
+/// A rail that takes nothing for so long is left.
+const STUCK: Duration = Duration::from_millis(50);
 
 /// What it says when its memory is wanted back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,10 +53,14 @@ impl Rogue {
         Self { tally, thread }
     }
 
-    /// Waits until it has written for a while by the key that it was given.
+    /// Waits until it has written for a while by the key that it was given, so that it is known to be able to.
     #[track_caller]
-    pub(crate) fn has_written(&self) {
-        wait_for("write of the peer's", || (self.tally.writes.load(Ordering::SeqCst) > 20).then_some(()));
+    pub(crate) fn has_written_to(&self, grant: &Grant) {
+        let mut byte = [0];
+        wait_for("write of the peer's", || {
+            grant.read_at(0, &mut byte);
+            (byte == [BYTE] && self.tally.writes.load(Ordering::SeqCst) > 20).then_some(())
+        });
     }
 
     /// How many writes it has posted since it was told to stop.
@@ -76,6 +82,9 @@ struct Writer {
     link: LinkKey,
     /// The survivor's end of the link, to be connected to again.
     end: Vec<u8>,
+    is_end_lost: bool,
+    /// How many links it has asked for, after the first.
+    links: u64,
     answer: Answer,
     /// What it may write to, and how long that is.
     target: Option<(u64, u64, u64)>,
@@ -85,6 +94,7 @@ struct Writer {
     source: Shared,
     tally: Arc<Tally>,
     spoke_at: Instant,
+    posted_at: Instant,
 }
 
 impl Writer {
@@ -111,6 +121,8 @@ impl Writer {
             rail,
             link,
             end: Vec::new(),
+            is_end_lost: false,
+            links: 0,
             answer,
             target: None,
             owed: None,
@@ -118,6 +130,7 @@ impl Writer {
             source,
             tally,
             spoke_at,
+            posted_at: spoke_at,
         };
         writer.say(&Frame::Hello(Hello {
             incarnation: 1,
@@ -158,8 +171,14 @@ impl Writer {
             // An honest moment: what is under way when it promises to stop, it lets end.
             let is_waiting = self.owed.is_some() && self.answer == Answer::AtOnce;
             match self.target {
-                Some(target) if !is_waiting => self.write(target, &mut offset),
-                _ => {}
+                _ if is_waiting => {}
+                Some(_) if self.end.is_empty() || self.is_end_lost => {
+                    if self.posted_at.elapsed() > STUCK {
+                        self.begin_anew();
+                    }
+                }
+                Some(target) => self.write(target, &mut offset),
+                None => {}
             }
         }
     }
@@ -173,29 +192,31 @@ impl Writer {
                 *offset = (*offset + CHUNK as u64) % len;
                 let counter = if self.is_told { &self.tally.late } else { &self.tally.writes };
                 counter.fetch_add(1, Ordering::SeqCst);
+                self.posted_at = Instant::now();
             }
-            Err(refused) if matches!(refused.reason, Refusal::Full) && self.rail.in_flight() > 0 => {
-                self.begin_anew_if_stuck();
+            // A write by a dead key may leave the link as it is, with nothing ever coming back.
+            Err(refused) if matches!(refused.reason, Refusal::Full) => {
+                if self.is_told && self.posted_at.elapsed() > STUCK {
+                    self.begin_anew();
+                }
             }
             Err(_) => self.begin_anew(),
         }
     }
 
-    /// A write by a dead key may leave the link as it is, with nothing ever coming back.
-    fn begin_anew_if_stuck(&mut self) {
-        if self.is_told && self.spoke_at.elapsed() > HEARTBEAT / 2 {
-            self.begin_anew();
-        }
-    }
-
-    /// Another rail, to the same end of the survivor's, which does not ask who comes.
+    /// Another rail: to the same end of the survivor's, which does not ask who comes; where that is gone, to a new one, which it asks for.
     fn begin_anew(&mut self) {
+        self.posted_at = Instant::now();
         let mut rail = (self.open)();
-        let (link, _) = rail.open_link().unwrap();
-        if rail.connect(link, &self.end).is_ok() {
-            self.source = source(rail.as_mut());
-            (self.rail, self.link) = (rail, link);
+        let (link, end) = rail.open_link().unwrap();
+        self.source = source(rail.as_mut());
+        (self.rail, self.link) = (rail, link);
+        if !self.is_end_lost && self.rail.connect(self.link, &self.end).is_ok() {
+            return;
         }
+        self.end.clear();
+        self.links += 1;
+        self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
     }
 
     fn listen(&mut self) {
@@ -208,10 +229,11 @@ impl Writer {
         }
         while let Ok(Some(frame)) = self.decoder.next() {
             match frame {
-                Frame::Rail(offer) if self.end.is_empty() => {
+                Frame::RailLost { link, .. } if link == LinkId(self.links) => self.is_end_lost = true,
+                Frame::Rail(offer) if self.end.is_empty() && offer.link == LinkId(self.links) => {
                     self.rail.connect(self.link, &offer.address).unwrap();
-                    self.end = offer.address;
-                    self.say(&Frame::RailReady { link: LinkId(0), mark: 1 });
+                    (self.end, self.is_end_lost) = (offer.address, false);
+                    self.say(&Frame::RailReady { link: offer.link, mark: 1 });
                 }
                 Frame::Grant(offer) => {
                     let (address, key) = offer.keys[0].expect("the survivor has one rail");
