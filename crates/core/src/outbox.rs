@@ -81,6 +81,16 @@ struct Posted {
     tick: Option<Tick>,
     /// What it is sent again for.
     debt: Option<(LinkId, CounterId)>,
+    /// Pages that are not whole without it.
+    stake: u32,
+}
+
+/// An operation that was under way on a rail that was lost.
+#[derive(Debug)]
+struct Again {
+    operation: Operation,
+    debt: Option<(LinkId, CounterId)>,
+    stake: u32,
 }
 
 #[derive(Debug)]
@@ -95,9 +105,11 @@ struct Transfer {
     /// Refused by their rail for want of room.
     refused: VecDeque<(usize, Operation)>,
     /// Under way on a rail that was lost.
-    again: VecDeque<(Operation, Option<(LinkId, CounterId)>)>,
+    again: VecDeque<Again>,
     /// Debts that must be paid before it is done.
     debts: usize,
+    /// Nothing more of it is posted.
+    is_given_up: bool,
 }
 
 /// Pages that the receiver may not have counted, since a rail was lost.
@@ -111,6 +123,9 @@ struct Debt {
     settled: Option<u64>,
     /// Operations that are sent again and not delivered yet.
     again: usize,
+    /// Pages that are not sent again, since their transfer was given up. Those that had come all the same are counted among them, so that
+    /// the receiver may be told of fewer pages than are there, but never of more.
+    forgone: u64,
     creditors: Vec<TransferId>,
 }
 
@@ -147,6 +162,7 @@ impl Outbox {
             refused: VecDeque::new(),
             again: VecDeque::new(),
             debts: 0,
+            is_given_up: false,
         };
         self.transfers.put(id.0, transfer);
         self.check_done(id);
@@ -183,9 +199,9 @@ impl Outbox {
 
     /// What a lost rail had under way.
     fn next_again(&mut self, id: TransferId) -> Option<Post> {
-        let (operation, _) = self.transfers.get(id.0)?.again.front()?;
-        let rail = self.pick(operation.bytes)?;
-        let (operation, debt) = self.transfers.get_mut(id.0)?.again.pop_front()?;
+        let again = self.transfers.get(id.0)?.again.front()?;
+        let rail = self.pick(again.operation.bytes)?;
+        let Again { operation, debt, stake } = self.transfers.get_mut(id.0)?.again.pop_front()?;
         let mut parts = operation.split(&self.settings[rail].limits);
         let first = parts.remove(0);
         let transfer = self.transfers.get_mut(id.0)?;
@@ -193,9 +209,9 @@ impl Outbox {
             debt.again += parts.len();
         }
         for part in parts.into_iter().rev() {
-            transfer.again.push_front((part, debt));
+            transfer.again.push_front(Again { operation: part, debt, stake });
         }
-        self.post(id, rail, first, None, debt)
+        self.post(id, rail, first, None, debt, stake)
     }
 
     fn next_refused(&mut self, id: TransferId) -> Option<Post> {
@@ -268,7 +284,9 @@ impl Outbox {
         if let Some(tick) = tick {
             self.claims.claim(self.settings[rail].link, tick);
         }
-        self.post(id, rail, operation, tick, None)
+        // A part of a page is as good as the page.
+        let stake = operation.pages.max(1);
+        self.post(id, rail, operation, tick, None, stake)
     }
 
     fn post(
@@ -278,21 +296,22 @@ impl Outbox {
         operation: Operation,
         tick: Option<Tick>,
         debt: Option<(LinkId, CounterId)>,
+        stake: u32,
     ) -> Option<Post> {
         let took = self.windows[rail].take(1);
         debug_assert!(took, "only a rail with room is picked");
         self.rails.charge(rail, operation.bytes);
         self.transfers.get_mut(transfer.0)?.under_way += 1;
-        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt }).ok()?;
+        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt, stake }).ok()?;
         Some(Post { slot, rail, transfer, tick })
     }
 
     /// The card had no room for it: it is not under way, and comes again.
     pub fn refuse(&mut self, slot: SlotId) {
-        let Some(Posted { rail, transfer, operation, tick, debt }) = self.take(slot) else { return };
+        let Some(Posted { rail, transfer, operation, tick, debt, stake }) = self.take(slot) else { return };
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
         if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
-            of.again.push_front((operation, debt));
+            of.again.push_front(Again { operation, debt, stake });
             return;
         }
         // What it would have told of is untold again, but for its own pages, which are counted when it is posted again.
@@ -352,16 +371,21 @@ impl Outbox {
         transfer.begun_on = None;
         transfer.refused.clear();
         transfer.untold.fill(0);
+        transfer.is_given_up = true;
         let mut frames = Vec::new();
-        for (_, debt) in std::mem::take(&mut transfer.again) {
-            let Some(key) = debt else { continue };
-            if let Some(debt) = self.debts.get_mut(&key) {
-                debt.again -= 1;
-            }
-            frames.extend(self.pay(key));
+        for Again { debt, stake, .. } in std::mem::take(&mut transfer.again) {
+            frames.extend(debt.and_then(|key| self.forgo(key, stake)));
         }
         self.check_done(id);
         Some(frames)
+    }
+
+    /// What was to be sent again for a debt is not.
+    fn forgo(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
+        let debt = self.debts.get_mut(&key)?;
+        debt.again -= 1;
+        debt.forgone += u64::from(pages);
+        self.pay(key)
     }
 
     /// A rail is lost. Its card has stopped, and every buffer that it had is back.
@@ -373,9 +397,10 @@ impl Outbox {
         }
         let lost: Vec<SlotId> =
             self.slots.iter().filter(|(_, posted)| posted.rail == rail).map(|(slot, _)| slot).collect();
+        let mut frames = Vec::new();
         for slot in lost {
             let Some(posted) = self.take(slot) else { continue };
-            self.send_again(link, posted);
+            frames.extend(self.send_again(link, posted));
         }
         self.pause(rail);
         self.rails.lose(rail);
@@ -384,27 +409,32 @@ impl Outbox {
             self.owe_untold(link, rail, id);
         }
         let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
-        self.debts.keys().filter(|(of, _)| *of == link).map(settle).collect()
+        frames.extend(self.debts.keys().filter(|(of, _)| *of == link).map(settle));
+        frames
     }
 
-    /// What was under way: it goes to another rail, and its pages are told of by a frame.
-    fn send_again(&mut self, link: LinkId, posted: Posted) {
-        let Some(transfer) = self.transfers.get_mut(posted.transfer.0) else { return };
+    /// What was under way: it goes to another rail, and its pages are told of by a frame; unless its transfer was given up.
+    fn send_again(&mut self, link: LinkId, posted: Posted) -> Option<Frame> {
+        let Posted { transfer: id, operation, debt: old_debt, stake, .. } = posted;
+        let transfer = self.transfers.get_mut(id.0)?;
         // Sent again already for another lost rail: that debt stays.
-        let debt = posted.debt.or(transfer.counter.map(|counter| (link, counter)));
-        if posted.operation.bytes > 0 {
-            if posted.debt.is_none()
-                && let Some(key) = debt
-            {
+        let debt = old_debt.or(transfer.counter.map(|counter| (link, counter)));
+        if transfer.is_given_up {
+            if let Some(key) = debt.filter(|_| old_debt.is_none()) {
                 self.debts.entry(key).or_default().again += 1;
             }
-            transfer.again.push_back((posted.operation, debt));
+            let frame = debt.and_then(|key| self.forgo(key, stake));
+            self.check_done(id);
+            return frame;
         }
-        if posted.debt.is_none()
-            && let Some(key) = debt
-        {
-            Self::owe(&mut self.debts, key, posted.transfer, transfer);
+        if let Some(key) = debt.filter(|_| old_debt.is_none()) {
+            self.debts.entry(key).or_default().again += usize::from(operation.bytes > 0);
+            Self::owe(&mut self.debts, key, id, transfer);
         }
+        if operation.bytes > 0 {
+            transfer.again.push_back(Again { operation, debt, stake });
+        }
+        None
     }
 
     /// What was posted without a tick, or refused: nobody has told of it.
@@ -424,7 +454,8 @@ impl Outbox {
             debt.again += refused.len();
             Self::owe(&mut self.debts, key, id, transfer);
         }
-        transfer.again.extend(refused.into_iter().map(|operation| (operation, key)));
+        let again = |operation: Operation| Again { stake: operation.pages.max(1), operation, debt: key };
+        transfer.again.extend(refused.into_iter().map(again));
     }
 
     fn owe(
@@ -459,7 +490,8 @@ impl Outbox {
             }
             self.check_done(id);
         }
-        let pages = debt.claimed.saturating_sub(settled) + debt.untold;
+        let owed = debt.claimed.saturating_sub(settled) + debt.untold;
+        let pages = owed.saturating_sub(debt.forgone);
         (pages > 0).then_some(Frame::Add { counter: key.1, pages })
     }
 

@@ -56,6 +56,7 @@ impl Machine {
         let frames = peer.outbox.lose(index);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
+        self.collect_finished(key);
         self.turns.wake(key.0);
     }
 
