@@ -30,6 +30,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 pub(crate) use bell::Bell;
+#[cfg(all(loom, test))]
+pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
 

@@ -62,5 +62,6 @@ impl Machine {
         peer.sending.room = hello.messages;
         peer.hello = Some(hello);
         self.make_links(key);
+        self.keep_talking(key);
     }
 }
