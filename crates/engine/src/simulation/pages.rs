@@ -51,7 +51,20 @@ impl World {
         let (hold, rest, len) = (Hold::Granted(made.memory), Some(rest), layout.len());
         let grant = self.grants.len();
         tell!(self, "grant: number, bond, end, id, pages", grant, bond, end, made.id, layout.count);
-        self.grants.push(Grant { bond, end, host, id: made.id, rights, len, layout, pages, words, hold, rest });
+        self.grants.push(Grant {
+            bond,
+            end,
+            host,
+            id: made.id,
+            rights,
+            len,
+            layout,
+            pages,
+            words,
+            hold,
+            is_revoked: false,
+            rest,
+        });
         self.count("grants", 1);
         Some(grant)
     }
