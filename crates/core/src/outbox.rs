@@ -68,7 +68,7 @@ pub struct Outbox {
     next_transfer: u64,
     claims: Claims,
     debts: BTreeMap<(LinkId, CounterId), Debt>,
-    finished: VecDeque<TransferId>,
+    finished: VecDeque<Finished>,
     /// Operations that are done: their room is used again.
     spare: Vec<Operation>,
 }
@@ -108,8 +108,19 @@ struct Transfer {
     again: VecDeque<Again>,
     /// Debts that must be paid before it is done.
     debts: usize,
-    /// Nothing more of it is posted.
+    /// Nothing more of it is posted than what is under way.
     is_given_up: bool,
+    /// Something of it was not posted for that reason, or not again.
+    is_short: bool,
+}
+
+/// A transfer that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// Which.
+    pub transfer: TransferId,
+    /// Whether all of it is there. Only of one that was [given up](Outbox::abort) something can be missing.
+    pub is_whole: bool,
 }
 
 /// Pages that the receiver may not have counted, since a rail was lost.
@@ -163,6 +174,7 @@ impl Outbox {
             again: VecDeque::new(),
             debts: 0,
             is_given_up: false,
+            is_short: false,
         };
         self.transfers.put(id.0, transfer);
         self.check_done(id);
@@ -360,6 +372,7 @@ impl Outbox {
         }
     }
 
+<<<<<<< HEAD
     /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
     /// already: then it is done as if nothing had been said.
     pub fn abort(&mut self, id: TransferId) -> Option<Vec<Frame>> {
@@ -371,13 +384,30 @@ impl Outbox {
         transfer.begun_on = None;
         transfer.refused.clear();
         transfer.untold.fill(0);
+=======
+    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. Where all of it is under way
+    /// already, and no rail is lost meanwhile, it is whole all the same.
+    pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
+        let Some(transfer) = self.transfers.get_mut(&id) else { return Vec::new() };
+>>>>>>> wt-hist
         transfer.is_given_up = true;
+        let is_posted =
+            transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty();
+        if is_posted {
+            return Vec::new();
+        }
+        transfer.cut_short();
         let mut frames = Vec::new();
         for Again { debt, stake, .. } in std::mem::take(&mut transfer.again) {
             frames.extend(debt.and_then(|key| self.forgo(key, stake)));
         }
         self.check_done(id);
-        Some(frames)
+        frames
+    }
+
+    /// Whether something of a transfer is missing, and will be.
+    pub fn is_short(&self, id: TransferId) -> bool {
+        self.transfers.get(&id).is_some_and(|transfer| transfer.is_short)
     }
 
     /// What was to be sent again for a debt is not.
@@ -419,7 +449,8 @@ impl Outbox {
         let transfer = self.transfers.get_mut(id.0)?;
         // Sent again already for another lost rail: that debt stays.
         let debt = old_debt.or(transfer.counter.map(|counter| (link, counter)));
-        if transfer.is_given_up {
+        if transfer.is_given_up && operation.bytes > 0 {
+            transfer.cut_short();
             if let Some(key) = debt.filter(|_| old_debt.is_none()) {
                 self.debts.entry(key).or_default().again += 1;
             }
@@ -501,13 +532,22 @@ impl Outbox {
         self.rails.restore(rail);
     }
 
-    /// The receiver has closed a counter: nobody will ask for what is left.
+    /// The receiver has closed a counter: nobody is told of what is left.
     pub fn forget(&mut self, counter: CounterId) {
         self.claims.forget(counter);
+        let of_counter = self.transfers.iter_mut().filter(|(_, transfer)| transfer.counter == Some(counter));
+        let ids: Vec<TransferId> = of_counter
+            .map(|(id, transfer)| {
+                transfer.counter = None;
+                transfer.untold.fill(0);
+                *id
+            })
+            .collect();
+        ids.into_iter().for_each(|id| self.check_done(id));
     }
 
     /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
-    pub fn finished(&mut self) -> Option<TransferId> {
+    pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
 
@@ -523,9 +563,14 @@ impl Outbox {
                 && transfer.untold.iter().all(|pages| *pages == 0);
             is_posted && transfer.debts == 0
         });
+<<<<<<< HEAD
         if is_done {
             self.transfers.take(id.0);
             self.finished.push_back(id);
+=======
+        if is_done && let Some(transfer) = self.transfers.remove(&id) {
+            self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
+>>>>>>> wt-hist
         }
     }
 
@@ -537,5 +582,15 @@ impl Outbox {
     /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.debts.is_empty()
+    }
+}
+
+impl Transfer {
+    /// What was not posted will not be.
+    fn cut_short(&mut self) {
+        self.plan.give_up();
+        (self.is_short, self.begun_on) = (true, None);
+        self.refused.clear();
+        self.untold.fill(0);
     }
 }

@@ -163,5 +163,6 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         peer.counters.remove(&counter);
         peer.outbox.forget(counter);
+        self.collect_finished(key);
     }
 }

@@ -102,8 +102,15 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             let Some(peer) = self.peer(key) else { return };
-            if matches!(peer.links[index].phase, Phase::Draining { .. }) && peer.links[index].in_flight == 0 {
-                self.drained(key, index);
+            let link = &peer.links[index];
+            match link.phase {
+                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
+                // What nobody answers any more has room in a queue that others need, and buffers of ours.
+                Phase::Draining { since } if now >= since + drain => {
+                    let rail = link.pair.0;
+                    self.ask_reset(rail);
+                }
+                _ => {}
             }
         }
         let Some(peer) = self.peer(key) else { return };

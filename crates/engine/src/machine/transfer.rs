@@ -2,7 +2,7 @@
 
 use farreach_core::counter::{CounterId, Tick};
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Post, TransferId};
+use farreach_core::outbox::{Finished, Post, TransferId};
 use farreach_core::plan::{Extent, Plan};
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffer, Buffers, Lent, Shared};
@@ -118,6 +118,9 @@ impl TransferState {
     }
 }
 
+/// Why a counter does not reach what was promised.
+const GIVEN_UP: &str = "the transfer was given up";
+
 /// What kind of request a tag is of: two bits of its slot's index, of which there are never so many.
 const CLASS_SHIFT: u32 = 30;
 pub(super) const PAGES: u64 = 0;
@@ -200,16 +203,21 @@ impl Machine {
     pub(crate) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key) else { return };
-        // What is under way as a whole is not held up any more.
-        let Some(frames) = peer.outbox.abort(id) else { return };
         let Some(state) = peer.transfers.get_mut(id.index()) else { return };
-        state.fault = Some(fault.clone());
-        let counter = state.counter;
+        state.fault.get_or_insert_with(|| fault.clone());
+        let frames = peer.outbox.abort(id);
         self.send_all(key, frames);
-        if let Some(counter) = counter {
-            self.send(key, Frame::Abort { counter, reason: "the transfer was given up".to_owned() });
-        }
+        self.tell_if_short(key, id);
         self.collect_finished(key);
+    }
+
+    /// The receiver need not wait for what will not come.
+    fn tell_if_short(&mut self, key: PeerKey, id: TransferId) {
+        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_short(id)) else { return };
+        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
+        if let Some(counter) = state.counter.take() {
+            self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+        }
     }
 
     /// Gives up the transfer of this name.
@@ -261,11 +269,7 @@ impl Machine {
         let list = self.lists.pop();
         let Some((link, bytes, request)) = build(peer, post, list) else {
             peer.outbox.refuse(post.slot);
-            // A counter can be closed while pages that raise it are under way; memory stays granted until then.
-            let fault = match post.tick.is_some_and(|tick| !peer.counters.contains_key(&tick.counter)) {
-                true => TransferFault::NoSuchCounter,
-                false => TransferFault::NoSuchGrant,
-            };
+            let fault = TransferFault::NoSuchGrant;
             self.abort(key, post.transfer, &fault, now);
             return Posted::Bytes(0);
         };
@@ -363,16 +367,20 @@ impl Machine {
         let now = self.now;
         loop {
             let Some(peer) = self.peer(key) else { return };
-            let Some(id) = peer.outbox.finished() else { return };
-            let Some(mut state) = peer.transfers.take(id.index()) else { continue };
+            let Some(Finished { transfer, is_whole }) = peer.outbox.finished() else { return };
+            let Some(mut state) = peer.transfers.take(transfer.index()) else { continue };
             let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.pair.0, link.id.0)).collect();
             let grant = state.grant;
             for ((rail, link), share) in names.into_iter().zip(&mut state.explanation.rails) {
                 share.rail.clone_from(&self.rails[rail].properties().name);
                 share.link = link;
             }
-            let outcome = state.fault.take().map_or(Ok(()), Err);
+            let missed = state.counter.take().filter(|_| !is_whole);
+            let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
             state.answer(outcome, true, now);
+            if let Some(counter) = missed {
+                self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+            }
             self.release(key, grant);
         }
     }

@@ -113,7 +113,7 @@ impl World {
         let is_deserved = match fault {
             TransferFault::PeerLost(_) => there.lost_at.is_some(),
             TransferFault::Aborted => transfer.is_given_up,
-            TransferFault::Revoked | TransferFault::NoSuchGrant => !self.grants[transfer.grant].is_granted(),
+            TransferFault::Revoked | TransferFault::NoSuchGrant => self.grants[transfer.grant].is_revoked,
             TransferFault::OutOfBounds => transfer.is_wrong,
             TransferFault::NoSuchCounter => transfer.counter.is_some_and(|it| self.counts[it].is_closed),
             TransferFault::NoRight | TransferFault::Rail(_) => false,

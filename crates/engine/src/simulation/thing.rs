@@ -25,6 +25,8 @@ pub(super) struct Grant {
     pub(super) pages: Vec<Page>,
     pub(super) words: Vec<Word>,
     pub(super) hold: Hold,
+    /// Its user has wanted it back at least once.
+    pub(super) is_revoked: bool,
     /// What is behind it in its piece of memory, and stays with the user.
     pub(super) rest: Option<Slice>,
 }

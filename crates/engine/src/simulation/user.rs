@@ -120,6 +120,7 @@ impl World {
         let it = &mut self.grants[grant];
         let Hold::Granted(memory) = std::mem::replace(&mut it.hold, Hold::Over) else { return };
         let (host, id) = (it.host, it.id);
+        it.is_revoked = true;
         it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), ticket, deadline };
         // The user's handle on it is gone before the engine is asked.
         drop(memory);
@@ -132,6 +133,7 @@ impl World {
             let now = self.now;
             let it = &mut self.grants[grant];
             let Hold::Granted(memory) = std::mem::replace(&mut it.hold, Hold::Over) else { return };
+            it.is_revoked = true;
             it.hold = Hold::Dropped(std::sync::Arc::downgrade(&memory));
             let id = it.id;
             drop(memory);
