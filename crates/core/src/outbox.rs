@@ -372,24 +372,10 @@ impl Outbox {
         }
     }
 
-<<<<<<< HEAD
-    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
-    /// already: then it is done as if nothing had been said.
-    pub fn abort(&mut self, id: TransferId) -> Option<Vec<Frame>> {
-        let transfer = self.transfers.get_mut(id.0)?;
-        if transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty() {
-            return None;
-        }
-        transfer.plan.give_up();
-        transfer.begun_on = None;
-        transfer.refused.clear();
-        transfer.untold.fill(0);
-=======
     /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. Where all of it is under way
     /// already, and no rail is lost meanwhile, it is whole all the same.
     pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return Vec::new() };
->>>>>>> wt-hist
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
         transfer.is_given_up = true;
         let is_posted =
             transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty();
@@ -407,7 +393,7 @@ impl Outbox {
 
     /// Whether something of a transfer is missing, and will be.
     pub fn is_short(&self, id: TransferId) -> bool {
-        self.transfers.get(&id).is_some_and(|transfer| transfer.is_short)
+        self.transfers.get(id.0).is_some_and(|transfer| transfer.is_short)
     }
 
     /// What was to be sent again for a debt is not.
@@ -540,7 +526,7 @@ impl Outbox {
             .map(|(id, transfer)| {
                 transfer.counter = None;
                 transfer.untold.fill(0);
-                *id
+                TransferId(id)
             })
             .collect();
         ids.into_iter().for_each(|id| self.check_done(id));
@@ -563,14 +549,8 @@ impl Outbox {
                 && transfer.untold.iter().all(|pages| *pages == 0);
             is_posted && transfer.debts == 0
         });
-<<<<<<< HEAD
-        if is_done {
-            self.transfers.take(id.0);
-            self.finished.push_back(id);
-=======
-        if is_done && let Some(transfer) = self.transfers.remove(&id) {
+        if is_done && let Some(transfer) = self.transfers.take(id.0) {
             self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
->>>>>>> wt-hist
         }
     }
 

@@ -68,6 +68,12 @@ impl<T> Sequence<T> {
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
+    /// All, in order, with their numbers, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        let (first, numbered) = (self.first, self.things.iter_mut().enumerate());
+        numbered.filter_map(move |(place, thing)| Some((first + place as u64, thing.as_mut()?)))
+    }
+
     /// All, in order, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.things.iter_mut().flatten()

@@ -62,10 +62,7 @@ impl World {
             pages,
             words,
             hold,
-<<<<<<< HEAD
-=======
             is_revoked: false,
->>>>>>> wt-hist
             rest,
         });
         self.count("grants", 1);
