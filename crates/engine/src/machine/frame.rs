@@ -61,6 +61,8 @@ impl Machine {
         peer.cell.set_name(&hello.name);
         peer.sending.room = hello.messages;
         peer.hello = Some(hello);
+        // Messages may have waited for that room.
+        self.keep_talking(key);
         self.make_links(key);
         self.keep_talking(key);
     }
