@@ -37,6 +37,18 @@ fn here(test: impl FnOnce()) {
     test();
 }
 
+/// What one generation calls `net` is `tcp` in the next: ends of both can be connected.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn generations_agree_on_what_can_be_connected() {
+    let name = if Library::open().unwrap().version().major < 2 { "net" } else { "tcp" };
+    let rail = Place { name, ..TCP }.open(&ProviderSettings::default());
+    assert_eq!(rail.properties().kind, "fabric/tcp/xnet");
+    let layered = Place { name: "tcp;ofi_rxm", ..TCP }.open(&ProviderSettings::default());
+    assert_eq!(layered.properties().kind, "fabric/tcp;ofi_rxm/rxm.1");
+    assert!(layered.properties().limits.is_ordered && layered.properties().has_atomics);
+}
+
 /// One generation of shared memory does not say which write has failed, and the other one not that it has.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
