@@ -77,7 +77,8 @@ pub trait Provider: Send + fmt::Debug {
     /// An error proves nothing about what is in flight.
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ProviderError>;
 
-    /// What becomes readable when there is something to poll for; none where one has to look.
+    /// What becomes readable when there is something to poll for; none where one has to look. After a [reset](Self::reset) it may be
+    /// another one.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Prepares for sleeping on [`wait_fd`](Self::wait_fd); `false` where there is something to poll for first.

@@ -121,7 +121,11 @@ impl Provider for FabricProvider {
     }
 
     fn reset(&mut self) -> Result<(), ProviderError> {
-        self.rail.reset(&self.cq)
+        // One library asks endpoints that were closed before it lets anybody sleep on their queue: the next one gets its own.
+        let cq = self.rail.open_cq()?;
+        self.rail.reset(&cq)?;
+        self.cq = cq;
+        Ok(())
     }
 
     fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {

@@ -121,7 +121,11 @@ impl Rail {
         }
     }
 
-    /// Closes the endpoint and opens another one.
+    pub(super) fn open_cq(&self) -> Result<CompletionQueue, ProviderError> {
+        self.domain.open_cq().map_err(|error| self.refused("reset", &error))
+    }
+
+    /// Closes the endpoint and opens another one, for this queue.
     pub(super) fn reset(&mut self, cq: &CompletionQueue) -> Result<(), ProviderError> {
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
