@@ -94,6 +94,8 @@ pub(crate) struct Driver {
     doorstep: Arc<Doorstep>,
     start: Instant,
     looked_at: Option<Instant>,
+    /// How often rails were reset when their descriptors were last watched.
+    watched_resets: u64,
     /// Whether a rail's library had something to do when the last sleep ended, also if it has nothing to tell.
     was_woken_by_rail: bool,
     events: Vec<ControlEvent>,
@@ -124,9 +126,25 @@ impl Driver {
             doorstep,
             start: Instant::now(),
             looked_at: None,
+            watched_resets: 0,
             was_woken_by_rail: false,
             events: Vec::new(),
         })
+    }
+
+    /// Rails that were reset may have other descriptors. Those that were closed are not watched any more.
+    fn watch_again(&mut self) {
+        let resets = self.machine.resets();
+        if resets == self.watched_resets {
+            return;
+        }
+        self.watched_resets = resets;
+        for provider in self.machine.providers() {
+            if let Some(fd) = provider.wait_fd() {
+                // It fails for those that are watched already.
+                let _ = self.control.watch(fd);
+            }
+        }
     }
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
@@ -268,6 +286,7 @@ impl Drive for Driver {
     }
 
     fn sleep(&mut self, until: Instant) {
+        self.watch_again();
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.

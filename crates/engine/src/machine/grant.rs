@@ -118,6 +118,9 @@ impl Machine {
         }
         if is_first {
             self.revoking.push_back(id);
+            if let Some(peer) = self.peer(key) {
+                peer.revoking += 1;
+            }
             self.stir();
         }
         if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
@@ -262,7 +265,9 @@ impl Machine {
 
     fn forget_grant(&mut self, key: PeerKey) {
         if let Some(peer) = self.peer(key) {
+            // Only what is wanted back is ever forgotten.
             peer.own_grants -= 1;
+            peer.revoking -= 1;
         }
     }
 

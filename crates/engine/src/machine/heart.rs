@@ -20,7 +20,9 @@ impl Machine {
         let sending = &peer.sending;
         let has_messages =
             !sending.waiting.is_empty() || !sending.written.is_empty() || !sending.again.is_empty();
-        if peer.is_left && peer.in_flight() == 0 && peer.is_idle() && !has_messages {
+        // A peer that still answers for its grants spares the rail a reset, and with that all the others.
+        let is_done = peer.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
+        if peer.is_left && is_done && !has_messages {
             self.send(key, Frame::Goodbye);
             self.lose_peer(key, "nobody here needs it any more", false);
         }

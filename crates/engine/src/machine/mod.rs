@@ -213,6 +213,11 @@ impl Machine {
         self.rails.iter_mut().map(Rail::provider)
     }
 
+    /// How often rails were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.generation).sum()
+    }
+
     /// Registers memory with every rail.
     pub(crate) fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {
         self.rails.iter_mut().try_for_each(|rail| rail.provider().register(memory))

@@ -43,6 +43,8 @@ pub(super) struct Peer {
     pub(super) own_counters: Vec<CounterId>,
     /// How much we have granted to it.
     pub(super) own_grants: usize,
+    /// How much of that is wanted back.
+    pub(super) revoking: usize,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) words: Slots<WordState>,
@@ -214,6 +216,7 @@ impl Peer {
             counters: NumberMap::default(),
             own_counters: Vec::new(),
             own_grants: 0,
+            revoking: 0,
             sending: Sending {
                 next: 0,
                 room: 0,
