@@ -161,6 +161,11 @@ impl Control {
         self.leaving.unfinished()
     }
 
+    /// Bytes that a connection holds.
+    pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
+        Some(self.connections.get(&id)?.memory())
+    }
+
     /// This side's address of a connection; none once it has ended.
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.stream.local_addr().ok()

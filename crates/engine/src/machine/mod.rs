@@ -11,6 +11,7 @@ mod grant;
 mod heart;
 mod link;
 mod lose;
+mod memory;
 mod message;
 mod peer;
 mod rail;

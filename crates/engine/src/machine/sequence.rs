@@ -60,6 +60,11 @@ impl<T> Sequence<T> {
         self.things.drain(..).flatten().collect()
     }
 
+    /// How many there is room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.things.capacity()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
