@@ -160,6 +160,21 @@ impl Outbox {
         }
     }
 
+    /// Bytes that it holds: transfers with the lists of their pages, and operations.
+    ///
+    /// ```
+    /// let outbox = farreach_core::outbox::Outbox::new(Vec::new());
+    /// assert_eq!(outbox.memory(), 0);
+    /// ```
+    pub fn memory(&self) -> usize {
+        let lists: usize = self.transfers.iter().map(|(_, transfer)| transfer.plan.memory()).sum();
+        self.settings.capacity() * size_of::<RailSettings>()
+            + self.slots.capacity() * (size_of::<Posted>() + size_of::<Operation>())
+            + self.spare.capacity() * size_of::<Operation>()
+            + self.transfers.capacity() * size_of::<Transfer>()
+            + lists
+    }
+
     /// Takes a transfer, whose pages raise this counter of the receiver's.
     pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>) -> TransferId {
         let id = TransferId(self.next_transfer);

@@ -93,6 +93,11 @@ impl<T> Sequence<T> {
         self.things.drain(..).flatten().collect()
     }
 
+    /// How many there is room for.
+    pub fn capacity(&self) -> usize {
+        self.things.capacity()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.count == 0

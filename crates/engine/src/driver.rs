@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,10 @@ const LONG_AGO: Duration = Duration::from_millis(5);
 /// How long an engine sleeps that expects something over a rail which cannot wake it.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
-/// The same, where something has come or gone within the last [`BLIND_SLEEP`].
+/// The same, where something has come or gone lately, and how long that is. It is many times [`BLIND_SLEEP`]: two sides that wait for each
+/// other's answers would else both go on sleeping so long.
 const BLIND_NAP: Duration = Duration::from_micros(20);
+const LATELY: Duration = Duration::from_millis(10);
 
 /// Something to be done with the driver, at this time.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
@@ -86,15 +88,14 @@ pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     control: Control,
-    /// What is slept on, by rail.
-    watched: Vec<Option<RawFd>>,
     peers: HashMap<ConnectionId, PeerKey>,
     connections: HashMap<PeerKey, ConnectionId>,
     connecting: HashMap<ConnectionId, (SocketAddr, Promise<Connected>)>,
     doorstep: Arc<Doorstep>,
     start: Instant,
     looked_at: Option<Instant>,
-    /// How often rails were reset when their descriptors were last watched.
+    /// What the rails are waited for by, and how often they were reset until then.
+    watched: Vec<OwnedFd>,
     watched_resets: u64,
     /// Whether a rail's library had something to do when the last sleep ended, also if it has nothing to tell.
     was_woken_by_rail: bool,
@@ -108,14 +109,7 @@ impl Driver {
         doorstep: Arc<Doorstep>,
     ) -> std::io::Result<Self> {
         let mut machine = machine;
-        let mut watched = Vec::new();
-        for provider in machine.providers() {
-            let fd = provider.wait_fd();
-            if let Some(fd) = fd {
-                control.watch(fd)?;
-            }
-            watched.push(fd.map(|fd| fd.as_raw_fd()));
-        }
+        let watched = watch(&mut machine, &mut control)?;
         Ok(Self {
             machine,
             control,
@@ -132,19 +126,26 @@ impl Driver {
         })
     }
 
-    /// Rails that were reset may have other descriptors. Those that were closed are not watched any more.
+    /// Rails that were reset may have other descriptors.
     fn watch_again(&mut self) {
         let resets = self.machine.resets();
         if resets == self.watched_resets {
             return;
         }
-        self.watched_resets = resets;
-        for provider in self.machine.providers() {
-            if let Some(fd) = provider.wait_fd() {
-                // It fails for those that are watched already.
-                let _ = self.control.watch(fd);
-            }
+        for fd in self.watched.drain(..) {
+            // It fails for one that is not there.
+            let _ = self.control.unwatch(fd.as_fd());
         }
+        // Where descriptors have run out it is tried again before the next sleep.
+        if let Ok(watched) = watch(&mut self.machine, &mut self.control) {
+            (self.watched, self.watched_resets) = (watched, resets);
+        }
+    }
+
+    /// Bytes that are held for a peer, with those that wait for its connection.
+    pub(crate) fn peer_memory(&self, key: PeerKey) -> Option<usize> {
+        let connection = self.connections.get(&key).and_then(|id| self.control.memory(*id));
+        Some(self.machine.peer_memory(key)? + connection.unwrap_or(0))
     }
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
@@ -242,6 +243,19 @@ impl Driver {
     }
 }
 
+/// Has sleeps end by the rails' descriptors: by handles of our own, which can be let go of whatever became of the rails'.
+fn watch(machine: &mut Machine, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
+    let mut watched = Vec::new();
+    for provider in machine.providers() {
+        if let Some(fd) = provider.wait_fd() {
+            let fd = fd.try_clone_to_owned()?;
+            control.watch(fd.as_fd())?;
+            watched.push(fd);
+        }
+    }
+    Ok(watched)
+}
+
 impl Drive for Driver {
     type Command = Command;
     type Bell = Bell;
@@ -290,20 +304,13 @@ impl Drive for Driver {
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
-            Some(quiet) if quiet < BLIND_SLEEP => return std::thread::sleep(BLIND_NAP),
+            Some(quiet) if quiet < LATELY => return std::thread::sleep(BLIND_NAP),
             Some(_) => until = until.min(Instant::now() + BLIND_SLEEP),
             None => {}
         }
-        for (provider, watched) in self.machine.providers().zip(&mut self.watched) {
-            let Some(fd) = provider.wait_fd() else {
+        for provider in self.machine.providers() {
+            if provider.wait_fd().is_none() {
                 continue;
-            };
-            // A rail that was begun anew has a new one, opened while it still had the old one: so they differ.
-            if *watched != Some(fd.as_raw_fd()) {
-                match self.control.watch(fd) {
-                    Ok(()) => *watched = Some(fd.as_raw_fd()),
-                    Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
-                }
             }
             match provider.may_sleep() {
                 Ok(true) => {}

@@ -26,14 +26,8 @@ fn a_thousand_peers_come_get_a_page_and_leave_nothing() {
 
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
-fn a_million_pages_go_in_one_transfer_over_tcp() {
+fn a_million_pages_go_in_one_transfer() {
     crowd::hub("tcp", sizes::a_million_pages_go_in_one_transfer);
-}
-
-#[test]
-#[ignore = "needs libfabric: cargo xtask test runs it"]
-fn a_million_pages_go_in_one_transfer_over_shm() {
-    crowd::hub("shm", sizes::a_million_pages_go_in_one_transfer);
 }
 
 #[test]

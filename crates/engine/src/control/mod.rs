@@ -164,6 +164,11 @@ impl Control {
         self.leaving.unfinished()
     }
 
+    /// Bytes that a connection holds.
+    pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
+        Some(self.connections.get(&id)?.memory())
+    }
+
     /// This side's address of a connection; none once it has ended.
     #[cfg(test)]
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
@@ -182,7 +187,6 @@ impl Control {
     }
 
     /// Sleeps do not end by this one any more.
-    #[cfg(test)]
     pub(crate) fn unwatch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.remove(source)
     }

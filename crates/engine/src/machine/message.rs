@@ -305,8 +305,13 @@ impl Machine {
         let messages = u64::from(self.tuning.messages);
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         let receiving = &mut peer.receiving;
-        // One that was taken already, or more than there is room for.
-        if sequence < receiving.next || sequence >= receiving.next + messages {
+        // One that was taken already.
+        if sequence < receiving.next {
+            return;
+        }
+        // Memory for one peer has a bound, also where it does not keep to it.
+        if sequence - receiving.next >= messages.saturating_sub(peer.cell.untaken()) {
+            self.lose_peer(key, "it sends more messages than it was given room for", false);
             return;
         }
         if sequence > receiving.next {

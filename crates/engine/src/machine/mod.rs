@@ -13,6 +13,7 @@ mod grant;
 mod heart;
 mod link;
 mod lose;
+mod memory;
 mod message;
 mod numbers;
 mod peer;
