@@ -541,6 +541,11 @@ impl Outbox {
         }
     }
 
+    /// The peer is gone, and every buffer is back: nothing is left to do.
+    pub fn clear(&mut self) {
+        *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
+    }
+
     /// How many operations are under way.
     pub fn under_way(&self) -> usize {
         self.slots.len()
