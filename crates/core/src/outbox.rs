@@ -414,6 +414,8 @@ impl Outbox {
         let ids: Vec<TransferId> = self.transfers.keys().copied().collect();
         for id in ids {
             self.owe_untold(link, rail, id);
+            // Where it was a tick that was under way, and nobody is to be told any more.
+            self.check_done(id);
         }
         let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
         frames.extend(self.debts.keys().filter(|(of, _)| *of == link).map(settle));

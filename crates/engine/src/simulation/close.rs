@@ -31,7 +31,17 @@ impl World {
         let end = self.now + self.scenario.slack_ns();
         if !self.run_until(end, |world| world.unsettled().is_none()) {
             let what = self.unsettled().unwrap_or_default();
+            self.show_stuck();
             broken!(self, "nothing goes wrong any more, and {what}");
+        }
+    }
+
+    /// What the engine of the first transfer that has no end knows of its peer.
+    fn show_stuck(&mut self) {
+        if let Some(transfer) = self.transfers.first() {
+            let (host, key) = (transfer.host, self.bonds[transfer.bond].ends[transfer.end].key());
+            let portrait = self.hosts[host].machine().portrait(key);
+            self.log(|| portrait);
         }
     }
 
