@@ -382,6 +382,15 @@ impl Outbox {
         frames
     }
 
+    /// The transfers that have bytes under way on a rail.
+    pub fn transfers_on(&self, rail: usize) -> Vec<TransferId> {
+        let on_rail = self.slots.iter().filter(|(_, it)| it.rail == rail && it.operation.bytes > 0);
+        let mut transfers: Vec<TransferId> = on_rail.map(|(_, it)| it.transfer).collect();
+        transfers.sort_unstable();
+        transfers.dedup();
+        transfers
+    }
+
     /// Whether something of a transfer is missing, and will be.
     pub fn is_short(&self, id: TransferId) -> bool {
         self.transfers.get(&id).is_some_and(|transfer| transfer.is_short)

@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod census;
 mod counter;
+mod dead;
 mod frame;
 mod grant;
 mod heart;

@@ -29,8 +29,10 @@ pub(crate) struct WordOrder {
 
 #[derive(Debug)]
 pub(super) struct WordState {
-    grant: u64,
-    promise: Promise<Result<u64, WordError>>,
+    pub(super) grant: u64,
+    /// Which it is posted to.
+    pub(super) link: usize,
+    pub(super) promise: Promise<Result<u64, WordError>>,
 }
 
 impl Machine {
@@ -94,7 +96,7 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let link = &mut peer.links[index];
         let Some(link_key) = link.key else { return };
-        let slot = match peer.words.put(WordState { grant, promise }) {
+        let slot = match peer.words.put(WordState { grant, link: index, promise }) {
             Ok(slot) => slot,
             Err(state) => {
                 self.pool.give_word(word);

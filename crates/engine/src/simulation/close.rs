@@ -254,7 +254,7 @@ impl World {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
             };
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
-            let is_broken = self.hosts[host].cards.iter().any(|card| !self.network.is_usable(*card));
+            let is_broken = self.has_broken_card(host);
             let machine = self.hosts[host].machine();
             let census = machine.census();
             if is_broken {
