@@ -406,6 +406,15 @@ impl Outbox {
         frames
     }
 
+    /// The transfers that have bytes under way on a rail.
+    pub fn transfers_on(&self, rail: usize) -> Vec<TransferId> {
+        let on_rail = self.slots.iter().filter(|(_, it)| it.rail == rail && it.operation.bytes > 0);
+        let mut transfers: Vec<TransferId> = on_rail.map(|(_, it)| it.transfer).collect();
+        transfers.sort_unstable();
+        transfers.dedup();
+        transfers
+    }
+
     /// Whether something of a transfer is missing, and will be.
     pub fn is_short(&self, id: TransferId) -> bool {
         self.transfers.get(id.0).is_some_and(|transfer| transfer.is_short)
@@ -438,6 +447,8 @@ impl Outbox {
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_untold(link, rail, id);
+            // Where it was a tick that was under way, and nobody is to be told any more.
+            self.check_done(id);
         }
         let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
         frames.extend(self.debts.keys().filter(|(of, _)| *of == link).map(settle));
@@ -567,6 +578,11 @@ impl Outbox {
         if is_done && let Some(transfer) = self.transfers.take(id.0) {
             self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
         }
+    }
+
+    /// The peer is gone, and every buffer is back: nothing is left to do.
+    pub fn clear(&mut self) {
+        *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
     }
 
     /// How many operations are under way.

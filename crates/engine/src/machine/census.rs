@@ -1,6 +1,6 @@
 //! What a machine keeps: for the simulation, which looks whether anything is left behind.
 
-use super::Machine;
+use super::{Machine, PeerKey};
 
 /// How many of each there are.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl Census {
 }
 
 impl Machine {
+    /// Everything about a peer, for whoever replays a history that fails.
+    pub(crate) fn portrait(&self, key: PeerKey) -> String {
+        format!("{:#?}", self.peers.get(key.0 as usize))
+    }
+
     pub(crate) fn census(&self) -> Census {
         let mut census = Census {
             peers: self.peers.iter().flatten().count(),

@@ -174,7 +174,7 @@ impl Machine {
             return;
         }
         for rail in 0..self.rails.len() {
-            if let Err(why) = self.prove_stopped(id, rail, has_word, is_gone) {
+            if let Err(why) = self.prove_stopped(id, rail, has_word, is_lost, is_gone) {
                 self.not_yet(id, why, is_late);
                 return;
             }
@@ -183,7 +183,14 @@ impl Machine {
     }
 
     /// Ends the key on one rail, with the proof that nothing lands by it any more.
-    fn prove_stopped(&mut self, id: u64, rail: usize, has_word: bool, is_gone: bool) -> Result<(), Wait> {
+    fn prove_stopped(
+        &mut self,
+        id: u64,
+        rail: usize,
+        has_word: bool,
+        is_lost: bool,
+        is_gone: bool,
+    ) -> Result<(), Wait> {
         let generation = self.rails[rail].generation;
         let properties = self.rails[rail].properties();
         let (dead_keys, reset_stops) = (properties.dead_keys, properties.reset_stops_peers);
@@ -213,6 +220,9 @@ impl Machine {
         };
         if is_stopped {
             return Ok(());
+        }
+        if let Some(why) = self.rails[rail].dead.clone().filter(|_| is_lost) {
+            return Err(Wait::ForEver(why));
         }
         self.ask_reset(rail);
         Err(Wait::Longer("a write of the peer's may be under way"))

@@ -130,6 +130,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             let spare = peer.reclaim_messages();
+            peer.outbox.clear();
             let is_forgotten = peer.own_grants == 0;
             self.pool.give(spare);
             if is_forgotten {

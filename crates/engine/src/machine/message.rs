@@ -212,7 +212,7 @@ impl Machine {
         let link = &mut peer.links[index];
         let (Some(link_key), Some(mut buffer)) = (link.key, message.buffer.take()) else { return false };
         buffer[..4].copy_from_slice(&link.mark.to_le_bytes());
-        message.rest = Some(buffer.split_off(message.len));
+        (message.rest, message.link) = (Some(buffer.split_off(message.len)), index);
         let slot = match peer.sending.posted.put(message) {
             Ok(slot) => slot,
             Err(message) => {
@@ -352,7 +352,7 @@ impl Message {
         let len = HEADER + bytes.len();
         buffer[8..HEADER].copy_from_slice(&sequence.to_le_bytes());
         buffer[HEADER..len].copy_from_slice(bytes);
-        Self { sequence, len, buffer: Some(buffer), rest: None }
+        Self { sequence, len, link: 0, buffer: Some(buffer), rest: None }
     }
 
     /// With its buffer back, whole.

@@ -8,6 +8,7 @@ mod blind;
 #[cfg(test)]
 mod census;
 mod counter;
+mod dead;
 mod frame;
 mod grant;
 mod heart;

@@ -188,6 +188,8 @@ pub(super) struct Kept {
 pub(super) struct Message {
     pub(super) sequence: u64,
     pub(super) len: usize,
+    /// Which it is posted to.
+    pub(super) link: usize,
     /// Here while it is not in flight.
     pub(super) buffer: Option<Slice>,
     /// What it leaves of the buffer, while it is.

@@ -42,9 +42,10 @@ impl Machine {
 
     fn reset(&mut self, rail: usize) {
         self.rails[rail].resetting_since = None;
-        match self.rails[rail].provider().reset() {
-            Ok(()) => self.rails[rail].generation += 1,
-            Err(error) => self.rails[rail].dead = Some(error.to_string()),
+        let error = self.rails[rail].provider().reset().err();
+        match &error {
+            None => self.rails[rail].generation += 1,
+            Some(error) => self.rails[rail].dead = Some(error.to_string()),
         }
         for peer in 0..self.peers.len() {
             let key = PeerKey(peer as u32);
@@ -52,6 +53,9 @@ impl Machine {
             for index in 0..links {
                 if self.peer(key).is_some_and(|peer| peer.links[index].pair.0 == rail) {
                     self.fail_link(key, index, "its rail was begun anew", false);
+                    if let Some(error) = &error {
+                        self.abandon_link(key, index, error);
+                    }
                 }
             }
             self.answer_settles(key);

@@ -99,6 +99,8 @@ pub(super) struct TransferState {
     counter: Option<CounterId>,
     promise: Promise<TransferAnswer>,
     fault: Option<TransferFault>,
+    /// A card has a part of its memory that will never be proven to be back.
+    is_kept: bool,
     explanation: Explanation,
 }
 
@@ -111,9 +113,15 @@ impl TransferState {
         self.grant
     }
 
+    /// A card has a part of it for good.
+    pub(super) fn keep_for_good(&mut self, fault: TransferFault) {
+        self.is_kept = true;
+        self.fault.get_or_insert(fault);
+    }
+
     pub(super) fn answer(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) {
         self.explanation.finished_ns = now;
-        let held = is_back.then_some(self.held);
+        let held = (is_back && !self.is_kept).then_some(self.held);
         self.promise.keep(TransferAnswer { outcome, held, explanation: self.explanation });
     }
 }
@@ -165,6 +173,7 @@ impl Machine {
             counter,
             promise,
             fault: None,
+            is_kept: false,
             explanation,
         };
         peer.transfers.put(id.index(), state);

@@ -44,8 +44,10 @@ pub(crate) struct WordOrder {
 
 #[derive(Debug)]
 pub(super) struct WordState {
-    grant: u64,
-    promise: Promise<Result<u64, WordError>>,
+    pub(super) grant: u64,
+    /// Which it is posted to.
+    pub(super) link: usize,
+    pub(super) promise: Promise<Result<u64, WordError>>,
 }
 
 impl Machine {
@@ -129,7 +131,7 @@ impl Machine {
         let Some(link_key) = link.key else { return };
         let Some(word) = self.pool.take_word() else { return self.word_waits(order) };
         let (offset, asked) = (order.offset, order.request);
-        let slot = match peer.words.put(WordState { grant, promise: order.promise }) {
+        let slot = match peer.words.put(WordState { grant, link: index, promise: order.promise }) {
             Ok(slot) => slot,
             Err(WordState { promise, .. }) => {
                 self.pool.give_word(word);

@@ -89,7 +89,10 @@ impl World {
             }
             Err(fault) => self.check_fault(transfer, fault),
         }
-        if !is_back && !matches!(outcome, Err(TransferFault::PeerLost(_))) {
+        if !is_back
+            && !matches!(outcome, Err(TransferFault::PeerLost(_)))
+            && !self.has_broken_card(transfer.host)
+        {
             broken!(self, "transfer {number} ended by {outcome:?}, and without its memory");
         }
         self.take_back(transfer, held, is_ok);
@@ -116,7 +119,8 @@ impl World {
             TransferFault::Revoked | TransferFault::NoSuchGrant => self.grants[transfer.grant].is_revoked,
             TransferFault::OutOfBounds => transfer.is_wrong,
             TransferFault::NoSuchCounter => transfer.counter.is_some_and(|it| self.counts[it].is_closed),
-            TransferFault::NoRight | TransferFault::Rail(_) => false,
+            TransferFault::Rail(_) => self.has_broken_card(transfer.host),
+            TransferFault::NoRight => false,
         };
         if !is_deserved {
             broken!(self, "transfer {} failed without a reason: {fault:?}", transfer.number);
@@ -126,6 +130,7 @@ impl World {
                 TransferFault::PeerLost(_) => "transfers with a lost peer",
                 TransferFault::Aborted => "transfers given up",
                 TransferFault::Revoked | TransferFault::NoSuchGrant => "transfers to revoked memory",
+                TransferFault::Rail(_) => "transfers over a broken card",
                 _ => "transfers refused",
             },
             1,

@@ -115,6 +115,11 @@ impl World {
         }
     }
 
+    /// Whether a card could not be begun anew: what it has it keeps.
+    pub(super) fn has_broken_card(&self, host: usize) -> bool {
+        self.hosts[host].cards.iter().any(|card| !self.network.is_usable(*card))
+    }
+
     /// Whether there can be no proof that a grant's peer has stopped.
     pub(super) fn is_beyond_proof(&self, grant: &Grant) -> bool {
         let ends = &self.bonds[grant.bond].ends;

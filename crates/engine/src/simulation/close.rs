@@ -20,7 +20,7 @@ impl World {
             broken!(self, "a host stays stopped: that is the simulation's fault");
         }
         self.network.calm();
-        let end = self.now + self.scenario.settled_within_ns();
+        let end = self.now + self.settled_within_ns();
         if self.run_until(end, |world| world.unsettled().is_none()) {
             return;
         }
@@ -31,8 +31,26 @@ impl World {
         let end = self.now + self.scenario.slack_ns();
         if !self.run_until(end, |world| world.unsettled().is_none()) {
             let what = self.unsettled().unwrap_or_default();
+            self.show_stuck();
             broken!(self, "nothing goes wrong any more, and {what}");
         }
+    }
+
+    /// What the engine of the first transfer that has no end knows of its peer.
+    fn show_stuck(&mut self) {
+        if let Some(transfer) = self.transfers.first() {
+            let (host, key) = (transfer.host, self.bonds[transfer.bond].ends[transfer.end].key());
+            let portrait = self.hosts[host].machine().portrait(key);
+            self.log(|| portrait);
+        }
+    }
+
+    /// How long it may take until all that was begun has ended: some cards have one request in flight, with one page or a part of it.
+    fn settled_within_ns(&self) -> u64 {
+        let pages: usize = self.transfers.iter().map(|transfer| transfer.pages.len()).sum();
+        let cuts = 1 + self.scenario.page_lens.iter().max().unwrap_or(&0) / 48;
+        let step = self.scenario.network.delay_ns.end() + self.scenario.poll_gap_ns;
+        self.scenario.settled_within_ns() + (pages * cuts) as u64 * 5 * step
     }
 
     /// Transfers between engines that no rail connects any more.
@@ -125,14 +143,14 @@ impl World {
             broken!(self, "a grant or a counter does not come to a peer that is well");
         }
         for (bond, end, grant, count) in &offers {
-            let pages: Vec<usize> = (0..self.grants[*grant].pages.len()).collect();
+            let pages: Vec<usize> = (0..self.grants[*grant].pages.len().min(12)).collect();
             self.write(*bond, 1 - end, *grant, &pages, Some(*count));
             self.say(*bond, 1 - end);
             let host = self.bonds[*bond].ends[1 - end].host;
             self.observe(host);
             self.step_by(host, self.now);
         }
-        let end = self.now + self.scenario.settled_within_ns();
+        let end = self.now + self.settled_within_ns();
         if !self.run_until(end, |world| world.unsettled().is_none()) {
             let what = self.unsettled().unwrap_or_default();
             broken!(self, "after all, {what}");
@@ -239,7 +257,7 @@ impl World {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
             };
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
-            let is_broken = self.hosts[host].cards.iter().any(|card| !self.network.is_usable(*card));
+            let is_broken = self.has_broken_card(host);
             let machine = self.hosts[host].machine();
             let census = machine.census();
             if is_broken {

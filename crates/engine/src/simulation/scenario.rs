@@ -54,14 +54,14 @@ impl Scenario {
         let mut chance = Chance::new(seed);
         let is_one_machine = chance.once_in(3);
         let hosts = hosts(&mut chance, is_one_machine);
-        let storm_ns = chance.within(10..=80) * MS;
+        let storm_ns = chance.within(5..=60) * MS;
         Self {
             hosts,
             tuning: tuning(&mut chance),
             network: network(&mut chance, seed),
             is_one_machine,
             storm_ns,
-            wish_gap_ns: chance.within(100_000..=1_500_000),
+            wish_gap_ns: *pick(&mut chance, &[30_000, 100_000, 300_000, 600_000]),
             poll_gap_ns: *pick(&mut chance, &[1, 2_000, 20_000, 100_000]),
             control_ns: 1_000..=*pick(&mut chance, &[2_000, 50_000, 500_000]),
             faults: faults(&mut chance, storm_ns, is_one_machine),
@@ -147,20 +147,34 @@ fn tuning(chance: &mut Chance) -> Tuning {
 }
 
 fn network(chance: &mut Chance, seed: u64) -> SimSettings {
-    let stormy = SimSettings::stormy(seed);
-    // A card that is broken for good, or a key that cannot be ended, hides what else would be seen.
-    let (breaks, leaks) = (chance.once_in(8), chance.once_in(4));
-    let often = |is_so: bool, odds: u32| if is_so { odds } else { 0 };
+    // A history with some kinds of failure finds more than one with all of them.
+    let mut once_in =
+        |times: RangeInclusive<u64>, is_rare: bool| match chance.once_in(if is_rare { 6 } else { 2 }) {
+            true => chance.within(times) as u32,
+            false => 0,
+        };
     let odds = Odds {
-        reset_fails: often(breaks, stormy.odds.reset_fails),
-        conceal_fails: often(leaks, stormy.odds.conceal_fails),
+        long_delay: once_in(5..=100, false),
+        post_refused: once_in(5..=100, false),
+        poll_fails: once_in(5..=100, false),
+        queue_fills: once_in(30..=500, false),
+        link_dies: once_in(15..=150, false),
+        card_fails: once_in(40..=400, false),
+        setup_fails: once_in(8..=100, false),
+        // A card that is broken for good, or a key that cannot be ended, hides what else would be seen.
+        conceal_fails: once_in(5..=50, true),
+        reset_fails: once_in(2..=8, true),
         host_stops: 0,
         host_killed: 0,
-        ..stormy.odds
     };
-    // Some histories are calm: what does not hold there holds nowhere.
-    let odds = if chance.once_in(10) { Odds::default() } else { odds };
-    SimSettings { odds, ..stormy }
+    SimSettings {
+        // Some are calm: what does not hold there holds nowhere.
+        odds: if chance.once_in(16) { Odds::default() } else { odds },
+        delay_ns: 1..=*pick(chance, &[1_000, 20_000, 300_000]),
+        parts_max: 1 + chance.below(4) as u8,
+        poll_max: 1 + chance.index(32),
+        ..SimSettings::new(seed)
+    }
 }
 
 fn faults(chance: &mut Chance, storm_ns: u64, is_one_machine: bool) -> Vec<(u64, Fault)> {
