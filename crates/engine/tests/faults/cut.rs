@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use farreach::{Engine, Explanation, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice};
 use farreach_testkit::{example, wait_for};
 
-use super::node::Node;
-use super::survivor::{LEN, PAGE, PAGES, SOON};
-use super::{GRACE, Place};
+use crate::faults::node::Node;
+use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
+use crate::faults::{GRACE, Place};
 
 /// How long a link that hangs is waited for.
 const STALL: Duration = Duration::from_millis(700);
