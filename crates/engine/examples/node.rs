@@ -9,6 +9,8 @@
 //! Also `listen=ADDRESS`, and `heartbeat=MS`, `silence=MS`, `stall=MS`. It tells what happens in lines on stdout, the last of which
 //! begins with `ended`; a peer that is lost is no failure here.
 
+#![allow(clippy::print_stdout)] // a program that talks to whoever started it
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

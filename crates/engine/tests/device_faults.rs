@@ -14,7 +14,7 @@ fn place() -> Place {
     // A device's name is known only here, and a place is made once in a process.
     let name: &'static str = Device::find().name.leak();
     let rails: &'static [&'static str] = Box::leak(Box::new([name]));
-    Place { rails, rounds, heartbeat: Duration::from_millis(300), silence: Duration::from_secs(2) }
+    Place { rails, rounds, heartbeat: Duration::from_millis(300), silence: Duration::from_secs(4) }
 }
 
 fn rounds() -> u32 {

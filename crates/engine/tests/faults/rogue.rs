@@ -200,7 +200,8 @@ impl Writer {
                     self.begin_anew();
                 }
             }
-            Err(_) => self.begin_anew(),
+            Err(_) if self.posted_at.elapsed() > STUCK => self.begin_anew(),
+            Err(_) => {}
         }
     }
 
@@ -211,9 +212,13 @@ impl Writer {
         let (link, end) = rail.open_link().unwrap();
         self.source = source(rail.as_mut());
         (self.rail, self.link) = (rail, link);
-        if !self.is_end_lost && self.rail.connect(self.link, &self.end).is_ok() {
+        // An end that is made for one peer's end takes no other.
+        let is_open = !self.is_end_lost && !self.rail.properties().links_end_alone;
+        if is_open && self.rail.connect(self.link, &self.end).is_ok() {
             return;
         }
+        let (link, reason) = (LinkId(self.links), "it does not suit me".to_owned());
+        self.say(&Frame::RailLost { link, is_quiet: false, reason });
         self.end.clear();
         self.links += 1;
         self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
