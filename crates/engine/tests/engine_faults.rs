@@ -5,6 +5,8 @@ mod cut;
 mod faults;
 #[path = "faults/kept.rs"]
 mod kept;
+#[path = "faults/refused.rs"]
+mod refused;
 
 use std::time::Duration;
 
@@ -83,6 +85,12 @@ mod tcp {
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_peer_that_does_not_answer_and_goes_on_changes_nothing() {
         crate::faults::late::a_peer_that_does_not_answer_and_goes_on_changes_nothing(&crate::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn what_is_stale_or_out_of_bounds_is_never_posted() {
+        crate::refused::what_is_stale_or_out_of_bounds_is_never_posted(open);
     }
 
     /// A rail for a peer that is no engine.
