@@ -25,9 +25,8 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let before = rogue.posts_by_a_dead_key();
     std::thread::sleep(LATE);
     stays_marked(&memory);
-    let posts = rogue.posts_by_a_dead_key() - before;
-    assert!(posts > 0, "the peer has stopped, which it should not");
-    eprintln!("{posts} posts by a dead key");
+    rogue.goes_on(before);
+    stays_marked(&memory);
     survivor.steady().goes_on();
     rogue.finish();
     stays_marked(&memory);
@@ -60,7 +59,8 @@ pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     let before = rogue.posts_by_a_dead_key();
     std::thread::sleep(LATE);
     stays_marked(&memory);
-    assert!(rogue.posts_by_a_dead_key() > before, "the peer has stopped, which it should not");
+    rogue.goes_on(before);
+    stays_marked(&memory);
     survivor.steady().goes_on();
     rogue.finish();
     stays_marked(&memory);

@@ -68,6 +68,15 @@ impl Rogue {
         self.tally.late.load(Ordering::SeqCst)
     }
 
+    /// It has not stopped: it posts more than it had, though it may have to make a new link first.
+    #[track_caller]
+    pub(crate) fn goes_on(&self, before: u64) {
+        let posts = wait_for("post by a dead key", || {
+            Some(self.posts_by_a_dead_key()).filter(|posts| *posts > before)
+        });
+        eprintln!("{} posts by a dead key since the memory was back", posts - before);
+    }
+
     pub(crate) fn finish(self) {
         self.tally.is_over.store(true, Ordering::SeqCst);
         self.thread.join().expect("it went on to the end");
