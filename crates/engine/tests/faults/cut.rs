@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use farreach::{Engine, Explanation, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice};
 use farreach_testkit::{example, wait_for};
 
-use super::node::Node;
-use super::survivor::{LEN, PAGE, PAGES, SOON};
-use super::{GRACE, Place};
+use crate::faults::node::Node;
+use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
+use crate::faults::{GRACE, Place};
 
 /// How long a link that hangs is waited for.
 const STALL: Duration = Duration::from_millis(700);
@@ -96,16 +96,18 @@ fn run(words: &[&str]) {
 }
 
 pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(place: &Place, hosts: &Hosts) {
-    let mut longest = Duration::ZERO;
+    let (mut longest, mut resent) = (Duration::ZERO, 0);
     for round in 0..(place.rounds)() {
         let (link, is_ours) = (round as usize % 2, round % 4 < 2);
-        longest = longest.max(one_cut(place, hosts, link, is_ours));
+        let cut = one_cut(place, hosts, link, is_ours);
+        (longest, resent) = (longest.max(cut.0), resent + cut.1);
     }
+    assert!(resent > 0, "no transfer was cut in the middle");
     eprintln!("the transfer that was cut took {longest:?} at most");
 }
 
-/// How long the transfer took that was cut.
-fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> Duration {
+/// How long the transfer took that was cut, and how many had pages that were sent again: none where the link was cut between two.
+fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
     let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
     let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(STALL)).unwrap();
     let there = Place { rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"], ..*place };
@@ -139,7 +141,7 @@ fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> Duration
         writing.join().expect("every transfer went well")
     });
     assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
-    let took = look_at(&written, &peer);
+    let cut = look_at(&written, &peer);
 
     // What arrived, and how much of it was counted.
     drop((memory, counter, peer, engine));
@@ -147,7 +149,7 @@ fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> Duration
     let said = node.ends_well();
     let expected = format!("PeerLost after {} pages;", written.len() as u64 * PAGES);
     assert!(said.starts_with(&expected), "{said}, and not {expected}");
-    took
+    cut
 }
 
 /// Writes round after round; how each went, and what was written last.
@@ -176,19 +178,19 @@ fn write(
     (written, source)
 }
 
-/// One transfer at least was cut, and went over both; so did the last one. How long the longest took.
-fn look_at(written: &[Explanation], peer: &Peer) -> Duration {
+/// What was cut went over both, and so did the last one. How long the longest took, and how many were cut.
+fn look_at(written: &[Explanation], peer: &Peer) -> (Duration, usize) {
     let used =
         |explanation: &Explanation| explanation.rails.iter().filter(|rail| rail.operations > 0).count();
     let longest = written.iter().max_by_key(|explanation| explanation.elapsed()).expect("there were some");
     assert!(longest.elapsed() < CUT_MAX, "{longest}");
     let resent = written.iter().filter(|explanation| explanation.bytes() > LEN as u64);
     let resent: Vec<_> = resent.collect();
-    assert!(!resent.is_empty(), "no transfer was cut: {longest}, {:?}", peer.notes());
+    assert!(!peer.notes().is_empty(), "what was wrong with the link is told: {longest}");
     assert!(resent.iter().all(|explanation| used(explanation) == 2), "{resent:?}");
     let last = written.last().expect("there were some");
     assert_eq!(used(last), 2, "the mended rail is used again: {last}");
-    longest.elapsed()
+    (longest.elapsed(), resent.len())
 }
 
 /// As the node has it.

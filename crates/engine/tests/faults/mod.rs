@@ -3,7 +3,6 @@
 //! The test is the survivor. The victim is a process of its own, the example `node`. All the while another process is served by the same
 //! engine, and every byte of that is verified: a fault costs the one that has it, and nobody else.
 
-pub(crate) mod cut;
 pub(crate) mod killed;
 pub(crate) mod late;
 pub(crate) mod node;

@@ -68,6 +68,15 @@ impl Rogue {
         self.tally.late.load(Ordering::SeqCst)
     }
 
+    /// It has not stopped: it posts more than it had, though it may have to make a new link first.
+    #[track_caller]
+    pub(crate) fn goes_on(&self, before: u64) {
+        let posts = wait_for("post by a dead key", || {
+            Some(self.posts_by_a_dead_key()).filter(|posts| *posts > before)
+        });
+        eprintln!("{} posts by a dead key since the memory was back", posts - before);
+    }
+
     pub(crate) fn finish(self) {
         self.tally.is_over.store(true, Ordering::SeqCst);
         self.thread.join().expect("it went on to the end");
@@ -200,7 +209,8 @@ impl Writer {
                     self.begin_anew();
                 }
             }
-            Err(_) => self.begin_anew(),
+            Err(_) if self.posted_at.elapsed() > STUCK => self.begin_anew(),
+            Err(_) => {}
         }
     }
 
@@ -211,9 +221,13 @@ impl Writer {
         let (link, end) = rail.open_link().unwrap();
         self.source = source(rail.as_mut());
         (self.rail, self.link) = (rail, link);
-        if !self.is_end_lost && self.rail.connect(self.link, &self.end).is_ok() {
+        // An end that is made for one peer's end takes no other.
+        let is_open = !self.is_end_lost && !self.rail.properties().links_end_alone;
+        if is_open && self.rail.connect(self.link, &self.end).is_ok() {
             return;
         }
+        let (link, reason) = (LinkId(self.links), "it does not suit me".to_owned());
+        self.say(&Frame::RailLost { link, is_quiet: false, reason });
         self.end.clear();
         self.links += 1;
         self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
