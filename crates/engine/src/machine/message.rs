@@ -9,7 +9,7 @@ use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffers, Memory, Slice};
 
-use super::peer::{Kept, Message, Peer, Sending};
+use super::peer::{Kept, Message, Peer, Phase, Sending};
 use super::rail::Rail;
 use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
@@ -243,8 +243,9 @@ impl Machine {
     /// Where no link is ready, the control channel carries it.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        // Before the first link there is one to come.
-        if !peer.cell.is_up() {
+        // One that is being made is waited for.
+        let is_coming = |link: &super::peer::Link| matches!(link.phase, Phase::Offered | Phase::Connected);
+        if !peer.cell.is_up() && peer.links.iter().any(is_coming) {
             return false;
         }
         let Some(Message { sequence, len, buffer: Some(buffer), .. }) = peer.sending.written.pop_front()
