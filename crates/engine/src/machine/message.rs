@@ -241,8 +241,8 @@ impl Machine {
     /// Where no link is ready, the control channel carries it.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        // Before the first link there is one to come.
-        if !peer.cell.is_up() {
+        // Before the first link there is one to come, if anybody waits for it.
+        if !peer.cell.is_up() && !peer.is_left {
             return false;
         }
         let Some(Message { sequence, len, buffer: Some(buffer), .. }) = peer.sending.written.pop_front()
