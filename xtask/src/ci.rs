@@ -4,14 +4,16 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     ("check", check::execute),
     ("test", host_tests::execute),
     ("model", model::execute),
+    ("sim", sim::ci),
+    ("memcheck", memcheck::ci),
     ("mutants", mutants::execute),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),

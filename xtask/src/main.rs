@@ -14,11 +14,13 @@ mod debian;
 mod headers;
 mod host_tests;
 mod layout;
+mod memcheck;
 mod model;
 mod mutants;
 mod paths;
 mod platform;
 mod process;
+mod sim;
 mod tidy;
 mod vm;
 
@@ -40,6 +42,10 @@ enum Task {
     Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
     Mutants,
+    /// Whole engines over simulated cards, in virtual time: random histories with faults, each by its seed.
+    Sim(sim::SimArgs),
+    /// Tests of what calls libfabric, under valgrind's memcheck.
+    Memcheck(memcheck::MemcheckArgs),
     /// A guest with a real RDMA kernel.
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -62,6 +68,8 @@ fn main() -> ExitCode {
         Task::Test => host_tests::execute().map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
         Task::Mutants => mutants::execute().map(|()| 0),
+        Task::Sim(args) => sim::execute(&args).map(|()| 0),
+        Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Tidy(args) => tidy::execute(&args).map(|()| 0),
         Task::Layout(args) => layout::execute(&args).map(|()| 0),

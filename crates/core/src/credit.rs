@@ -1,6 +1,6 @@
 //! Who may have how much under way, and whose turn it is.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 /// Room for so many at once, of which nobody takes more than there is.
 ///
@@ -78,7 +78,7 @@ pub struct Turns {
     quantum: i64,
     round: VecDeque<Turn>,
     /// Who is in the round.
-    waiting: HashSet<u32>,
+    waiting: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -96,12 +96,16 @@ impl Turns {
     /// If a turn is for none.
     pub fn new(quantum: u32) -> Self {
         assert!(quantum > 0, "a turn that sends nothing never ends");
-        Self { quantum: quantum.into(), round: VecDeque::new(), waiting: HashSet::new() }
+        Self { quantum: quantum.into(), round: VecDeque::new(), waiting: Vec::new() }
     }
 
     /// One has something to send: he comes last, unless he waits already.
     pub fn wake(&mut self, who: u32) {
-        if self.waiting.insert(who) {
+        let place = who as usize;
+        if place >= self.waiting.len() {
+            self.waiting.resize(place + 1, false);
+        }
+        if !std::mem::replace(&mut self.waiting[place], true) {
             self.round.push_back(Turn { who, allowance: self.quantum });
         }
     }
@@ -128,14 +132,14 @@ impl Turns {
     /// He has nothing left to send.
     pub fn rest(&mut self) {
         if let Some(turn) = self.round.pop_front() {
-            self.waiting.remove(&turn.who);
+            self.waiting[turn.who as usize] = false;
         }
         self.pass_on();
     }
 
     /// One is gone.
     pub fn remove(&mut self, who: u32) {
-        if self.waiting.remove(&who) {
+        if self.waiting.get_mut(who as usize).is_some_and(std::mem::take) {
             self.round.retain(|turn| turn.who != who);
             self.pass_on();
         }

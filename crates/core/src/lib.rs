@@ -11,6 +11,7 @@
 //! | [`credit`] | may there be one more, and whose turn is it? |
 //! | [`counter`] | how many pages have arrived, and when does a wait end? |
 //! | [`outbox`] | what does a sender do next, and what after a rail was lost? |
+//! | [`sequence`] | which thing has this number? |
 //! | [`wire`] | what do two engines tell each other beside the data? |
 #![forbid(unsafe_code)]
 
@@ -20,4 +21,5 @@ pub mod inflight;
 pub mod outbox;
 pub mod plan;
 pub mod route;
+pub mod sequence;
 pub mod wire;

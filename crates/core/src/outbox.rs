@@ -14,6 +14,7 @@ use crate::credit::Credits;
 use crate::inflight::{SlotId, Slots};
 use crate::plan::{Limits, Operation, Plan};
 use crate::route::Rails;
+use crate::sequence::Sequence;
 use crate::wire::Frame;
 
 /// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
@@ -63,7 +64,7 @@ pub struct Outbox {
     settings: Vec<RailSettings>,
     windows: Vec<Credits>,
     slots: Slots<Posted>,
-    transfers: BTreeMap<TransferId, Transfer>,
+    transfers: Sequence<Transfer>,
     next_transfer: u64,
     claims: Claims,
     debts: BTreeMap<(LinkId, CounterId), Debt>,
@@ -150,13 +151,28 @@ impl Outbox {
             settings,
             windows,
             slots: Slots::new(total),
-            transfers: BTreeMap::new(),
+            transfers: Sequence::new(),
             next_transfer: 0,
             claims: Claims::new(),
             debts: BTreeMap::new(),
             finished: VecDeque::new(),
             spare: Vec::new(),
         }
+    }
+
+    /// Bytes that it holds: transfers with the lists of their pages, and operations.
+    ///
+    /// ```
+    /// let outbox = farreach_core::outbox::Outbox::new(Vec::new());
+    /// assert_eq!(outbox.memory(), 0);
+    /// ```
+    pub fn memory(&self) -> usize {
+        let lists: usize = self.transfers.iter().map(|(_, transfer)| transfer.plan.memory()).sum();
+        self.settings.capacity() * size_of::<RailSettings>()
+            + self.slots.capacity() * (size_of::<Posted>() + size_of::<Operation>())
+            + self.spare.capacity() * size_of::<Operation>()
+            + self.transfers.capacity() * size_of::<Transfer>()
+            + lists
     }
 
     /// Takes a transfer, whose pages raise this counter of the receiver's.
@@ -175,20 +191,24 @@ impl Outbox {
             is_given_up: false,
             is_short: false,
         };
-        self.transfers.insert(id, transfer);
+        self.transfers.put(id.0, transfer);
         self.check_done(id);
         id
     }
 
     /// The next operation that there is room for. It is under way from now on.
     pub fn next_post(&mut self) -> Option<Post> {
-        let mut from = TransferId(0);
+        let mut from = 0;
         loop {
-            let id = *self.transfers.range(from..).next()?.0;
-            if let Some(post) = self.next_of(id) {
+            // Without room anywhere no transfer needs to be looked at.
+            if !(0..self.settings.len()).any(|rail| self.has_room(rail)) {
+                return None;
+            }
+            let (id, _) = self.transfers.iter_from(from).next()?;
+            if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
-            from = TransferId(id.0 + 1);
+            from = id + 1;
         }
     }
 
@@ -206,12 +226,12 @@ impl Outbox {
 
     /// What a lost rail had under way.
     fn next_again(&mut self, id: TransferId) -> Option<Post> {
-        let again = self.transfers.get(&id)?.again.front()?;
+        let again = self.transfers.get(id.0)?.again.front()?;
         let rail = self.pick(again.operation.bytes)?;
-        let Again { operation, debt, stake } = self.transfers.get_mut(&id)?.again.pop_front()?;
+        let Again { operation, debt, stake } = self.transfers.get_mut(id.0)?.again.pop_front()?;
         let mut parts = operation.split(&self.settings[rail].limits);
         let first = parts.remove(0);
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         if let Some(debt) = debt.and_then(|debt| self.debts.get_mut(&debt)) {
             debt.again += parts.len();
         }
@@ -222,7 +242,7 @@ impl Outbox {
     }
 
     fn next_refused(&mut self, id: TransferId) -> Option<Post> {
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         let place = transfer
             .refused
             .iter()
@@ -232,12 +252,12 @@ impl Outbox {
     }
 
     fn next_planned(&mut self, id: TransferId) -> Option<Post> {
-        let plan = &self.transfers.get(&id)?.plan;
+        let plan = &self.transfers.get(id.0)?.plan;
         if plan.pages_left() == 0 {
             return None;
         }
         let page_len = plan.page_len();
-        let rail = match self.transfers.get(&id)?.begun_on {
+        let rail = match self.transfers.get(id.0)?.begun_on {
             Some(rail) if self.windows[rail].free() == 0 => return None,
             Some(rail) => rail,
             None => self.pick(page_len)?,
@@ -246,7 +266,7 @@ impl Outbox {
         limits.pages = limits.pages.min(TICK_PAGES_MAX);
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         transfer.plan.next(&limits, &mut operation).then_some(())?;
         transfer.begun_on = transfer.plan.is_in_page().then_some(rail);
         self.post_counted(id, rail, operation)
@@ -254,7 +274,7 @@ impl Outbox {
 
     /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there.
     fn next_bell(&mut self, id: TransferId) -> Option<Post> {
-        let transfer = self.transfers.get(&id)?;
+        let transfer = self.transfers.get(id.0)?;
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() || transfer.counter.is_none() {
             return None;
         }
@@ -265,6 +285,10 @@ impl Outbox {
         self.post_counted(id, rail, Operation::default())
     }
 
+    fn has_room(&self, rail: usize) -> bool {
+        self.windows[rail].free() > 0 && self.rails.is_alive(rail)
+    }
+
     fn pick(&self, bytes: u64) -> Option<usize> {
         self.rails.pick(bytes, |rail| self.windows[rail].free() > 0)
     }
@@ -273,7 +297,7 @@ impl Outbox {
     /// transfer there, or when a tick can tell of no more.
     fn post_counted(&mut self, id: TransferId, rail: usize, operation: Operation) -> Option<Post> {
         let limits = self.settings[rail].limits;
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.untold[rail] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         let is_full = pages + limits.pages.min(TICK_PAGES_MAX) > TICK_PAGES_MAX;
@@ -304,7 +328,7 @@ impl Outbox {
         let took = self.windows[rail].take(1);
         debug_assert!(took, "only a rail with room is picked");
         self.rails.charge(rail, operation.bytes);
-        self.transfers.get_mut(&transfer)?.under_way += 1;
+        self.transfers.get_mut(transfer.0)?.under_way += 1;
         let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt, stake }).ok()?;
         Some(Post { slot, rail, transfer, tick })
     }
@@ -312,7 +336,7 @@ impl Outbox {
     /// The card had no room for it: it is not under way, and comes again.
     pub fn refuse(&mut self, slot: SlotId) {
         let Some(Posted { rail, transfer, operation, tick, debt, stake }) = self.take(slot) else { return };
-        let Some(of) = self.transfers.get_mut(&transfer) else { return };
+        let Some(of) = self.transfers.get_mut(transfer.0) else { return };
         if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
             of.again.push_front(Again { operation, debt, stake });
             return;
@@ -347,7 +371,7 @@ impl Outbox {
         let posted = self.slots.take(slot)?;
         self.windows[posted.rail].give(1);
         self.rails.finish(posted.rail, posted.operation.bytes);
-        if let Some(transfer) = self.transfers.get_mut(&posted.transfer) {
+        if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
             transfer.under_way -= 1;
         }
         Some(posted)
@@ -366,7 +390,7 @@ impl Outbox {
     /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. Where all of it is under way
     /// already, and no rail is lost meanwhile, it is whole all the same.
     pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return Vec::new() };
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
         transfer.is_given_up = true;
         let is_posted =
             transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty();
@@ -393,7 +417,7 @@ impl Outbox {
 
     /// Whether something of a transfer is missing, and will be.
     pub fn is_short(&self, id: TransferId) -> bool {
-        self.transfers.get(&id).is_some_and(|transfer| transfer.is_short)
+        self.transfers.get(id.0).is_some_and(|transfer| transfer.is_short)
     }
 
     /// What was to be sent again for a debt is not.
@@ -420,7 +444,7 @@ impl Outbox {
         }
         self.pause(rail);
         self.rails.lose(rail);
-        let ids: Vec<TransferId> = self.transfers.keys().copied().collect();
+        let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_untold(link, rail, id);
             // Where it was a tick that was under way, and nobody is to be told any more.
@@ -434,7 +458,7 @@ impl Outbox {
     /// What was under way: it goes to another rail, and its pages are told of by a frame; unless its transfer was given up.
     fn send_again(&mut self, link: LinkId, posted: Posted) -> Option<Frame> {
         let Posted { transfer: id, operation, debt: old_debt, stake, .. } = posted;
-        let transfer = self.transfers.get_mut(&id)?;
+        let transfer = self.transfers.get_mut(id.0)?;
         // Sent again already for another lost rail: that debt stays.
         let debt = old_debt.or(transfer.counter.map(|counter| (link, counter)));
         if transfer.is_given_up && operation.bytes > 0 {
@@ -458,7 +482,7 @@ impl Outbox {
 
     /// What was posted without a tick, or refused: nobody has told of it.
     fn owe_untold(&mut self, link: LinkId, rail: usize, id: TransferId) {
-        let Some(transfer) = self.transfers.get_mut(&id) else { return };
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return };
         let refused: Vec<Operation> = {
             let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == rail);
             transfer.refused = others.into();
@@ -504,7 +528,7 @@ impl Outbox {
         let settled = debt.settled.filter(|_| debt.again == 0)?;
         let debt = self.debts.remove(&key)?;
         for id in debt.creditors {
-            if let Some(transfer) = self.transfers.get_mut(&id) {
+            if let Some(transfer) = self.transfers.get_mut(id.0) {
                 transfer.debts -= 1;
             }
             self.check_done(id);
@@ -528,7 +552,7 @@ impl Outbox {
             .map(|(id, transfer)| {
                 transfer.counter = None;
                 transfer.untold.fill(0);
-                *id
+                TransferId(id)
             })
             .collect();
         ids.into_iter().for_each(|id| self.check_done(id));
@@ -540,14 +564,18 @@ impl Outbox {
     }
 
     fn check_done(&mut self, id: TransferId) {
-        let is_done = self.transfers.get(&id).is_some_and(|transfer| {
+        let is_done = self.transfers.get(id.0).is_some_and(|transfer| {
+            // Asked after every operation, and seldom so.
+            if transfer.under_way > 0 {
+                return false;
+            }
             let is_posted = transfer.plan.pages_left() == 0
                 && transfer.refused.is_empty()
                 && transfer.again.is_empty()
                 && transfer.untold.iter().all(|pages| *pages == 0);
-            is_posted && transfer.under_way == 0 && transfer.debts == 0
+            is_posted && transfer.debts == 0
         });
-        if is_done && let Some(transfer) = self.transfers.remove(&id) {
+        if is_done && let Some(transfer) = self.transfers.take(id.0) {
             self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
         }
     }

@@ -2,6 +2,7 @@
 //! of the same form: one line of JSON.
 //!
 //! `paged write` moves scattered pages, `paged ping` eight bytes there and back, `paged cost` operations to be counted.
+#![allow(clippy::print_stdout)] // a program that talks to its user
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Write};

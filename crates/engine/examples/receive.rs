@@ -1,4 +1,5 @@
 //! The first program, the side that receives: lets a peer write 64 pages, and verifies them. Start it before `send`.
+#![allow(clippy::print_stdout)] // a program that talks to its user
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ impl Engine {
 
     /// As the settings say.
     pub fn with(settings: Settings) -> Result<Self, Error> {
-        let providers = crate::open::rails(&settings)?;
+        let providers = crate::provider::open::rails(&settings)?;
         Self::over(providers, settings)
     }
 
@@ -138,6 +138,12 @@ impl Engine {
     pub fn register(&self, memory: &Memory) -> Result<(), Error> {
         let memory = memory.clone();
         Ok(call(&self.0.helm, move |driver, _| driver.machine.register(&memory))??)
+    }
+
+    /// How many peers it knows: those that are connected, and those that are gone and have memory of ours yet, or the cards something of
+    /// theirs.
+    pub fn peer_count(&self) -> Result<usize, Error> {
+        call(&self.0.helm, |driver, _| driver.machine.peer_count())
     }
 
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
@@ -220,6 +226,14 @@ pub struct Connecting {
     made: Option<Peer>,
 }
 
+impl Connecting {
+    fn refused(&self, cause: String) -> Error {
+        let fix =
+            "see that both sides have a rail of the same kind, and that no firewall is between their ends";
+        Error::Connect { address: self.address.to_string(), cause, fix: fix.to_owned() }
+    }
+}
+
 impl Answer for Connecting {
     type Output = Result<Peer, Error>;
 }
@@ -254,7 +268,7 @@ impl Sealed for Connecting {
             return self.made.take().map(Ok);
         }
         let cause = peer.lost()?.to_owned();
-        Some(Err(Error::Connect { address: self.address.to_string(), cause }))
+        Some(Err(self.refused(cause)))
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
@@ -263,7 +277,7 @@ impl Sealed for Connecting {
             Some(None) => format!("it answers, but no rail was ready within {after:?}"),
             Some(Some(note)) => format!("it answers, but no rail was ready within {after:?}: {note}"),
         };
-        Err(Error::Connect { address: self.address.to_string(), cause })
+        Err(self.refused(cause))
     }
 
     fn ended(&mut self) -> Self::Found {
@@ -298,7 +312,10 @@ impl Sealed for Accepting {
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(Error::TimedOut { what: "accept", after })
+        Err(match self.engine.0.doorstep.take_trouble() {
+            Some(cause) => Error::System { operation: "accept", cause },
+            None => Error::TimedOut { what: "accept", after },
+        })
     }
 
     fn ended(&mut self) -> Self::Found {

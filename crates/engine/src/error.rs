@@ -39,6 +39,8 @@ pub enum Error {
         address: String,
         /// Why not.
         cause: String,
+        /// What to do.
+        fix: String,
     },
     /// An address that means nothing.
     #[error("`{address}` is no address: {cause}")]
@@ -118,9 +120,7 @@ impl Error {
                     error.fix.clone()
                 })
             }
-            Self::Connect { .. } => {
-                "see that the peer's engine listens there, and that no firewall is in between".to_owned()
-            }
+            Self::Connect { fix, .. } => fix.clone(),
             Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
             Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
             Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),

@@ -88,7 +88,6 @@ impl Grant {
     /// that takes depends on the rail: a card's key is enough; elsewhere the peer's word, its end, or the rail's new beginning.
     ///
     /// Where that is not proven in time the grant is handed back, to be revoked again. The peer was told to stop.
-    #[expect(clippy::result_large_err, reason = "the grant is handed back")]
     pub fn revoke(self, timeout: Duration) -> Result<Slice, RevokeError> {
         self.begin_revoke(timeout).wait(timeout + MARGIN)
     }

@@ -1,4 +1,47 @@
-//! One machine reads and writes another machine's memory.
+//! One machine reads and writes another machine's memory: the model a user programs in, over verbs and libfabric alike.
+//!
+//! An [`Engine`] has rails: RDMA cards, or libfabric's tcp and shared memory where there is none. It connects to other engines, its
+//! [`Peer`]s. A peer is granted memory ([`Peer::grant`]), and writes pages into it ([`Peer::write_pages`]); a [`Counter`] tells how many have
+//! arrived.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use farreach::{Engine, Outcome, Rights};
+//!
+//! const SOON: Duration = Duration::from_secs(30);
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::new()?;
+//! println!("listening at {}", engine.listen("0.0.0.0:18520")?);
+//! let peer = engine.accept().wait(SOON)?;
+//!
+//! let grant = peer.grant(engine.allocate(64 * 4096)?, Rights::WRITE)?;
+//! let counter = peer.counter()?;
+//! peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
+//!
+//! assert_eq!(counter.wait(64, SOON), Outcome::Reached);
+//! let memory = grant.revoke(SOON)?;
+//! println!("64 pages are here: {:?}…", &memory[..16]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! - **No order, arrival counted.** Pages land in any order, over any rail. When a counter has reached N, the bytes of N pages are there, and visible to
+//!   whoever has seen it. A rail that is lost in the middle costs no page, and none is counted twice.
+//! - **A slice is in exactly one place.** A transfer takes its memory along and gives it back when no card has a part of it any more, whatever was
+//!   dropped or timed out. Granted memory comes back by [`Grant::revoke`], when the peer provably reaches it no more.
+//! - **Every wait ends**: done, peer lost, timed out, or given up. A peer that is silent for too long is lost, and with it every wait on it.
+//! - **Whoever waits drives.** [`Pending::wait`] polls the cards itself; what is awaited as a future is driven by the engine's worker, which sleeps when
+//!   there is nothing to do.
+//! - **What is refused is refused before a card hears of it**: every access is checked against what the peer has granted.
+//!
+//! # What it does not
+//!
+//! It finds no peers: an address is given. It encrypts nothing yet. A peer is trusted to speak for its own memory and counters, and not to lie
+//! about having stopped: over libfabric's shared memory, which enforces no keys, its word is all there is.
+#![deny(unsafe_code)]
 
 mod control;
 mod counter;
@@ -9,10 +52,10 @@ mod explain;
 mod grant;
 mod helm;
 mod machine;
-mod open;
 mod pages;
 mod peer;
 mod pending;
+#[expect(unsafe_code, reason = "where a library is called that cannot check what it is told")]
 pub mod provider;
 mod rights;
 mod settings;

@@ -96,6 +96,10 @@ fn failed(reason: TransferReason) -> TransferError {
     TransferError { reason, buffer: None, explanation: Explanation::default() }
 }
 
+#[expect(
+    clippy::result_large_err,
+    reason = "it is answered once for many operations, and boxing it would allocate"
+)]
 fn done(answer: TransferAnswer) -> Result<Done, TransferError> {
     let TransferAnswer { outcome, held, explanation } = answer;
     let buffer = held.and_then(given_back);

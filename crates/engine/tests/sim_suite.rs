@@ -21,15 +21,15 @@ fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
 
 const RC: Provider = Provider {
     open: |settings| over(vec![SimCard::rc(), SimCard::rc()], settings),
-    has_atomics: true,
+    has_atomics: Some(true),
     rails: 2,
 };
 const TCP: Provider =
-    Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: true, rails: 1 };
+    Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: Some(true), rails: 1 };
 const EFA: Provider =
-    Provider { open: |settings| over(vec![SimCard::efa()], settings), has_atomics: false, rails: 1 };
+    Provider { open: |settings| over(vec![SimCard::efa()], settings), has_atomics: Some(false), rails: 1 };
 const SHM: Provider =
-    Provider { open: |settings| over(vec![SimCard::shm()], settings), has_atomics: true, rails: 1 };
+    Provider { open: |settings| over(vec![SimCard::shm()], settings), has_atomics: Some(true), rails: 1 };
 
 suite! {
     here;

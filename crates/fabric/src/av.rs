@@ -271,7 +271,7 @@ impl fmt::Debug for Peer {
 
 impl Drop for PeerInner {
     fn drop(&mut self) {
-        if self.is_injected_to.load(Ordering::Acquire) {
+        if self.is_injected_to.load(Ordering::Acquire) || !self.av.domain().profile().forgets_peers {
             // The entry stays, with this holder, until the vector is closed, which is after every endpoint on it.
             return;
         }

@@ -49,7 +49,7 @@ struct Inbound {
     /// Open, or not provably closed.
     endpoints: usize,
     /// Regions that are gone, and that a write under way may still reach.
-    kept: Vec<Exposed>,
+    kept: Vec<Arc<Exposed>>,
 }
 
 impl Fabric {
@@ -142,7 +142,7 @@ impl Domain {
     }
 
     /// Keeps memory whose region is closed until no write can reach it.
-    pub(crate) fn keep_exposed(&self, exposed: Exposed) {
+    pub(crate) fn keep_exposed(&self, exposed: Arc<Exposed>) {
         let mut inbound = self.inbound();
         if inbound.endpoints > 0 {
             inbound.kept.push(exposed);

@@ -7,7 +7,7 @@ use farreach_fabric_sys as sys;
 
 use crate::domain::{MODES_SERVED, MR_MODES_SERVED};
 use crate::raw::RawInfo;
-use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading};
+use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading, TrafficClass};
 
 /// What to ask for in [`Info::query`](crate::Info::query).
 ///
@@ -35,6 +35,7 @@ pub struct Hints {
     mr_mode: MrMode,
     message_order: Order,
     threading: Threading,
+    traffic_class: TrafficClass,
     node: Option<String>,
     service: Option<String>,
     source: bool,
@@ -53,6 +54,7 @@ impl Hints {
             mr_mode: MrMode::all_known(),
             message_order: Order::empty(),
             threading: Threading::Unspecified,
+            traffic_class: TrafficClass::Unspecified,
             node: None,
             service: None,
             source: false,
@@ -137,6 +139,13 @@ impl Hints {
         self
     }
 
+    /// A wish: a provider that knows no classes ignores it, and [`Info::traffic_class`](crate::Info::traffic_class) tells.
+    #[doc(alias = "tclass")]
+    pub fn traffic_class(mut self, class: TrafficClass) -> Self {
+        self.traffic_class = class;
+        self
+    }
+
     /// The host to reach, by name or address; with [`source`](Self::source), the local address.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
@@ -179,6 +188,8 @@ impl Hints {
         parts.endpoint.type_ = self.endpoint_type.to_c();
         parts.domain.mr_mode = self.mr_mode.bits() as _;
         parts.domain.threading = self.threading.to_c();
+        parts.domain.tclass = self.traffic_class.to_c();
+        parts.transmit.tclass = self.traffic_class.to_c();
         parts.transmit.msg_order = self.message_order.bits();
         parts.receive.msg_order = self.message_order.bits();
         for (place, name) in [
@@ -216,6 +227,9 @@ impl fmt::Display for Hints {
         }
         if !self.message_order.is_empty() {
             words.push(format!("order {}", bitflags_text(&self.message_order)));
+        }
+        if self.traffic_class != TrafficClass::Unspecified {
+            words.push(format!("traffic class {}", self.traffic_class));
         }
         if self.mode != Mode::all_known() || self.mr_mode != MrMode::all_known() {
             words.push("the modes given".to_owned());
@@ -257,6 +271,8 @@ mod tests {
         assert_eq!(hints.to_string(), "domain eth0, to 10.0.0.1 port 18520");
         assert_eq!(hints.source().to_string(), "domain eth0, from 10.0.0.1 port 18520");
         assert_eq!(Hints::new().message_order(Order::WAW).to_string(), "order WAW");
+        let urgent = Hints::new().traffic_class(TrafficClass::LowLatency);
+        assert_eq!(urgent.to_string(), "traffic class low_latency");
         assert_eq!(Hints::new().mode(Mode::empty()).to_string(), "the modes given");
     }
 

@@ -10,7 +10,7 @@ use farreach_fabric_sys as sys;
 use crate::raw::{Parts, RawInfo, text};
 use crate::{
     Address, AddressFormat, Capabilities, EndpointType, Error, Hints, Library, Mode, MrMode, Nic, Order,
-    Progress, Protocol, ResourceManagement, Threading, Version,
+    Progress, Protocol, ResourceManagement, Threading, TrafficClass, Version,
 };
 
 /// One offer of one provider: a domain, a type of endpoint, and what they can do.
@@ -286,6 +286,12 @@ impl Info {
     /// What may be called from several threads at once.
     pub fn threading(&self) -> Threading {
         Threading::from_c(self.parts().domain.threading)
+    }
+
+    /// How its traffic is treated on its way.
+    #[doc(alias = "tclass")]
+    pub fn traffic_class(&self) -> TrafficClass {
+        TrafficClass::from_c(self.parts().transmit.tclass)
     }
 
     /// Whether the provider keeps queues from overrunning.

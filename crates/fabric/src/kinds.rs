@@ -309,6 +309,48 @@ kind! {
 }
 
 kind! {
+    /// How traffic is to be treated on its way: `fi_endpoint(3)`, under Traffic Class.
+    ///
+    /// ```
+    /// use farreach_fabric::TrafficClass;
+    ///
+    /// assert_eq!(TrafficClass::LowLatency.to_string(), "low_latency");
+    /// assert_ne!(TrafficClass::dscp(46), Some(TrafficClass::LowLatency));
+    /// ```
+    TrafficClass {
+        /// Not said.
+        #[doc(alias = "FI_TC_UNSPEC")]
+        Unspecified = FI_TC_UNSPEC, "unspecified";
+        /// As most is.
+        #[doc(alias = "FI_TC_BEST_EFFORT")]
+        BestEffort = FI_TC_BEST_EFFORT, "best_effort";
+        /// Short and urgent.
+        #[doc(alias = "FI_TC_LOW_LATENCY")]
+        LowLatency = FI_TC_LOW_LATENCY, "low_latency";
+        /// First of all.
+        #[doc(alias = "FI_TC_DEDICATED_ACCESS")]
+        DedicatedAccess = FI_TC_DEDICATED_ACCESS, "dedicated_access";
+        /// Much, and not urgent.
+        #[doc(alias = "FI_TC_BULK_DATA")]
+        BulkData = FI_TC_BULK_DATA, "bulk_data";
+        /// What others leave.
+        #[doc(alias = "FI_TC_SCAVENGER")]
+        Scavenger = FI_TC_SCAVENGER, "scavenger";
+        /// The network's own.
+        #[doc(alias = "FI_TC_NETWORK_CTRL")]
+        NetworkControl = FI_TC_NETWORK_CTRL, "network_control";
+    }
+}
+
+impl TrafficClass {
+    /// A code point of the field in IP's header, which has six bits; none where it does not fit.
+    #[doc(alias = "FI_TC_DSCP")]
+    pub fn dscp(code_point: u8) -> Option<Self> {
+        (code_point < 64).then_some(Self::Other(sys::FI_TC_DSCP | u32::from(code_point)))
+    }
+}
+
+kind! {
     /// Whether a card's port is up: `fi_nic(3)`.
     ///
     /// ```

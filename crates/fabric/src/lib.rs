@@ -56,7 +56,8 @@
 //! - Memory is [`farreach_memory`]'s: a [`TransmitRequest`] or [`ReceiveRequest`] takes slices along, and the [`Completion`] brings them back, whether it
 //!   went well or not. While in flight nobody can name the bytes. What is refused is handed back whole, and a full queue is an ordinary answer;
 //!   [`Driver`] waits for room.
-//! - [`Domain::expose`] lets peers at a slice, by a key of its own; [`ExposedRegion::revoke`] gives it back when the key is dead.
+//! - [`Domain::expose`] lets peers at a slice, by a key of its own; [`ExposedRegion::revoke`] gives it back when the key is dead. Memory that peers
+//!   reach over several domains has a [key](ExposedKey) for each.
 //! - A completion says what it proves: that the bytes were [sent](Proof::Sent), or that they were [delivered](Proof::Delivered).
 //! - libfabric is opened when it is first asked. Where it is missing, that is an [`Error`] with the command
 //!   that installs it. Releases from 1.17 to 2.x serve; [`Library`] tells which one is loaded.
@@ -76,6 +77,7 @@ mod domain;
 mod driver;
 mod ep;
 mod error;
+mod exposed_key;
 mod fabric;
 mod flags;
 mod handle;
@@ -99,15 +101,18 @@ pub use domain::Domain;
 pub use driver::Driver;
 pub use ep::{Atomics, Endpoint, EndpointBuilder, Returned};
 pub use error::{Error, LibraryMissing, SymbolMissing};
+pub use exposed_key::ExposedKey;
 pub use fabric::Fabric;
 pub use farreach_fabric_sys as sys;
 pub use flags::{Capabilities, Mode, MrMode, Order};
 pub use hints::Hints;
 pub use info::Info;
-pub use kinds::{AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading};
+pub use kinds::{
+    AddressFormat, EndpointType, LinkState, Progress, Protocol, ResourceManagement, Threading, TrafficClass,
+};
 pub use leak::{Leaked, leaked};
 pub use library::{Library, Version};
 pub use mr::{ExposedRegion, RemoteAccess};
 pub use nic::{Nic, PciAddress};
-pub use op::{PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
+pub use op::{PostError, ReceiveRequest, Refusal, RemoteParts, RemoteRegion, TransmitRequest};
 pub use profile::{KnownFrom, Profile, SameHost, WriteWithData};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use bitflags::bitflags;
 use farreach_fabric_sys as sys;
@@ -70,7 +71,12 @@ impl MemoryRegion {
     ///
     /// The memory is mapped until the region is closed, which may be never. The provider writes to it where `access` and operations
     /// say so; meanwhile nobody holds a reference into it.
-    unsafe fn register(domain: &Domain, start: *mut u8, len: usize, access: u64) -> Result<Self, Error> {
+    pub(crate) unsafe fn register(
+        domain: &Domain,
+        start: *mut u8,
+        len: usize,
+        access: u64,
+    ) -> Result<Self, Error> {
         let mut attempts = 0;
         loop {
             // Where the provider chooses, a layer over it may still keep regions by the key that was asked for.
@@ -102,8 +108,20 @@ impl MemoryRegion {
         unsafe { sys::fi_mr_desc(self.mr.as_ptr()) }.expose_provenance() as u64
     }
 
+    /// What a peer needs to know of the memory that it was registered for.
+    pub(crate) fn remote(&self, exposed: &Exposed) -> RemoteRegion {
+        let has_addresses = self.domain.info().mr_mode().contains(MrMode::VIRT_ADDR);
+        // Otherwise a peer counts from the region's beginning.
+        let address = if has_addresses { exposed.address().as_ptr().expose_provenance() as u64 } else { 0 };
+        RemoteRegion::new(address, exposed.len() as u64, self.key())
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
     /// Ends it. After success its key is dead where the provider enforces keys.
-    fn close(mut self) -> Result<(), Error> {
+    pub(crate) fn close(mut self) -> Result<(), Error> {
         self.end()
     }
 
@@ -176,25 +194,30 @@ impl Domain {
     /// refused: its keys reach further than the slice, and live on when they are ended.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose(&self, slice: Slice, access: RemoteAccess) -> Result<ExposedRegion, (Error, Slice)> {
-        if self.caches_registrations() {
-            return Err((Error::RegistrationCache { provider: self.info().provider().to_owned() }, slice));
+        if let Err(error) = self.check_exposable() {
+            return Err((error, slice));
         }
-        let (start, len) = (slice.address(), slice.len());
         let exposed = slice.expose();
+        let (start, len) = (exposed.address(), exposed.len());
         // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is closed (for good where its key
         // is not enforced), and no reference into them exists.
         let registered = unsafe { MemoryRegion::register(self, start.as_ptr(), len, access.bits()) };
         match registered {
             Ok(mr) => {
-                let has_addresses = self.info().mr_mode().contains(MrMode::VIRT_ADDR);
-                // Otherwise a peer counts from the region's beginning.
-                let address = if has_addresses { start.as_ptr().expose_provenance() as u64 } else { 0 };
-                let remote = RemoteRegion::new(address, len as u64, mr.key());
+                let remote = mr.remote(&exposed);
                 Ok(ExposedRegion { parts: Some((mr, exposed)), remote })
             }
             // SAFETY: no key to it was made.
             Err(error) => Err((error, unsafe { exposed.conceal() })),
         }
+    }
+
+    /// Whether a key made here is for what it was made for, and ends when it is ended.
+    pub(crate) fn check_exposable(&self) -> Result<(), Error> {
+        if self.caches_registrations() {
+            return Err(Error::RegistrationCache { provider: self.info().provider().to_owned() });
+        }
+        Ok(())
     }
 }
 
@@ -247,7 +270,7 @@ impl ExposedRegion {
 
     /// The domain that it is in.
     pub fn domain(&self) -> &Domain {
-        &self.parts().0.domain
+        self.parts().0.domain()
     }
 
     /// Whether [`revoke`](Self::revoke) can prove, now, that no peer reaches the memory any more.
@@ -299,7 +322,7 @@ impl ExposedRegion {
 impl Drop for ExposedRegion {
     fn drop(&mut self) {
         let Some((mr, exposed)) = self.parts.take() else { return };
-        let domain = mr.domain.clone();
+        let domain = mr.domain().clone();
         let is_out_of_reach = domain.is_out_of_reach();
         if mr.close().is_err() {
             // It counts itself as leaked; the pages must stay with it.
@@ -308,7 +331,7 @@ impl Drop for ExposedRegion {
             leak::count(Kind::ExposedSlice);
             std::mem::forget(exposed);
         } else if !is_out_of_reach {
-            domain.keep_exposed(exposed);
+            domain.keep_exposed(Arc::new(exposed));
         }
     }
 }

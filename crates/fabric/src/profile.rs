@@ -26,8 +26,13 @@ pub struct Profile {
     /// Whether closing an endpoint also ends what a peer does on its behalf: copying the answer of a read into its
     /// buffers. Where it does not, buffers of unfinished reads are kept for good.
     pub close_stops_peers: bool,
+    /// Whether closing an endpoint leaves it in what its completion queue sleeps on. The queue's descriptor is then of no use any more: to
+    /// ask whether it may be slept on would look into what was freed.
+    pub close_spoils_waits: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's memory.
     pub target_must_know_initiator: bool,
+    /// Whether a peer can be removed from an address vector. Where it cannot, its entry stays until the vector is closed.
+    pub forgets_peers: bool,
     /// Whether two endpoints of one host can be relied upon to reach each other.
     pub same_host: SameHost,
     /// How a write with immediate data is made.
@@ -87,7 +92,9 @@ const UNKNOWN: Profile = Profile {
     keys_enforced: false,
     revoke_stops_writes: false,
     close_stops_peers: false,
+    close_spoils_waits: true,
     target_must_know_initiator: true,
+    forgets_peers: true,
     same_host: SameHost::Uncertain,
     write_with_data: WriteWithData::MaybeEmulated,
     known_from: KnownFrom::Nothing,
@@ -98,20 +105,30 @@ const THROUGH_TARGET: Profile = Profile {
     keys_enforced: true,
     revoke_stops_writes: false,
     close_stops_peers: true,
+    close_spoils_waits: false,
     target_must_know_initiator: false,
+    forgets_peers: true,
     same_host: SameHost::Reachable,
     write_with_data: WriteWithData::Native,
     known_from: KnownFrom::Tests,
 };
 
+/// The layer that makes datagrams of connections adds its own queue to what the user's sleeps on, and does not take it out when the endpoint is
+/// closed: 1.17 dies in `fi_trywait` then, and 2.x has the same lines.
+const LAYERED: Profile = Profile { close_spoils_waits: true, ..THROUGH_TARGET };
+
 const KNOWN: &[(Protocol, Profile)] = &[
-    (Protocol::Rxm, THROUGH_TARGET),
-    (Protocol::RxmTcp, THROUGH_TARGET),
+    (Protocol::Rxm, LAYERED),
+    (Protocol::RxmTcp, LAYERED),
     (Protocol::Xnet, THROUGH_TARGET),
     (Protocol::SockTcp, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
-    // target copies the answer of a read into the initiator's buffer, whenever it gets to it.
-    (Protocol::Shm, Profile { keys_enforced: false, close_stops_peers: false, ..THROUGH_TARGET }),
+    // target copies the answer of a read into the initiator's buffer, whenever it gets to it. To remove a peer of the same process whose
+    // endpoint is closed, 2.1 looks into what that had mapped, and dies.
+    (
+        Protocol::Shm,
+        Profile { keys_enforced: false, close_stops_peers: false, forgets_peers: false, ..THROUGH_TARGET },
+    ),
     // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
     (
         Protocol::Efa,
@@ -132,7 +149,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_treated_with_care() {
         let profile = Profile::of_protocol(Protocol::Other(999));
-        assert!(!profile.keys_enforced && !profile.close_stops_peers);
+        assert!(!profile.keys_enforced && !profile.close_stops_peers && profile.close_spoils_waits);
         assert_eq!(profile.known_from, KnownFrom::Nothing);
     }
 

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::thread;
 
 use farreach_fabric::{
-    AddressFormat, Capabilities, EndpointType, Error, Hints, Info, Library, Mode, MrMode, Order, Version,
+    AddressFormat, Capabilities, EndpointType, Error, Hints, Info, Library, Mode, MrMode, Order,
+    TrafficClass, Version,
 };
 
 /// Every offer of reliable datagrams with messages and one-sided access.
@@ -93,6 +94,18 @@ fn addresses_are_those_asked_for() {
         offers.iter().any(|info| info.destination().and_then(|it| it.socket_addr()) == Some(expected)),
         "{offers:#?}"
     );
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_traffic_class_is_a_wish() {
+    for class in [TrafficClass::LowLatency, TrafficClass::dscp(46).expect("it has six bits")] {
+        let offers =
+            Info::query(&rdm().provider("tcp").traffic_class(class)).expect("it is offered all the same");
+        let answers = [class, TrafficClass::Unspecified];
+        assert!(offers.iter().all(|info| answers.contains(&info.traffic_class())), "{offers:#?}");
+    }
+    assert_eq!(TrafficClass::dscp(64), None);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What the tests of several crates share. Not published.
 //!
-//! - [`Device`]: the RDMA device that a test may use here, and [`on_host_a`], which brings a test to where it has one.
+//! - [`Device`]: the RDMA device that a test may use here, and [`on_host_a`], which brings a test to where it has one;
+//!   [`in_own_network`], where it can cut links and nobody else notices.
 //! - [`does_long_tests`]: whether this guest is the one that does.
 //! - [`wait_for`]: a wait that ends, because a test that hangs tells nothing.
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
 //! - [`example`]: a program to be run as a user runs it; [`listen`]: what it says.
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
+//! - [`for_each_seed`]: one test with many histories, each of which its seed replays.
 //! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
 //! - [`machine_code`]: whether a function compiles to what it should.
 //!
@@ -23,14 +25,16 @@ mod library;
 pub mod machine_code;
 mod orders;
 mod program;
+mod seeds;
 mod wait;
 
 pub use allocations::{CountingAllocator, allocations};
 pub use buffer::{Buffer, pattern};
 pub use device::Device;
 pub use guest::does_long_tests;
-pub use host::on_host_a;
+pub use host::{in_own_network, on_host_a};
 pub use library::{rdma_core_release, shared_object};
 pub use orders::{drop_in_orders, order};
 pub use program::{example, listen};
+pub use seeds::for_each_seed;
 pub use wait::{WAIT_MAX, wait_for};

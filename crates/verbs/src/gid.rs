@@ -121,6 +121,24 @@ impl Context {
         choose(&self.gid_table(port)?, peer, &interfaces)
             .map_err(|none| Error::NoGid(Box::new(NoGid { port: self.port_name(port), ..none })))
     }
+
+    /// The GID at this place of a port's table, for who knows better than [`choose_gid`](Self::choose_gid).
+    pub fn gid_at(&self, port: u8, index: u32) -> Result<GidChoice, Error> {
+        let filled = self.gid_table(port)?;
+        let (mut chosen, others): (Vec<_>, Vec<_>) =
+            filled.into_iter().partition(|entry| entry.index == index);
+        let lose = |entry: GidEntry| {
+            let reason = format!("GID {index} was asked for");
+            GidLoser { index: entry.index, gid: entry.gid, reason }
+        };
+        let losers = others.into_iter().map(lose).collect();
+        match chosen.pop() {
+            Some(entry) => {
+                Ok(GidChoice { reason: format!("{}, asked for", praise(&entry, None)), entry, losers })
+            }
+            None => Err(Error::NoGid(Box::new(NoGid { port: self.port_name(port), peer: None, losers }))),
+        }
+    }
 }
 
 /// The choice itself, of nothing but its arguments.

@@ -33,7 +33,7 @@
 //! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid), and address handles; [`gid`]: which GID to use, and why.
 //! - [`xrc`]: extended reliable connections.
 //! - [`cm`]: the connection manager, which brings two queue pairs together by IP address and port.
-//! - [`event`]: what a device tells without being asked.
+//! - [`event`]: what a device tells without being asked; [`wakeup`]: one descriptor to sleep on for that and for completions.
 //! - [`system`]: what stands between this program and a device.
 //! - [`error`]: one error type that says what happened, what it means and what to do; [`limits`]: what is too large.
 //! - [`leak`]: what could not be released.
@@ -122,6 +122,7 @@ mod sysfs;
 pub mod system;
 #[cfg(test)]
 mod table;
+pub mod wakeup;
 pub mod wr;
 pub mod xrc;
 

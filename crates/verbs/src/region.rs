@@ -1,6 +1,7 @@
 //! Memory and domains: what requests may name, and what a peer may touch.
 
 use std::fmt;
+use std::sync::Arc;
 
 use farreach_memory::{
     AllocateError, AttachReason, Exposed, Memory, MemoryOptions, Registration, Release, Slice,
@@ -64,6 +65,19 @@ impl ProtectionDomain {
             // SAFETY: no key to it was made.
             Err(error) => Err((error, unsafe { exposed.conceal() })),
         }
+    }
+
+    /// Makes another key to memory that is exposed already: `ibv_reg_mr(3)`. Each way to the same memory has one of its own, as that
+    /// over another device. `access` is what a peer may do by it.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn expose_also(&self, memory: &Arc<Exposed>, access: AccessFlags) -> Result<ExposedKey, Error> {
+        let (start, len) = (memory.address().as_ptr().cast(), memory.len());
+        let kept = Arc::clone(memory);
+        let access = access | AccessFlags::LOCAL_WRITE;
+        // SAFETY: the pages stay mapped as long as the memory lives, which the region holds until it is deregistered, and no reference
+        // into them exists.
+        let mr = unsafe { self.reg_mr_keeping(kept, start, len, access) }?;
+        Ok(ExposedKey { mr, memory: Arc::clone(memory) })
     }
 }
 
@@ -158,5 +172,64 @@ impl Drop for ExposedRegion {
 impl fmt::Debug for ExposedRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExposedRegion").field("remote", &self.remote()).finish_non_exhaustive()
+    }
+}
+
+/// A key to exposed memory, one of several.
+///
+/// The memory stays exposed as long as a key to it lives. When this is dropped, its key is ended; where the kernel refuses that, the
+/// memory stays for good, and [`leaked`](crate::leak::leaked) counts the region.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use std::sync::Arc;
+/// use farreach_verbs::mr::AccessFlags;
+///
+/// # let devices = DeviceList::get()?;
+/// // The same page by every card.
+/// let page = Arc::new(farreach_memory::Memory::allocate(4096)?.expose());
+/// for device in &devices {
+///     let key = device.open()?.alloc_pd()?.expose_also(&page, AccessFlags::REMOTE_WRITE)?;
+///     println!("{}: {}", device.name(), key.remote().key());
+///     // … peers write …
+///     key.end()?;
+/// }
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+pub struct ExposedKey {
+    /// Holds the memory too, so that what cannot be deregistered keeps it.
+    mr: MemoryRegion,
+    memory: Arc<Exposed>,
+}
+
+impl ExposedKey {
+    /// What a peer needs to know.
+    pub fn remote(&self) -> RemoteRange {
+        let address = self.memory.address().as_ptr().expose_provenance() as u64;
+        RemoteRange::new(address, self.memory.len() as u64, self.mr.rkey())
+    }
+
+    /// The memory.
+    pub fn memory(&self) -> &Arc<Exposed> {
+        &self.memory
+    }
+
+    /// The region.
+    pub fn mr(&self) -> &MemoryRegion {
+        &self.mr
+    }
+
+    /// Ends the key, and lets go of the memory: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
+    ///
+    /// Where the kernel refuses, nothing is proven: the memory stays exposed for good, and the region is counted as leaked.
+    #[doc(alias = "ibv_dereg_mr")]
+    pub fn end(self) -> Result<(), Error> {
+        self.mr.dereg()
+    }
+}
+
+impl fmt::Debug for ExposedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExposedKey").field("remote", &self.remote()).finish_non_exhaustive()
     }
 }

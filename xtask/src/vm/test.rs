@@ -25,8 +25,13 @@ struct Apart {
     reason: &'static str,
 }
 
-const APART: [Apart; 3] = [
+const APART: [Apart; 4] = [
     Apart { module: "two_hosts::", is_run_in: has_two_hosts, reason: "need two hosts" },
+    Apart {
+        module: "two_devices::",
+        is_run_in: |spec| spec.topology == Topology::Two && !spec.two_guests,
+        reason: "need two devices in one process: the newest kernel's guest with two hosts has them",
+    },
     Apart {
         module: "verbs_under_rxm::",
         is_run_in: |spec| !has_two_hosts(spec),
@@ -162,10 +167,10 @@ mod tests {
         assert_eq!(
             GUESTS.map(left_out),
             [
-                vec!["two_hosts::"],
+                vec!["two_hosts::", "two_devices::"],
                 vec!["verbs_under_rxm::", "one_guest::"],
-                vec!["two_hosts::", "one_guest::"],
-                vec!["verbs_under_rxm::", "one_guest::"],
+                vec!["two_hosts::", "two_devices::", "one_guest::"],
+                vec!["two_devices::", "verbs_under_rxm::", "one_guest::"],
             ]
         );
     }

@@ -10,7 +10,7 @@ use super::ConnectionId;
 use super::connection::Connection;
 use super::poller::Poller;
 
-/// So long a peer that runs needs by far not.
+/// A peer that has taken nothing for so long does not run.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// More at a time are not waited for: strangers could use up all descriptors.
@@ -18,9 +18,16 @@ const LEAVING_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
-    connections: HashMap<ConnectionId, Connection>,
-    /// Until when they are waited for, the first one first. Some of them are gone already, but not the first.
+    connections: HashMap<ConnectionId, Left>,
+    /// When to look after whom, the first one first. Some of them are gone already, but not the first.
     order: VecDeque<(Instant, ConnectionId)>,
+}
+
+#[derive(Debug)]
+struct Left {
+    connection: Connection,
+    /// So long it is waited for.
+    until: Instant,
 }
 
 impl Leaving {
@@ -30,8 +37,9 @@ impl Leaving {
             return;
         }
         go_on(id, &mut connection, poller);
-        self.connections.insert(id, connection);
-        self.order.push_back((Instant::now() + LINGER, id));
+        let until = Instant::now() + LINGER;
+        self.connections.insert(id, Left { connection, until });
+        self.order.push_back((until, id));
         if self.connections.len() > LEAVING_MAX
             && let Some((_, oldest)) = self.order.front()
         {
@@ -40,27 +48,39 @@ impl Leaving {
     }
 
     /// How many have something to write.
+    #[cfg(test)]
     pub(super) fn unfinished(&self) -> usize {
-        self.connections.values().filter(|connection| connection.unwritten() > 0).count()
+        self.connections.values().filter(|left| left.connection.unwritten() > 0).count()
     }
 
-    /// When the first one is given up.
+    /// When to [look after](Self::look_after) the first one.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.order.front().map(|(until, _)| *until)
+        self.order.front().map(|(due, _)| *due)
     }
 
-    pub(super) fn give_up_late(&mut self, now: Instant) {
-        while let Some((until, id)) = self.order.front()
-            && *until <= now
+    /// Gives up who has taken nothing for too long.
+    pub(super) fn look_after(&mut self, now: Instant) {
+        while let Some((due, id)) = self.order.front().copied()
+            && due <= now
         {
-            self.remove(*id);
+            match self.connections.get(&id) {
+                Some(left) if left.until > now => {
+                    self.order.pop_front();
+                    self.order.push_back((left.until, id));
+                }
+                _ => self.remove(id),
+            }
         }
     }
 
     /// Writes and reads what can be, once.
     pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(Left { connection, until }) = self.connections.get_mut(&id) else { return };
+        let unwritten = connection.unwritten();
         connection.flush();
+        if connection.unwritten() < unwritten {
+            *until = Instant::now() + LINGER;
+        }
         go_on(id, connection, poller);
         if connection.has_failed_writing() || !connection.discard(scratch) {
             self.remove(id);

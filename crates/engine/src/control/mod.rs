@@ -29,7 +29,9 @@ use farreach_core::wire::{FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub(crate) use bell::{Bell, Clapper};
+pub(crate) use bell::Bell;
+#[cfg(all(loom, test))]
+pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
 
@@ -157,16 +159,24 @@ impl Control {
     }
 
     /// How many connections that were closed still have something to write.
+    #[cfg(test)]
     pub(crate) fn unfinished(&self) -> usize {
         self.leaving.unfinished()
     }
 
+    /// Bytes that a connection holds.
+    pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
+        Some(self.connections.get(&id)?.memory())
+    }
+
     /// This side's address of a connection; none once it has ended.
+    #[cfg(test)]
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.stream.local_addr().ok()
     }
 
     /// The other side's address of a connection; none once it has ended.
+    #[cfg(test)]
     pub(crate) fn peer_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         Some(self.connections.get(&id)?.peer)
     }
@@ -216,19 +226,19 @@ impl Control {
     }
 
     /// Sleeps until there is something to poll for, something watched is readable, the bell is rung or was since the last sleep, or the
-    /// time is over. The kernel counts whole milliseconds.
-    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// time is over. The kernel counts whole milliseconds. Whether it was something watched.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         if !self.untold.is_empty() || !self.backlog.is_empty() || self.poller.has_next() {
-            return Ok(());
+            return Ok(false);
         }
         let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
         if !self.bell.fall_asleep() {
-            return Ok(());
+            return Ok(false);
         }
         let slept = self.poller.ask(timeout.into_iter().chain(due).min());
         self.bell.wake_up();
-        slept
+        slept.map(|()| self.poller.has_told_of(WATCHED))
     }
 
     fn next_token(&mut self) -> Token {
@@ -325,7 +335,7 @@ impl Control {
 
     fn do_what_is_due(&mut self) {
         if self.leaving.due().is_some() {
-            self.leaving.give_up_late(Instant::now());
+            self.leaving.look_after(Instant::now());
         }
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
             listener.try_again(Instant::now(), &self.poller);

@@ -51,6 +51,12 @@ pub(crate) enum CloseReason {
 }
 
 impl CloseReason {
+    /// Why, without whom it is about.
+    pub(crate) fn cause(&self) -> String {
+        let text = self.to_string();
+        text.split_once(": ").map_or(text.clone(), |(_, cause)| cause.to_owned())
+    }
+
     /// What to do.
     pub(crate) fn fix(&self) -> String {
         match self {

@@ -30,7 +30,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub use pace::Progress;
-pub(crate) use ticket::{Broken, Promise, Ticket, promise};
+pub(crate) use ticket::{Promise, Ticket, promise};
 
 use seats::{Look, Next, Seats, Submitted, Turn};
 use sync::{AtomicBool, LOOKS_BEFORE_PARKING, Mutex, MutexGuard, Ordering, Parker, lock, thread};
@@ -105,11 +105,13 @@ impl<M: Drive> Helm<M> {
                 drop(seats);
                 self.drive_once(wheel, Some(command));
             }
-            Submitted::Ring => {
+            Submitted::Left { must_ring } => {
+                self.has_news.store(true, Ordering::Relaxed);
                 drop(seats);
-                self.bell.ring();
+                if must_ring {
+                    self.bell.ring();
+                }
             }
-            Submitted::Left => self.has_news.store(true, Ordering::Relaxed),
             Submitted::Lost(command) => {
                 drop(seats);
                 drop(command);
@@ -125,7 +127,7 @@ impl<M: Drive> Helm<M> {
         let mut parking = None;
         let mut place = None;
         while !awaited.is_ready() {
-            let parker = || Arc::clone(parking.get_or_insert_with(|| Arc::new(Parker::new())));
+            let parker = || Arc::clone(parking.get_or_insert_with(|| Arc::new(Parker::default())));
             let mut seats = self.seats();
             match seats.take_or_park(&mut place, parker, looks.next().is_some()) {
                 Turn::Drive(wheel) => {
@@ -137,14 +139,13 @@ impl<M: Drive> Helm<M> {
                     thread::yield_now();
                     continue;
                 }
-                Turn::RingAndPark => {
-                    drop(seats);
-                    self.bell.ring();
-                }
-                Turn::Park => {
-                    // It may be the worker, which lets go when it sees this.
+                Turn::Park { must_ring } => {
+                    // The driver may be the worker, which lets go when it sees this.
                     self.has_news.store(true, Ordering::Relaxed);
                     drop(seats);
+                    if must_ring {
+                        self.bell.ring();
+                    }
                 }
                 Turn::Lost => return if awaited.is_ready() { Ok(true) } else { Err(HelmLost) },
             }
@@ -173,7 +174,7 @@ impl<M: Drive> Helm<M> {
 
     /// The worker's life, until [`stop`](Self::stop) or [`HelmLost`].
     pub(crate) fn run_worker(&self) {
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         self.seats().hire(Arc::clone(&parker));
         loop {
             let look = self.seats().look();

@@ -14,7 +14,8 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::sync::{FAR_AWAY, Parker};
-use super::{Awaited, Broken, Drive, Helm, HelmLost, Progress, Promise, Ring, Ticket, promise};
+use super::ticket::Broken;
+use super::{Awaited, Drive, Helm, HelmLost, Progress, Promise, Ring, Ticket, promise};
 use crate::control::Clapper;
 
 /// What a machine sleeps on: the bell, and answers of a peer.
@@ -144,7 +145,7 @@ impl Engine {
 
     /// As an executor does: it never drives.
     fn wait_as_future(&self, ticket: &Ticket<()>) {
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         ticket.wake(&Waker::from(Arc::clone(&parker)));
         self.helm.call_worker();
         while !ticket.is_ready() {
@@ -217,10 +218,26 @@ fn the_helm_is_passed_on() {
     });
 }
 
+/// One drives, and goes on after the other one was answered, whose next word it waits for.
+#[test]
+fn an_answer_reaches_who_is_parked() {
+    check(4, || {
+        let engine = Engine::new();
+        let driver = spawn(&engine, |engine| {
+            let ticket = engine.submit(Command::AskPeer);
+            engine.wait(&ticket)
+        });
+        let ticket = engine.submit(Command::Answer);
+        assert_eq!(engine.wait(&ticket), Ok(true));
+        engine.outside.answer();
+        assert_eq!(driver.join().unwrap(), Ok(true));
+    });
+}
+
 /// Two wait, and one of them gives up, perhaps just when the helm was to be its own. The other one is answered by the peer at the end.
 #[test]
 fn who_gives_up_leaves_the_helm_to_another() {
-    check(4, || {
+    check(3, || {
         let engine = Engine::new();
         let (never, ticket) = promise::<()>();
         let hasty = spawn(&engine, move |engine| engine.helm.wait(&ticket, Instant::now()));
@@ -228,6 +245,8 @@ fn who_gives_up_leaves_the_helm_to_another() {
             let ticket = engine.submit(Command::AskPeer);
             engine.wait(&ticket)
         });
+        // Either of the two may be woken when this step is over.
+        engine.submit(Command::Answer);
         engine.outside.answer();
         assert_eq!(hasty.join().unwrap(), Ok(false));
         assert_eq!(patient.join().unwrap(), Ok(true));
@@ -289,6 +308,22 @@ fn the_worker_ends_when_told() {
     });
 }
 
+/// The same while another one drives.
+#[test]
+fn the_worker_ends_though_another_drives() {
+    check(3, || {
+        let engine = Engine::new();
+        let worker = engine.start_worker();
+        let driver = spawn(&engine, |engine| {
+            let ticket = engine.submit(Command::AskPeer);
+            engine.wait(&ticket)
+        });
+        engine.stop_worker(worker);
+        engine.outside.answer();
+        assert_eq!(driver.join().unwrap(), Ok(true));
+    });
+}
+
 /// One panics at the helm. The other one, who has it next or waits for it, is told.
 #[test]
 fn a_panic_ends_every_wait() {
@@ -313,13 +348,29 @@ fn a_panic_ends_every_wait() {
     });
 }
 
+/// The same for one who waits for something that the machine knows nothing of.
+#[test]
+fn a_panic_ends_a_wait_that_nothing_else_ends() {
+    check(4, || {
+        let engine = Engine::new();
+        let (never, ticket) = promise::<()>();
+        let waiter = spawn(&engine, move |engine| {
+            let waited = catch_unwind(AssertUnwindSafe(|| engine.wait(&ticket)));
+            assert!(waited.is_err() || waited.is_ok_and(|waited| waited == Err(HelmLost)));
+        });
+        let panicked = catch_unwind(AssertUnwindSafe(|| engine.helm.submit(Command::Panic)));
+        waiter.join().unwrap();
+        drop((panicked, never));
+    });
+}
+
 /// A ticket is answered while somebody registers for it.
 #[test]
 fn an_answer_wakes_who_registers_meanwhile() {
     check(5, || {
         let (promise, ticket) = promise();
         let keeper = thread::spawn(move || promise.keep(()));
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         ticket.wake(&Waker::from(Arc::clone(&parker)));
         while !ticket.is_ready() {
             parker.park(None);

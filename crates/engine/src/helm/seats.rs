@@ -60,10 +60,8 @@ pub(super) struct PlaceId(u64);
 pub(super) enum Submitted<M: Drive> {
     /// Apply it, and drive one step: it is here again.
     Drive(Box<Wheel<M>>, M::Command),
-    /// Somebody else will apply it, but has to be woken.
-    Ring,
-    /// Somebody else will apply it.
-    Left,
+    /// Somebody else will apply it, and may have to be woken for that.
+    Left { must_ring: bool },
     /// Nobody will.
     Lost(M::Command),
 }
@@ -73,9 +71,10 @@ pub(super) enum Turn<M: Drive> {
     Drive(Box<Wheel<M>>),
     /// Somebody drives for one step only.
     Again,
-    /// There is a place now. The driver has to be woken, so that it lets go.
-    RingAndPark,
-    Park,
+    /// There is a place now. The driver may have to be woken, so that it lets go.
+    Park {
+        must_ring: bool,
+    },
     Lost,
 }
 
@@ -122,7 +121,7 @@ impl<M: Drive> Seats<M> {
             return Submitted::Drive(wheel, command);
         }
         self.commands.push(command);
-        if self.must_ring() { Submitted::Ring } else { Submitted::Left }
+        Submitted::Left { must_ring: self.must_ring() }
     }
 
     /// Takes the helm for somebody who waits, or a place.
@@ -149,7 +148,7 @@ impl<M: Drive> Seats<M> {
             self.parked.push_back((id, parker()));
             *place = Some(id);
         }
-        if self.driver == Driver::Worker && self.must_ring() { Turn::RingAndPark } else { Turn::Park }
+        Turn::Park { must_ring: self.driver == Driver::Worker && self.must_ring() }
     }
 
     /// Gives up a place. Its owner may have been woken to take the helm, so that somebody else has to be.
@@ -167,8 +166,12 @@ impl<M: Drive> Seats<M> {
 
     /// Gives the driver what was left for it.
     pub(super) fn collect(&mut self, wheel: &mut Wheel<M>) {
-        // The driver has applied what it had: both vectors keep their room.
-        std::mem::swap(&mut self.commands, &mut wheel.commands);
+        if wheel.commands.is_empty() {
+            // Both vectors keep their room.
+            std::mem::swap(&mut self.commands, &mut wheel.commands);
+        } else {
+            wheel.commands.append(&mut self.commands);
+        }
     }
 
     /// Whether the driver sleeps now. From then on it is rung for.

@@ -48,15 +48,19 @@ impl<M: Drive> Helm<M> {
         let mut pace = Pace::new(self.progress);
         loop {
             let is_to_let_go = self.collect(wheel);
+            let is_asked = !wheel.commands.is_empty();
             wheel.commands.drain(..).for_each(|command| wheel.machine.apply(command));
-            let has_moved = wheel.machine.step();
+            let has_moved = wheel.machine.step() || is_asked;
             if is_to_let_go || is_over() {
                 return;
             }
             match pace.after_step(has_moved, until) {
                 Then::Step => {}
                 Then::Yield => thread::yield_now(),
-                Then::Sleep => self.sleep(wheel, until),
+                Then::Sleep => {
+                    self.sleep(wheel, until);
+                    pace.slept();
+                }
                 Then::GiveUp => return,
             }
         }
@@ -76,15 +80,11 @@ impl<M: Drive> Helm<M> {
     fn sleep(&self, wheel: &mut Wheel<M>, until: Instant) {
         let mut seats = self.seats();
         if !seats.fall_asleep() {
-            self.has_news.store(true, Ordering::Relaxed);
             return;
         }
         drop(seats);
         wheel.machine.sleep(until);
-        let mut seats = self.seats();
-        seats.wake_up();
-        // Whoever rang has left something.
-        self.has_news.store(true, Ordering::Relaxed);
+        self.seats().wake_up();
     }
 
     /// Lets somebody drive. A panic ends the machine: whoever waits is told, and nobody drives it any more.

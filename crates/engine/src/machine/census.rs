@@ -52,7 +52,8 @@ impl Machine {
         for peer in self.peers.iter().flatten() {
             census.transfers += peer.transfers.iter().count() + peer.outbox.under_way();
             census.words += peer.words.len();
-            census.messages += peer.sending.posted.len() + peer.sending.written.len() + peer.sending.waiting.len();
+            census.messages +=
+                peer.sending.posted.len() + peer.sending.written.len() + peer.sending.waiting.len();
             census.settles += peer.settles.len();
         }
         census

@@ -1,11 +1,11 @@
 //! Counters: our own, and what peers are told of them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use farreach_core::counter::{CounterId, Counters, LinkId, Outcome, Tick};
 use farreach_core::wire::Frame;
 
+use super::numbers::NumberMap;
 use super::peer::Phase;
 use super::watch::CounterCell;
 use super::{Machine, PeerKey};
@@ -15,7 +15,7 @@ use crate::provider::LinkKey;
 #[derive(Debug, Default)]
 pub(super) struct CounterDesk {
     counters: Counters,
-    cells: HashMap<CounterId, (PeerKey, Arc<CounterCell>)>,
+    cells: NumberMap<CounterId, (PeerKey, Arc<CounterCell>)>,
 }
 
 impl CounterDesk {

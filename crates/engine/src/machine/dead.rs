@@ -65,7 +65,8 @@ impl Machine {
     fn abandon_messages(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peer(key) else { return };
         let sending = &mut peer.sending;
-        let on_link = sending.posted.iter().filter(|(_, message)| message.link == index).map(|(slot, _)| slot);
+        let on_link =
+            sending.posted.iter().filter(|(_, message)| message.link == index).map(|(slot, _)| slot);
         let on_link: Vec<SlotId> = on_link.collect();
         for slot in on_link {
             if let Some(message) = sending.posted.take(slot) {

@@ -65,6 +65,7 @@ impl Machine {
             own_mark: 0,
             is_quiet: true,
             moved_at: now,
+            refusals: None,
         });
         let Some(peer) = self.peer(key) else { return };
         (peer.outbox, peer.links) = (outbox, links.collect());
@@ -73,8 +74,8 @@ impl Machine {
 
     fn rail_settings(&self, rail: usize) -> RailSettings {
         let properties = self.rails[rail].properties();
-        // Shares follow the rates; the unit does not matter.
-        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX).max(1);
+        // Shares follow the rates. A rail that tells none is used where no other is.
+        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
         RailSettings { link: LinkId(u64::MAX), limits: properties.limits, window, weight }
     }
@@ -94,8 +95,12 @@ impl Machine {
                     let rail = peer.links[index].pair.0;
                     self.ask_reset(rail);
                 }
-                Phase::Ready if link.in_flight > 0 && now >= link.moved_at.saturating_add(stall) => {
+                Phase::Ready if link.hangs(now, stall) => {
                     self.fail_link(key, index, "nothing moves on it, though the peer is well", true);
+                }
+                Phase::Ready if link.in_flight > 0 => {
+                    let rail = link.pair.0;
+                    self.tell_to_look(key, rail);
                 }
                 // The peer's answer, or ours, was lost with a rail: it is tried anew.
                 Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
@@ -145,7 +150,7 @@ impl Machine {
         let link = &mut peer.links[index];
         (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
         (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
-        (link.moved_at, link.in_flight) = (now, 0);
+        (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
         Ok(address)
     }
 

@@ -22,6 +22,9 @@ impl Machine {
             return;
         }
         link.phase = Phase::Draining { since: now };
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
         if is_found_here {
@@ -76,6 +79,8 @@ impl Machine {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.lost = Some(Lost { at: now, is_quiet });
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             self.fail_link(key, index, reason, false);
         }
@@ -119,14 +124,14 @@ impl Machine {
             // Without its buffers, where a card still has them: they are freed when it is done.
             state.answer(Err(TransferFault::PeerLost(reason.clone())), is_back, now);
         }
-        for (_, promise) in peer.drain_words() {
+        for promise in peer.drain_words() {
             promise.keep(Err(crate::WordError::PeerLost { reason: reason.clone() }));
         }
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             let spare = peer.reclaim_messages();
             peer.outbox.clear();
-            let is_forgotten = peer.own_grants.is_empty();
+            let is_forgotten = peer.own_grants == 0;
             self.pool.give(spare);
             if is_forgotten {
                 self.peers[key.0 as usize] = None;

@@ -117,6 +117,7 @@ impl Machine {
             if let Some(peer) = self.peer(key) {
                 peer.is_talking = false;
                 happened |= self.post_messages_of(key);
+                self.post_words_of(key);
             }
         }
         happened
@@ -137,7 +138,8 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let sending = &peer.sending;
         let can_write = sending.room > 0 && !sending.waiting.is_empty();
-        let has_some = can_write || !sending.written.is_empty() || !sending.again.is_empty();
+        let has_messages = can_write || !sending.written.is_empty() || !sending.again.is_empty();
+        let has_some = has_messages || !peer.words_waiting.is_empty();
         if has_some && !peer.is_talking && !peer.is_lost() {
             peer.is_talking = true;
             self.talkers.push_back(key);
@@ -221,13 +223,13 @@ impl Machine {
         let request = Request::Send { pieces: buffer.into() };
         match rails[link.pair.0].provider().post(link_key, tag(MESSAGE, slot), request) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
                 true
             }
             Err(Refused { reason, request }) => {
+                link.has_refused(now);
                 let Request::Send { pieces } = request else { return false };
                 self.put_back(key, slot, pieces);
                 if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
@@ -265,7 +267,14 @@ impl Machine {
     }
 
     /// A message of ours is done with.
-    pub(super) fn message_done(&mut self, key: PeerKey, index: usize, slot: SlotId, buffers: Buffers, is_ok: bool) {
+    pub(super) fn message_done(
+        &mut self,
+        key: PeerKey,
+        index: usize,
+        slot: SlotId,
+        buffers: Buffers,
+        is_ok: bool,
+    ) {
         let Some(peer) = self.peer(key) else { return };
         let Some(message) = peer.sending.posted.take(slot) else { return };
         let Ok(buffer) = buffers.into_slice() else { return };
@@ -296,8 +305,13 @@ impl Machine {
         let messages = u64::from(self.tuning.messages);
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         let receiving = &mut peer.receiving;
-        // One that was taken already, or more than there is room for.
-        if sequence < receiving.next || sequence >= receiving.next + messages {
+        // One that was taken already.
+        if sequence < receiving.next {
+            return;
+        }
+        // Memory for one peer has a bound, also where it does not keep to it.
+        if sequence - receiving.next >= messages.saturating_sub(peer.cell.untaken()) {
+            self.lose_peer(key, "it sends more messages than it was given room for", false);
             return;
         }
         if sequence > receiving.next {

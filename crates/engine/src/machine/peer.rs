@@ -1,18 +1,19 @@
 //! What the machine knows of one peer.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use farreach_core::counter::{CounterId, LinkId};
 use farreach_core::inflight::Slots;
 use farreach_core::outbox::{Outbox, TransferId};
+use farreach_core::sequence::Sequence;
 use farreach_core::wire::Hello;
 use farreach_memory::Slice;
 
-use super::sequence::Sequence;
+use super::numbers::NumberMap;
 use super::transfer::TransferState;
 use super::watch::PeerCell;
-use super::word::WordState;
+use super::word::{WordOrder, WordState};
 use super::{Rights, Tuning};
 use crate::SendError;
 use crate::helm::Promise;
@@ -20,6 +21,9 @@ use crate::provider::LinkKey;
 
 /// Atomic operations that one peer may have under way.
 const WORDS_MAX: u32 = 64;
+
+/// What waits for room is tried with every step; refusals that are further apart are of different requests.
+const REFUSALS_APART: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -32,20 +36,26 @@ pub(super) struct Peer {
     pub(super) outbox: Outbox,
     pub(super) transfers: Sequence<TransferState>,
     /// What it has granted to us.
-    pub(super) granted: HashMap<u64, Granted>,
+    pub(super) granted: NumberMap<u64, Granted>,
     /// Its counters, and what they are called on which link.
-    pub(super) counters: HashMap<CounterId, Vec<(LinkId, CounterId)>>,
+    pub(super) counters: NumberMap<CounterId, Vec<(LinkId, CounterId)>>,
     /// Our counters that count for it.
     pub(super) own_counters: Vec<CounterId>,
-    /// What we have granted to it.
-    pub(super) own_grants: Vec<u64>,
+    /// How much we have granted to it.
+    pub(super) own_grants: usize,
+    /// How much of that is wanted back.
+    pub(super) revoking: usize,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) words: Slots<WordState>,
+    /// Wait for a link, or for room.
+    pub(super) words_waiting: VecDeque<WordOrder>,
     /// Asked of links whose bytes may land yet.
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
+    /// When it was last told to look at rails that cannot wake it.
+    pub(super) told_to_look_at: Option<u64>,
     /// Whether it has messages to be posted.
     pub(super) is_talking: bool,
     /// Whether nobody here has anything more to do with it.
@@ -80,6 +90,36 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     /// When something of it was last done, or first posted.
     pub(super) moved_at: u64,
+    /// Since when it takes nothing, though nothing of ours is in flight on it, and when it last did not: a connection that is never made looks so.
+    pub(super) refusals: Option<(u64, u64)>,
+}
+
+impl Link {
+    /// Something was posted to it.
+    #[inline]
+    pub(super) fn took_one(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            self.moved_at = now;
+        }
+        self.in_flight += 1;
+        self.refusals = None;
+    }
+
+    /// It has no room.
+    pub(super) fn has_refused(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            let since =
+                self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
+            self.refusals = Some((since, now));
+        }
+    }
+
+    /// Whether it hangs: nothing has moved on it for so long, or it has taken nothing.
+    pub(super) fn hangs(&self, now: u64, stall: u64) -> bool {
+        let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+        let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
+        (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
+    }
 }
 
 /// How far a link is.
@@ -110,6 +150,9 @@ pub(super) struct Granted {
     pub(super) users: u32,
 }
 
+/// Who hears when a message is on its way.
+pub(super) type WhenSent = Promise<Result<(), SendError>>;
+
 /// Messages to a peer.
 #[derive(Debug)]
 pub(super) struct Sending {
@@ -117,7 +160,7 @@ pub(super) struct Sending {
     /// How many more the peer holds for its user.
     pub(super) room: u32,
     /// Wait for room, or for a buffer.
-    pub(super) waiting: VecDeque<(Vec<u8>, Promise<Result<(), SendError>>)>,
+    pub(super) waiting: VecDeque<(Vec<u8>, WhenSent)>,
     /// Written to a buffer, and not posted, or to be posted again.
     pub(super) written: VecDeque<Message>,
     /// In flight.
@@ -171,10 +214,11 @@ impl Peer {
             next_link: 0,
             outbox: Outbox::new(Vec::new()),
             transfers: Sequence::new(),
-            granted: HashMap::new(),
-            counters: HashMap::new(),
+            granted: NumberMap::default(),
+            counters: NumberMap::default(),
             own_counters: Vec::new(),
-            own_grants: Vec::new(),
+            own_grants: 0,
+            revoking: 0,
             sending: Sending {
                 next: 0,
                 room: 0,
@@ -187,9 +231,11 @@ impl Peer {
             },
             receiving: Receiving::default(),
             words: Slots::new(WORDS_MAX),
+            words_waiting: VecDeque::new(),
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,
+            told_to_look_at: None,
             is_talking: false,
             is_left: false,
             lost: None,

@@ -16,6 +16,7 @@ impl Machine {
             return;
         }
         self.rails[rail].resetting_since = Some(self.now);
+        self.stir();
         for peer in self.peers.iter_mut().flatten() {
             for index in 0..peer.links.len() {
                 if peer.links[index].pair.0 == rail {
@@ -28,6 +29,7 @@ impl Machine {
     pub(super) fn tend_resets(&mut self) {
         for rail in 0..self.rails.len() {
             let Some(since) = self.rails[rail].resetting_since else { continue };
+            self.is_calm = false;
             let links = self.peers.iter().flatten().flat_map(|peer| &peer.links);
             let is_quiet = links
                 .filter(|link| link.pair.0 == rail && !matches!(link.phase, Phase::Draining { .. }))

@@ -9,7 +9,7 @@ use farreach_memory::{Buffer, Buffers, Lent, Shared};
 
 use super::{Machine, POSTS_PER_STEP, PeerKey};
 use crate::helm::Promise;
-use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target};
+use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target, Targets};
 use crate::{Explanation, RailShare, Rights};
 
 /// Which way.
@@ -286,25 +286,23 @@ impl Machine {
         let has_tick = post.tick.is_some();
         match self.rails[rail].provider().post(link, tag(PAGES, post.slot), request) {
             Ok(()) => {
-                let state = &mut peer.links[post.rail];
-                if state.in_flight == 0 {
-                    state.moved_at = now;
-                }
-                state.in_flight += 1;
+                peer.links[post.rail].took_one(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     let share = &mut transfer.explanation.rails[post.rail];
                     share.operations += 1;
                     share.bytes += bytes;
                     share.immediates += u64::from(has_tick);
                 }
+                self.posted_to(key, rail);
                 Posted::Bytes(bytes)
             }
             Err(Refused { reason, request }) => {
                 peer.outbox.refuse(post.slot);
+                peer.links[post.rail].has_refused(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     transfer.explanation.refusals += 1;
                 }
-                self.recycle_request(request);
+                self.recycle(request.into_buffers());
                 self.refused(key, post, reason)
             }
         }
@@ -396,15 +394,6 @@ impl Machine {
         }
     }
 
-    fn recycle_request(&mut self, request: Request) {
-        match request {
-            Request::Write { pieces, .. } | Request::Read { pieces, .. } | Request::Send { pieces } => {
-                self.recycle(pieces);
-            }
-            Request::FetchAdd { .. } | Request::CompareSwap { .. } => {}
-        }
-    }
-
     /// Lets go of the parts of slices, and keeps the list.
     pub(super) fn recycle(&mut self, buffers: Buffers) {
         if let Buffers::List(mut list) = buffers {
@@ -429,12 +418,26 @@ fn build(peer: &super::peer::Peer, post: Post, list: Option<Vec<Buffer>>) -> Opt
         return Some((key, 0, Request::Write { pieces, target: None, immediate }));
     }
     let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(link.pair.1)?)?;
-    let extent = operation.targets.first()?;
-    let address = address.checked_add(transfer.base)?.checked_add(extent.offset)?;
-    let target = Target { address, key: remote_key, len: extent.len };
-    let request = match transfer.direction {
-        Direction::Write => Request::Write { pieces, target: Some(target), immediate },
-        Direction::Read => Request::Read { pieces, target },
+    let start = address.checked_add(transfer.base)?;
+    let request = match (operation.targets.as_slice(), transfer.direction) {
+        ([extent], direction) => {
+            let address = start.checked_add(extent.offset)?;
+            let target = Target { address, key: remote_key, len: extent.len };
+            match direction {
+                Direction::Write => Request::Write { pieces, target: Some(target), immediate },
+                Direction::Read => Request::Read { pieces, target },
+            }
+        }
+        (several, direction) => {
+            let mut targets = Targets::new(remote_key);
+            for extent in several {
+                targets.push(start.checked_add(extent.offset)?, extent.len).then_some(())?;
+            }
+            match direction {
+                Direction::Write => Request::WriteScattered { pieces, targets, immediate },
+                Direction::Read => Request::ReadGathered { pieces, targets },
+            }
+        }
     };
     Some((key, operation.bytes, request))
 }

@@ -1,7 +1,7 @@
 //! Words of a peer's memory, changed in one piece.
 
 use farreach_core::inflight::SlotId;
-use farreach_memory::Buffers;
+use farreach_memory::{Buffers, Slice};
 
 use super::peer::Peer;
 use super::transfer::{WORD, tag};
@@ -16,6 +16,21 @@ pub(crate) enum WordRequest {
     FetchAdd { add: u64 },
     CompareSwap { expected: u64, desired: u64 },
 }
+
+impl WordRequest {
+    fn with(self, word: Slice, target: Target) -> Request {
+        let into = Buffers::from(word);
+        match self {
+            Self::FetchAdd { add } => Request::FetchAdd { into, target, add },
+            Self::CompareSwap { expected, desired } => {
+                Request::CompareSwap { into, target, expected, desired }
+            }
+        }
+    }
+}
+
+/// Words of one peer that may wait for a link, or for room.
+const WORDS_WAITING_MAX: usize = 1024;
 
 /// A word, and what is to be done with it.
 #[derive(Debug)]
@@ -41,8 +56,37 @@ impl Machine {
         self.now = now;
         let WordOrder { peer: key, grant, offset, request, promise } = order;
         match self.place_of(key, grant, offset) {
+            // A link is to come, or one that is full to get room.
+            Err(WordError::NoLink) => {
+                self.word_waits(WordOrder { peer: key, grant, offset, request, promise })
+            }
             Err(error) => promise.keep(Err(error)),
-            Ok((index, target)) => self.post_word(key, index, grant, target, request, promise),
+            Ok((index, target)) => {
+                let order = WordOrder { peer: key, grant, offset, request, promise };
+                self.post_word(order, index, target);
+            }
+        }
+    }
+
+    /// It is tried again with the next step.
+    fn word_waits(&mut self, order: WordOrder) {
+        let key = order.peer;
+        let Some(peer) = self.peer(key) else { return };
+        if peer.words_waiting.len() >= WORDS_WAITING_MAX {
+            order.promise.keep(Err(WordError::Full));
+            return;
+        }
+        peer.words_waiting.push_back(order);
+        self.keep_talking(key);
+    }
+
+    /// Posts what has waited for a link, or for room.
+    pub(super) fn post_words_of(&mut self, key: PeerKey) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        for _ in 0..peer.words_waiting.len() {
+            let Some(order) = self.peer(key).and_then(|peer| peer.words_waiting.pop_front()) else { return };
+            self.change_word(order, now);
         }
     }
 
@@ -73,73 +117,51 @@ impl Machine {
         if ready.peek().is_none() {
             return Err(WordError::NoLink);
         }
-        let (index, link) = ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(WordError::Full)?;
+        let (index, link) =
+            ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(WordError::Full)?;
         let key = granted.keys.get(link.pair.1).copied().flatten();
         let (address, key) = key.ok_or(WordError::NotGranted)?;
         Ok((index, Target { address: address + offset, key, len }))
     }
 
-    fn post_word(
-        &mut self,
-        key: PeerKey,
-        index: usize,
-        grant: u64,
-        target: Target,
-        request: WordRequest,
-        promise: Promise<Result<u64, WordError>>,
-    ) {
-        let now = self.now;
-        let Some(word) = self.pool.take_word() else {
-            promise.keep(Err(WordError::Full));
-            return;
-        };
+    fn post_word(&mut self, order: WordOrder, index: usize, target: Target) {
+        let (now, key, grant) = (self.now, order.peer, order.grant);
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let link = &mut peer.links[index];
         let Some(link_key) = link.key else { return };
-        let slot = match peer.words.put(WordState { grant, link: index, promise }) {
+        let Some(word) = self.pool.take_word() else { return self.word_waits(order) };
+        let (offset, asked) = (order.offset, order.request);
+        let slot = match peer.words.put(WordState { grant, link: index, promise: order.promise }) {
             Ok(slot) => slot,
-            Err(state) => {
+            Err(WordState { promise, .. }) => {
                 self.pool.give_word(word);
-                state.promise.keep(Err(WordError::Full));
-                return;
+                return self.word_waits(WordOrder { peer: key, grant, offset, request: asked, promise });
             }
         };
-        let into = Buffers::from(word);
-        let request = match request {
-            WordRequest::FetchAdd { add } => Request::FetchAdd { into, target, add },
-            WordRequest::CompareSwap { expected, desired } => {
-                Request::CompareSwap { into, target, expected, desired }
-            }
-        };
-        match self.rails[link.pair.0].provider().post(link_key, tag(WORD, slot), request) {
+        match self.rails[link.pair.0].provider().post(link_key, tag(WORD, slot), asked.with(word, target)) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
                 if let Some(granted) = peer.granted.get_mut(&grant) {
                     granted.users += 1;
                 }
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
             }
-            Err(refused) => self.word_refused(key, index, slot, refused),
-        }
-    }
-
-    fn word_refused(&mut self, key: PeerKey, index: usize, slot: SlotId, refused: Refused) {
-        let (Request::FetchAdd { into, .. } | Request::CompareSwap { into, .. }) = refused.request else {
-            return;
-        };
-        if let Ok(word) = into.into_slice() {
-            self.pool.give_word(word);
-        }
-        let Some(state) = self.peer(key).and_then(|peer| peer.words.take(slot)) else { return };
-        match refused.reason {
-            Refusal::Full => state.promise.keep(Err(WordError::Full)),
-            Refusal::LinkDown(error) => {
-                state.promise.keep(Err(WordError::NoLink));
-                self.fail_link(key, index, &error.to_string(), true);
+            Err(Refused { reason, request }) => {
+                if let Ok(word) = request.into_buffers().into_slice() {
+                    self.pool.give_word(word);
+                }
+                let Some(WordState { promise, .. }) = self.peer(key).and_then(|peer| peer.words.take(slot))
+                else {
+                    return;
+                };
+                match reason {
+                    Refusal::Never(error) => return promise.keep(Err(WordError::Rail(error))),
+                    Refusal::LinkDown(error) => self.fail_link(key, index, &error.to_string(), true),
+                    Refusal::Full => {}
+                }
+                self.word_waits(WordOrder { peer: key, grant, offset, request: asked, promise });
             }
-            Refusal::Never(error) => state.promise.keep(Err(WordError::Rail(error))),
         }
     }
 
@@ -162,8 +184,10 @@ impl Machine {
 
 impl Peer {
     /// All words that are asked for.
-    pub(super) fn drain_words(&mut self) -> Vec<(SlotId, Promise<Result<u64, WordError>>)> {
+    pub(super) fn drain_words(&mut self) -> Vec<Promise<Result<u64, WordError>>> {
         let slots: Vec<SlotId> = self.words.iter().map(|(slot, _)| slot).collect();
-        slots.into_iter().filter_map(|slot| Some((slot, self.words.take(slot)?.promise))).collect()
+        let posted = slots.into_iter().filter_map(|slot| Some(self.words.take(slot)?.promise));
+        let posted: Vec<_> = posted.collect();
+        posted.into_iter().chain(self.words_waiting.drain(..).map(|order| order.promise)).collect()
     }
 }

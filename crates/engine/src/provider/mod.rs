@@ -5,8 +5,12 @@
 //! [`poll`](Provider::poll).
 
 mod error;
+pub mod fabric;
+pub(crate) mod open;
 mod reclaim;
 pub mod sim;
+mod targets;
+pub mod verbs;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -17,6 +21,7 @@ use farreach_memory::{Buffers, Exposed, Memory};
 
 pub use error::ProviderError;
 pub(crate) use reclaim::reclaim;
+pub use targets::Targets;
 
 use crate::Rights;
 
@@ -72,7 +77,8 @@ pub trait Provider: Send + fmt::Debug {
     /// An error proves nothing about what is in flight.
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ProviderError>;
 
-    /// What becomes readable when there is something to poll for; none where one has to look.
+    /// What becomes readable when there is something to poll for; none where one has to look. After a [reset](Self::reset) it may be another
+    /// one, and the old one is closed.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Prepares for sleeping on [`wait_fd`](Self::wait_fd); `false` where there is something to poll for first.
@@ -117,7 +123,7 @@ pub struct Properties {
     pub reset_stops_peers: bool,
     /// What a key that was ended proves.
     pub dead_keys: DeadKeys,
-    /// For shares: bits a second as the card says, or 1 where nothing is known.
+    /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
     pub rate_bps: u64,
 }
 
@@ -175,12 +181,28 @@ pub enum Request {
         /// What the peer is told when the bytes are there.
         immediate: Option<u32>,
     },
+    /// Bytes to several ranges of a peer's memory, filled one after the other: at most as many as [`Limits::targets`].
+    WriteScattered {
+        /// What is written.
+        pieces: Buffers,
+        /// Where to: as many bytes, and at least one range.
+        targets: Targets,
+        /// What the peer is told when the bytes are there.
+        immediate: Option<u32>,
+    },
     /// Bytes from a peer's memory.
     Read {
         /// What they go to: slices, or lent parts.
         pieces: Buffers,
         /// Where from: as many bytes.
         target: Target,
+    },
+    /// Bytes from several ranges of a peer's memory, one after the other: at most as many as [`Limits::targets`].
+    ReadGathered {
+        /// What they go to: slices, or lent parts.
+        pieces: Buffers,
+        /// Where from: as many bytes, and at least one range.
+        targets: Targets,
     },
     /// A message.
     Send {
@@ -207,6 +229,42 @@ pub enum Request {
         /// What they become.
         desired: u64,
     },
+}
+
+impl Request {
+    /// As a request of one range, where it has no more: for rails that take no other. What has several is refused.
+    #[inline]
+    #[expect(
+        clippy::result_large_err,
+        reason = "the request is handed back whole, and boxing it would allocate"
+    )]
+    pub(crate) fn of_one_target(self) -> Result<Self, Refused> {
+        let reason = || {
+            let cause = "this rail takes one range of the peer's memory in an operation";
+            Refusal::Never(ProviderError::new("post", cause, "keep to the limits of its properties"))
+        };
+        match self {
+            Self::WriteScattered { pieces, targets, immediate } if targets.count() <= 1 => {
+                Ok(Self::Write { pieces, target: targets.iter().next(), immediate })
+            }
+            Self::WriteScattered { .. } | Self::ReadGathered { .. } => {
+                Err(Refused { reason: reason(), request: self })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Its buffers.
+    pub fn into_buffers(self) -> Buffers {
+        match self {
+            Self::Write { pieces, .. }
+            | Self::WriteScattered { pieces, .. }
+            | Self::Read { pieces, .. }
+            | Self::ReadGathered { pieces, .. }
+            | Self::Send { pieces } => pieces,
+            Self::FetchAdd { into, .. } | Self::CompareSwap { into, .. } => into,
+        }
+    }
 }
 
 /// A request that the card did not take.

@@ -89,7 +89,10 @@ impl World {
             }
             Err(fault) => self.check_fault(transfer, fault),
         }
-        if !is_back && !matches!(outcome, Err(TransferFault::PeerLost(_))) && !self.has_broken_card(transfer.host) {
+        if !is_back
+            && !matches!(outcome, Err(TransferFault::PeerLost(_)))
+            && !self.has_broken_card(transfer.host)
+        {
             broken!(self, "transfer {number} ended by {outcome:?}, and without its memory");
         }
         self.take_back(transfer, held, is_ok);

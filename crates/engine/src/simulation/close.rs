@@ -129,7 +129,9 @@ impl World {
         for bond in &tried {
             for end in 0..2 {
                 let rights = Rights::READ | Rights::WRITE;
-                if let (Some(grant), Some(count)) = (self.grant(*bond, end, rights), self.open_count(*bond, end)) {
+                if let (Some(grant), Some(count)) =
+                    (self.grant(*bond, end, rights), self.open_count(*bond, end))
+                {
                     offers.push((*bond, end, grant, count));
                 }
                 let host = self.bonds[*bond].ends[end].host;
@@ -168,7 +170,8 @@ impl World {
         let there = &self.bonds[bond].ends[1 - end];
         let (host, key) = (there.host, there.key());
         let machine = self.hosts[host].machine();
-        machine.granted(key, self.grants[grant].id).is_some() && machine.knows_counter(key, self.counts[count].id)
+        machine.granted(key, self.grants[grant].id).is_some()
+            && machine.knows_counter(key, self.counts[count].id)
     }
 
     /// The bond between two that are alive, a new one if need be.
@@ -282,7 +285,8 @@ impl World {
         if let Some(violation) = self.network.violations().first() {
             broken!(self, "{violation}");
         }
-        let has_leaked = self.tally.contains_key("grants leaked") || self.tally.contains_key("grants refused");
+        let has_leaked =
+            self.tally.contains_key("grants leaked") || self.tally.contains_key("grants refused");
         let leaked = self.network.leaked();
         if leaked > 0 && !has_leaked && self.scenario.network.odds.conceal_fails == 0 {
             broken!(self, "{leaked} keys or requests were leaked");

@@ -72,7 +72,8 @@ impl World {
         let now = self.now;
         let forgiven = self.scenario.forgiven_ns();
         // Stops that follow each other closely add up.
-        let is_fit = |host: &Host| host.is_alive() && now >= host.stopped_until + self.scenario.tuning.silence;
+        let is_fit =
+            |host: &Host| host.is_alive() && now >= host.stopped_until + self.scenario.tuning.silence;
         let fit: Vec<usize> = (0..self.hosts.len()).filter(|host| is_fit(&self.hosts[*host])).collect();
         let Some(host) = self.chance.one_of(&fit) else { return };
         self.count(fault.name(), 1);

@@ -88,7 +88,12 @@ impl World {
     }
 
     /// Memory is the user's: he writes over it at once.
-    pub(super) fn put_away(&mut self, host: usize, mut slice: farreach_memory::Slice, rest: Option<farreach_memory::Slice>) {
+    pub(super) fn put_away(
+        &mut self,
+        host: usize,
+        mut slice: farreach_memory::Slice,
+        rest: Option<farreach_memory::Slice>,
+    ) {
         slice.fill(WORN);
         if let Some(rest) = rest
             && slice.unsplit(rest).is_err()
@@ -150,9 +155,11 @@ impl World {
 
     fn some_count(&mut self, bond: usize, end: usize) -> Option<usize> {
         let (host, key) = (self.bonds[bond].ends[end].host, self.bonds[bond].ends[end].key());
-        let theirs = self.counts.iter().enumerate().filter(|(_, count)| {
-            (count.bond, count.end) == (bond, 1 - end) && !count.is_closed
-        });
+        let theirs = self
+            .counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| (count.bond, count.end) == (bond, 1 - end) && !count.is_closed);
         let theirs: Vec<_> = theirs.map(|(place, count)| (place, count.id)).collect();
         let machine = self.hosts[host].machine.as_mut()?;
         let known: Vec<usize> = theirs
@@ -309,7 +316,8 @@ impl World {
         let base = if self.chance.once_in(2) { offset } else { 0 };
         let len = it.len as u64 - base;
         let theirs = (Pages { indices, stride, offset: offset - base }, len);
-        let own = Pages { indices: places.clone(), stride: layout.stride as u64, offset: layout.offset as u64 };
+        let own =
+            Pages { indices: places.clone(), stride: layout.stride as u64, offset: layout.offset as u64 };
         let (own, page_len) = ((own, held.len()), it.layout.page_len as u64);
         let plan = match direction {
             Direction::Write => Plan::new(page_len, own, theirs),
@@ -333,8 +341,16 @@ impl World {
             counter: counter.map(|counter| self.counts[counter].id),
             promise,
         };
-        tell!(self, "submit: transfer, bond, end, grant, pages, counter", number, bond, end, grant, pages.len(),
-            counter.map_or(u64::MAX, |counter| counter as u64));
+        tell!(
+            self,
+            "submit: transfer, bond, end, grant, pages, counter",
+            number,
+            bond,
+            end,
+            grant,
+            pages.len(),
+            counter.map_or(u64::MAX, |counter| counter as u64)
+        );
         self.hosts[host].machine().submit(order, now);
         if self.is_storm && self.chance.once_in(2) {
             let patience = self.chance.below(2 * self.scenario.tuning.silence);

@@ -148,10 +148,11 @@ fn tuning(chance: &mut Chance) -> Tuning {
 
 fn network(chance: &mut Chance, seed: u64) -> SimSettings {
     // A history with some kinds of failure finds more than one with all of them.
-    let mut once_in = |times: RangeInclusive<u64>, is_rare: bool| match chance.once_in(if is_rare { 6 } else { 2 }) {
-        true => chance.within(times) as u32,
-        false => 0,
-    };
+    let mut once_in =
+        |times: RangeInclusive<u64>, is_rare: bool| match chance.once_in(if is_rare { 6 } else { 2 }) {
+            true => chance.within(times) as u32,
+            false => 0,
+        };
     let odds = Odds {
         long_delay: once_in(5..=100, false),
         post_refused: once_in(5..=100, false),

@@ -142,9 +142,10 @@ impl World {
                 it.late.push(swap);
                 "words unknown"
             }
-            (Err(WordError::NotGranted | WordError::Unsupported | WordError::NoLink | WordError::Full), _) => {
-                "words refused"
-            }
+            (
+                Err(WordError::NotGranted | WordError::Unsupported | WordError::NoLink | WordError::Full),
+                _,
+            ) => "words refused",
             (Err(error), _) => broken!(self, "a word was answered by {error}, lost {is_lost}"),
         };
         it.close_candidates();

@@ -36,7 +36,11 @@ pub(super) struct Grant {
 pub(super) enum Hold {
     Granted(Arc<Exposed>),
     /// Its user wants it back.
-    Revoking { memory: Weak<Exposed>, ticket: Ticket<RevokeAnswer>, deadline: u64 },
+    Revoking {
+        memory: Weak<Exposed>,
+        ticket: Ticket<RevokeAnswer>,
+        deadline: u64,
+    },
     /// Its user has let go of it: the engine frees it.
     Dropped(Weak<Exposed>),
     /// A key could not be ended.

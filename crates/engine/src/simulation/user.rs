@@ -65,9 +65,8 @@ impl World {
         }
         let between = |ends: [usize; 2]| ends == [from, to] || ends == [to, from];
         let is_there = |bond: &&super::party::Bond| {
-            let is_over = bond.ends.iter().any(|end| {
-                end.lost_at.is_some() || end.killed_at.is_some() || end.has_left
-            });
+            let is_over =
+                bond.ends.iter().any(|end| end.lost_at.is_some() || end.killed_at.is_some() || end.has_left);
             between([bond.ends[0].host, bond.ends[1].host]) && !is_over
         };
         let there = self.bonds.iter().filter(is_there).count();
@@ -93,7 +92,8 @@ impl World {
 
     fn wish_count(&mut self, host: usize) {
         let Some((bond, end)) = self.some_bond(host) else { return };
-        let is_own = |count: &&super::thing::Count| (count.bond, count.end) == (bond, end) && !count.is_closed;
+        let is_own =
+            |count: &&super::thing::Count| (count.bond, count.end) == (bond, end) && !count.is_closed;
         if self.counts.iter().filter(is_own).count() < COUNTERS_MAX {
             self.open_count(bond, end);
         }

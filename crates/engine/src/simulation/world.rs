@@ -45,16 +45,30 @@ pub(super) struct World {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     /// The next packet comes to an end of a bond.
-    Deliver { bond: usize, end: usize },
+    Deliver {
+        bond: usize,
+        end: usize,
+    },
     /// An engine hears of a connection.
-    Introduce { bond: usize, end: usize },
-    Step { host: usize },
+    Introduce {
+        bond: usize,
+        end: usize,
+    },
+    Step {
+        host: usize,
+    },
     /// A user wants something.
     Wish,
     /// A transfer has taken its user too long.
-    GiveUp { number: u64 },
-    Fault { place: usize },
-    Restart { host: usize },
+    GiveUp {
+        number: u64,
+    },
+    Fault {
+        place: usize,
+    },
+    Restart {
+        host: usize,
+    },
     /// Whether every wait ends in time.
     Audit,
 }

@@ -53,7 +53,14 @@ pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(p
             let map = PageMap::scattered(page_len as u64, from.clone(), to.clone());
             let source = pair.source(len, seed).share();
             let mut transfer = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises));
-            assert_eq!(arrived.wait(count as u64, SOON), Outcome::Reached, "pages of {page_len}");
+            let outcome = arrived.wait(count as u64, SOON);
+            assert_eq!(
+                outcome,
+                Outcome::Reached,
+                "pages of {page_len}: {:?}, {:?}",
+                pair.a_to_b,
+                pair.b_to_a
+            );
             let bytes = copy_of(&granted);
             for (from, to) in from.iter().zip(&to) {
                 let (from, to) = (*from as usize * page_len, *to as usize * page_len);

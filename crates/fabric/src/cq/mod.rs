@@ -8,13 +8,13 @@ mod wait;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farreach_fabric_sys as sys;
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::{Domain, Error};
+use crate::{Domain, Error, Protocol};
 
 pub use completion::{Completion, Event, Failure, OperationKind, Proof, Success, Written};
 pub use poller::{Events, Poller};
@@ -43,6 +43,8 @@ struct Inner {
     cq: Handle<sys::fid_cq>,
     /// The provider's, open as long as the queue is.
     wait_fd: Option<RawFd>,
+    /// Whether an endpoint was closed that the provider still looks for when it is asked about the descriptor. Held while it is asked.
+    is_spoiled: Mutex<bool>,
     registry: Registry,
     polling: Mutex<poller::PollState>,
     domain: Domain,
@@ -59,12 +61,21 @@ impl Domain {
 
     /// As [`open_cq`](Self::open_cq), for as many completions. Peers' writes with immediate data need room too.
     pub fn open_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
+        if self.has_stuck_descriptors() {
+            return self.open_cq_with(size, sys::FI_WAIT_NONE);
+        }
         match self.open_cq_with(size, sys::FI_WAIT_FD) {
             Ok(cq) => Ok(cq),
             // Not every provider has a descriptor, and they say it with various errors. One that is due to something else
             // comes again without.
             Err(_) => self.open_cq_with(size, sys::FI_WAIT_NONE),
         }
+    }
+
+    /// Whether a descriptor that was readable once stays so for good, and whoever sleeps on it does not: seen in 1.17, where this provider is
+    /// called `net`, and not in 2.x, where it is `tcp`.
+    fn has_stuck_descriptors(&self) -> bool {
+        self.info().protocol() == Protocol::Xnet && self.library().version().major < 2
     }
 
     /// As [`open_cq_of`](Self::open_cq_of), without a descriptor: it is polled. With one, some providers take only one endpoint to a queue.
@@ -85,6 +96,7 @@ impl Domain {
         let mut inner = Inner {
             cq,
             wait_fd: None,
+            is_spoiled: Mutex::new(false),
             registry: Registry::default(),
             polling: Mutex::new(poller::PollState::new()),
             domain: self.clone(),
@@ -99,8 +111,14 @@ impl Domain {
 impl CompletionQueue {
     /// The descriptor that becomes readable when there may be something, where the provider has one. Before sleeping on it, ask
     /// [`may_sleep`](Self::may_sleep).
+    ///
+    /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
+    /// [spoils](crate::Profile::close_spoils_waits) it: open another queue with the next endpoint.
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        if *self.lock_waits() {
+            return None;
+        }
         // SAFETY: the descriptor is the queue's, and open as long as it.
         self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
@@ -121,6 +139,16 @@ impl CompletionQueue {
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
+    }
+
+    /// An endpoint that completes to this queue is about to be closed.
+    pub(crate) fn before_close_of_endpoint(&self) {
+        *self.lock_waits() |= self.domain().profile().close_spoils_waits;
+    }
+
+    /// Whether the descriptor is spoiled; nothing changes that while this is held.
+    fn lock_waits(&self) -> MutexGuard<'_, bool> {
+        self.0.is_spoiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -18,9 +18,13 @@ impl CompletionQueue {
     /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first.
     #[doc(alias = "fi_trywait")]
     pub fn may_sleep(&self) -> Result<bool, Error> {
+        let is_spoiled = self.lock_waits();
+        if *is_spoiled {
+            return Ok(false);
+        }
         let fabric = self.domain().fabric();
         let mut fids = [self.fid()];
-        // SAFETY: the fabric and the queue live.
+        // SAFETY: the fabric and the queue live, and so does every endpoint that the provider looks into: none is closed meanwhile.
         match unsafe { sys::fi_trywait(fabric.as_raw(), fids.as_mut_ptr(), 1) } {
             0 => Ok(true),
             status if status == -sys::FI_EAGAIN => Ok(false),

@@ -144,6 +144,7 @@ impl Limits {
             inject_max: info.inject_size(),
             transmit_buffers_max: info.transmit_buffers_max().min(super::list::BUFFERS_MAX),
             receive_buffers_max: info.receive_buffers_max().min(super::list::BUFFERS_MAX),
+            remote_parts_max: info.remote_ranges_max(),
             immediate_bytes: info.immediate_size(),
             needs_local_keys: domain.needs_local_keys(),
             keys_enforced: domain.profile().keys_enforced,

@@ -4,6 +4,7 @@ mod atomics;
 mod builder;
 mod inject;
 mod list;
+mod parts;
 mod post;
 pub(crate) mod slots;
 
@@ -70,6 +71,7 @@ struct Limits {
     inject_max: usize,
     transmit_buffers_max: usize,
     receive_buffers_max: usize,
+    remote_parts_max: usize,
     immediate_bytes: usize,
     needs_local_keys: bool,
     keys_enforced: bool,
@@ -152,6 +154,8 @@ impl Endpoint {
 
 impl Open {
     fn close(self) -> Result<Vec<Returned>, Error> {
+        self.transmit_cq.before_close_of_endpoint();
+        self.receive_cq.before_close_of_endpoint();
         // SAFETY: the endpoint is ours, and nothing was made of it. Operations in flight end with it.
         if let Err(error) = unsafe { self.ep.close(self.domain.library(), Kind::Endpoint) } {
             // With the tables, the queues and the address vector: the provider may still use all of it.

@@ -1,10 +1,13 @@
 //! The safe door: operations go in with their buffers, which come back with the completion.
 
+use std::ptr;
+
 use farreach_fabric_sys as sys;
 use farreach_memory::DomainId;
 
 use super::atomics::WORD;
 use super::list::{List, pointer};
+use super::parts::Ranges;
 use super::slots::{InFlight, Number, Slots};
 use super::{Endpoint, Open};
 use crate::op::Transmit;
@@ -133,10 +136,15 @@ impl Open {
         match request.operation {
             Transmit::Send => Ok(()),
             Transmit::Write(remote) => self.check_remote(remote, len),
-            Transmit::Read(_) if request.immediate.is_some() => {
+            Transmit::WriteParts(parts) => self.check_parts(&parts, len),
+            Transmit::Read(_) | Transmit::ReadParts(_) if request.immediate.is_some() => {
                 Err(Refusal::Unsupported("reads with immediate data"))
             }
+            Transmit::Read(_) | Transmit::ReadParts(_) if !request.buffers.are_writable() => {
+                Err(Refusal::NotWritable)
+            }
             Transmit::Read(remote) => self.check_remote(remote, len),
+            Transmit::ReadParts(parts) => self.check_parts(&parts, len),
             Transmit::FetchAdd { .. } if !self.atomics.fetch_add => {
                 Err(Refusal::Unsupported("fetch and add"))
             }
@@ -223,6 +231,18 @@ impl Call<'_> {
                 // SAFETY: as above.
                 unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
             }
+            Transmit::WriteParts(parts) => {
+                let ranges = Ranges::of(&parts, self.list.len);
+                let msg = ranges.name_in(self.list.msg_rma(self.peer, ptr::null(), context, data));
+                // SAFETY: as above.
+                unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
+            }
+            Transmit::ReadParts(parts) => {
+                let ranges = Ranges::of(&parts, self.list.len);
+                let msg = ranges.name_in(self.list.msg_rma(self.peer, ptr::null(), context, data));
+                // SAFETY: as above.
+                unsafe { sys::fi_readmsg(ep, &raw const msg, flags) }
+            }
             Transmit::Read(remote) => {
                 let remote = rma_iov(remote, self.list.len);
                 let msg = self.list.msg_rma(self.peer, &raw const remote, context, data);
@@ -294,7 +314,7 @@ impl Call<'_> {
     }
 }
 
-fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
+pub(super) fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
     sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
 }
 
@@ -314,8 +334,8 @@ impl Transmit {
     fn kind(self) -> OperationKind {
         match self {
             Self::Send => OperationKind::Send,
-            Self::Write(_) => OperationKind::Write,
-            Self::Read(_) => OperationKind::Read,
+            Self::Write(_) | Self::WriteParts(_) => OperationKind::Write,
+            Self::Read(_) | Self::ReadParts(_) => OperationKind::Read,
             Self::FetchAdd { .. } => OperationKind::FetchAdd,
             Self::CompareSwap { .. } => OperationKind::CompareSwap,
         }

@@ -5,6 +5,6 @@ mod remote;
 mod request;
 
 pub use refusal::{PostError, Refusal};
-pub use remote::RemoteRegion;
+pub use remote::{RemoteParts, RemoteRegion};
 pub(crate) use request::Transmit;
 pub use request::{ReceiveRequest, TransmitRequest};

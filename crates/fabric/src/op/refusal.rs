@@ -50,6 +50,15 @@ pub enum Refusal {
         /// How many it takes.
         max: usize,
     },
+    /// More ranges of the peer's memory than the provider takes in one operation.
+    TooManyParts {
+        /// How many there are.
+        count: usize,
+        /// How many it takes.
+        max: usize,
+    },
+    /// Something is to be read into a buffer that others read at the same time.
+    NotWritable,
     /// More bytes than one operation of this kind can have.
     TooLong {
         /// How many there are.
@@ -92,6 +101,8 @@ impl Refusal {
             Self::QueueFull { .. } => "poll the completion queue and post again".to_owned(),
             Self::NotRegistered => "register it: Domain::register(slice.memory())".to_owned(),
             Self::TooManyBuffers { .. } => "use fewer buffers in one operation".to_owned(),
+            Self::TooManyParts { .. } => "use fewer parts in one operation".to_owned(),
+            Self::NotWritable => "read into a slice, or into parts of one that is lent".to_owned(),
             Self::TooLong { .. } => "split it into several operations".to_owned(),
             Self::OutOfBounds { .. } => "check the peer's region, and what is left of it".to_owned(),
             Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
@@ -119,6 +130,10 @@ impl fmt::Display for Refusal {
             Self::TooManyBuffers { count, max } => {
                 write!(f, "{count} buffers, and an operation has {max} at most")
             }
+            Self::TooManyParts { count, max } => {
+                write!(f, "{count} parts of the peer's region, and an operation has {max} at most")
+            }
+            Self::NotWritable => f.write_str("a buffer to be read into is shared"),
             Self::TooLong { len, max } => write!(f, "{len} bytes, where {max} are the most"),
             Self::OutOfBounds { len, remote_len } => {
                 write!(f, "{len} bytes do not fit into the peer's region of {remote_len}")

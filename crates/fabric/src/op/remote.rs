@@ -72,6 +72,82 @@ impl RemoteRegion {
     }
 }
 
+/// Several ranges of a peer's region, all by its key: one operation fills them, or reads them, one after the other.
+///
+/// It is a list of its own, because an operation that is posted allocates nothing.
+///
+/// ```
+/// use farreach_fabric::{RemoteParts, RemoteRegion};
+///
+/// let region = RemoteRegion::new(0, 1 << 20, 0x1234);
+/// let mut pages = RemoteParts::new(region);
+/// assert!(pages.push(8 * 4096, 4096) && pages.push(3 * 4096, 4096));
+/// assert_eq!((pages.count(), pages.len()), (2, 8192));
+/// assert!(!pages.push(1 << 20, 1), "it lies outside");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct RemoteParts {
+    region: RemoteRegion,
+    /// Addresses and lengths; those behind `count` are empty.
+    ranges: [(u64, u64); Self::MAX],
+    count: usize,
+}
+
+impl RemoteParts {
+    /// How many there may be: as many as tcp and shared memory take.
+    pub const MAX: usize = 4;
+
+    /// None of this region, yet.
+    pub fn new(region: RemoteRegion) -> Self {
+        Self { region, ranges: [(0, 0); Self::MAX], count: 0 }
+    }
+
+    /// Adds the `len` bytes at `offset` of the region; `false` if it does not have them, if there are none, or if the list is full.
+    #[must_use = "a part that was not added is not written to"]
+    pub fn push(&mut self, offset: u64, len: u64) -> bool {
+        let part = self.region.get(offset, len).filter(|_| len > 0 && self.count < Self::MAX);
+        let Some(part) = part else { return false };
+        self.ranges[self.count] = (part.address, len);
+        self.count += 1;
+        true
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The bytes of all.
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|(_, len)| len).fold(0, |all, len| all.saturating_add(*len))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The region that they are parts of.
+    pub fn region(&self) -> RemoteRegion {
+        self.region
+    }
+
+    /// Each, with its address and its bytes.
+    pub fn iter(&self) -> impl Iterator<Item = RemoteRegion> + '_ {
+        self.ranges[..self.count].iter().map(|(address, len)| RemoteRegion {
+            address: *address,
+            len: *len,
+            ..self.region
+        })
+    }
+}
+
+impl fmt::Debug for RemoteParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
 impl fmt::Debug for RemoteRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RemoteRegion({:#x} +{} by {:#x})", self.address, self.len, self.key)
@@ -90,5 +166,21 @@ mod tests {
         for (offset, len) in [(0, 11), (10, 1), (u64::MAX, 1), (1, u64::MAX)] {
             assert_eq!(region.get(offset, len), None, "{len} at {offset}");
         }
+    }
+
+    #[test]
+    fn parts_are_inside_and_no_more_than_there_is_room_for() {
+        let mut parts = RemoteParts::new(RemoteRegion::new(1000, 100, 1));
+        for (offset, len) in [(90, 11), (101, 1), (u64::MAX, 2), (5, 0)] {
+            assert!(!parts.push(offset, len), "{len} at {offset}");
+        }
+        assert!(parts.is_empty());
+        for number in 0..RemoteParts::MAX as u64 {
+            assert!(parts.push(90 - 10 * number, 10));
+        }
+        assert!(!parts.push(0, 1), "it is full");
+        let ranges: Vec<_> = parts.iter().map(|part| (part.address(), part.len(), part.key())).collect();
+        assert_eq!(ranges, [(1090, 10, 1), (1080, 10, 1), (1070, 10, 1), (1060, 10, 1)]);
+        assert_eq!(parts.len(), 40);
     }
 }

@@ -2,7 +2,7 @@
 
 use farreach_memory::{Buffers, Slice};
 
-use super::RemoteRegion;
+use super::{RemoteParts, RemoteRegion};
 use crate::Peer;
 
 /// Something that leaves an endpoint: an operation, the peer that it is for, and the buffers that it takes along.
@@ -32,7 +32,9 @@ pub struct TransmitRequest {
 pub(crate) enum Transmit {
     Send,
     Write(RemoteRegion),
+    WriteParts(RemoteParts),
     Read(RemoteRegion),
+    ReadParts(RemoteParts),
     FetchAdd { remote: RemoteRegion, add: u64 },
     CompareSwap { remote: RemoteRegion, expected: u64, desired: u64 },
 }
@@ -56,6 +58,13 @@ impl TransmitRequest {
         Self::new(Transmit::Write(remote), peer, buffers.into())
     }
 
+    /// Bytes to several parts of a region, which are filled one after the other: `fi_writemsg(3)`. At most as many parts as the offer's
+    /// [`remote_ranges_max`](crate::Info::remote_ranges_max).
+    #[doc(alias = "rma_iov_count")]
+    pub fn write_scattered(buffers: impl Into<Buffers>, peer: &Peer, parts: RemoteParts) -> Self {
+        Self::new(Transmit::WriteParts(parts), peer, buffers.into())
+    }
+
     /// Bytes from the beginning of `remote`, into a slice: `fi_readmsg(3)`.
     #[doc(alias = "fi_read")]
     #[doc(alias = "fi_readmsg")]
@@ -66,6 +75,17 @@ impl TransmitRequest {
     /// Bytes from the beginning of `remote`, into several slices, one after the other: `fi_readmsg(3)`.
     pub fn read_scattered(into: Vec<Slice>, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Read(remote), peer, Buffers::of_slices(into))
+    }
+
+    /// Bytes from the beginning of `remote`, into buffers of any kind that may be written to, one after the other: `fi_readmsg(3)`. A list with
+    /// one that others read is refused when it is posted.
+    pub fn read_into(into: impl Into<Buffers>, peer: &Peer, remote: RemoteRegion) -> Self {
+        Self::new(Transmit::Read(remote), peer, into.into())
+    }
+
+    /// As [`read_into`](Self::read_into), from several parts of a region, one after the other.
+    pub fn read_gathered(into: impl Into<Buffers>, peer: &Peer, parts: RemoteParts) -> Self {
+        Self::new(Transmit::ReadParts(parts), peer, into.into())
     }
 
     /// Adds to the eight bytes of `remote`: `fi_fetch_atomic(3)`. `into`, eight bytes, gets what was there.

@@ -7,6 +7,7 @@ pub(crate) mod one_sided;
 mod pair;
 pub(crate) mod peers;
 pub(crate) mod queues;
+pub(crate) mod several;
 
 pub(crate) use pair::Provider;
 
@@ -31,10 +32,15 @@ macro_rules! suite {
             keys: a_write_under_way_ends_with_its_region_where_the_profile_says_so;
             keys: what_reaches_beyond_a_region_is_not_posted;
             keys: a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it;
+            several: parts_of_a_region_are_written_and_read_by_one_operation;
+            several: a_read_goes_into_lent_parts_and_not_into_what_others_read;
+            several: memory_has_a_key_for_each_domain_and_each_ends_by_itself;
+            several: memory_of_an_ended_key_is_kept_while_a_write_may_be_under_way;
             queues: a_full_queue_hands_the_request_back;
             queues: a_driver_waits_for_room;
             queues: several_threads_post_to_one_endpoint;
             queues: a_wait_ends_at_its_deadline_or_with_an_event;
+            queues: a_queue_whose_endpoint_is_closed_is_not_slept_on_in_vain;
             queues: what_cannot_be_posted_is_handed_back;
             peers: addresses_are_inserted_looked_up_and_removed;
             peers: an_address_of_another_kind_is_refused;

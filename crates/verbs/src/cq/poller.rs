@@ -75,6 +75,21 @@ impl Poller<'_> {
         Ok(Completions { batch: &batch[..*filled], next, table, registry: self.cq.registry(), recent: None })
     }
 
+    /// Whether there may be something to [poll](Self::poll) for. What it has seen waits for that.
+    ///
+    /// ```no_run
+    /// # use farreach_verbs::cq::CompletionQueue;
+    /// # fn may_sleep(cq: &CompletionQueue) -> Result<bool, farreach_verbs::Error> {
+    /// cq.req_notify(false)?;
+    /// // What completed before arming raises no event.
+    /// let is_idle = !cq.poller().has_completions()?;
+    /// # Ok(is_idle)
+    /// # }
+    /// ```
+    pub fn has_completions(&mut self) -> Result<bool, Error> {
+        self.fetch()
+    }
+
     /// Takes a batch from the device, if there is nothing left of the last one. Whether there is something now.
     #[inline]
     pub(super) fn fetch(&mut self) -> Result<bool, Error> {

@@ -29,6 +29,7 @@ pub use attributes::{Capacity, QueuePairAttributes, QueuePairState, QueuePairTyp
 pub use builder::QueuePairBuilder;
 
 use queue::Flight;
+pub use queue::Unfinished;
 
 use crate::ah::{Gid, Lid};
 use crate::context::Context;
@@ -290,7 +291,13 @@ impl QueuePair {
     ///
     /// On failure it stays for good, as when it is dropped, and proves nothing: its requests' memory must stay too.
     #[doc(alias = "ibv_destroy_qp")]
-    pub fn destroy(mut self) -> Result<Vec<Buffers>, Error> {
+    pub fn destroy(self) -> Result<Vec<Buffers>, Error> {
+        Ok(self.destroy_unfinished()?.into_iter().map(|request| request.buffers).collect())
+    }
+
+    /// As [`destroy`](Self::destroy), and tells what each of the buffers was posted for: first the sends and then the receives, each in
+    /// the order of posting.
+    pub fn destroy_unfinished(mut self) -> Result<Vec<Unfinished>, Error> {
         self.release()?;
         Ok(self.flight.take_back())
     }

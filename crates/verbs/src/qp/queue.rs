@@ -83,6 +83,28 @@ impl InFlight {
     }
 }
 
+/// A request that was in flight when its queue pair was destroyed, and has no completion.
+///
+/// ```no_run
+/// # use farreach_verbs::qp::QueuePair;
+/// # fn end(qp: QueuePair) -> Result<(), farreach_verbs::Error> {
+/// for request in qp.destroy_unfinished()? {
+///     println!("{}: {:?} of {} bytes", request.tag, request.kind, request.buffers.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// The number that the caller gave it.
+    pub tag: u64,
+    /// What was asked for. Whether it was done, nobody knows.
+    pub kind: WorkKind,
+    /// The buffers, which are the caller's again.
+    pub buffers: Buffers,
+}
+
 /// A send or receive queue of a queue pair: it completes in order.
 pub(crate) struct Queue {
     pub(crate) number: u32,
@@ -145,15 +167,16 @@ impl Flight {
         std::mem::forget((Arc::clone(&self.send), Arc::clone(&self.recv), take(&mut self.attached)));
     }
 
-    /// The buffers of all requests that were in flight when the queue pair was destroyed.
-    pub(super) fn take_back(&self) -> Vec<Buffers> {
-        let mut buffers = Vec::new();
+    /// All requests that were in flight when the queue pair was destroyed.
+    pub(super) fn take_back(&self) -> Vec<Unfinished> {
+        let mut unfinished = Vec::new();
         for queue in [&self.send, &self.recv] {
             while let Some(request) = queue.ring.retire_next() {
-                buffers.push(request.into_inner().buffers);
+                let InFlight { tag, kind, buffers, .. } = request.into_inner();
+                unfinished.push(Unfinished { tag, kind, buffers });
             }
         }
-        buffers
+        unfinished
     }
 }
 

@@ -163,12 +163,17 @@ const RD_ATOMIC_MAX: u32 = 16;
 impl ConnectionParameters {
     /// Chooses for a port and a peer, whose GID or IP address is known or not. The fields say what is chosen.
     pub fn choose(context: &Context, port: u8, peer: Option<Gid>) -> Result<Self, Error> {
+        Self::with_gid(context, port, context.choose_gid(port, peer)?)
+    }
+
+    /// As [`choose`](Self::choose), to send from this GID.
+    pub fn with_gid(context: &Context, port: u8, gid: GidChoice) -> Result<Self, Error> {
         let (device, attributes) = (context.query_device()?, context.query_port(port)?);
         // Fits, because of the limit.
         let at_once = |limit: u32| limit.min(RD_ATOMIC_MAX) as u8;
         Ok(Self {
             port,
-            gid: context.choose_gid(port, peer)?,
+            gid,
             lid: attributes.lid,
             is_grh_required: attributes.link_layer == LinkLayer::Ethernet || attributes.grh_required,
             mtu: attributes.active_mtu,

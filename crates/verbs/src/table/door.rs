@@ -9,7 +9,7 @@ use super::script::{
 use super::{count, leaking};
 use crate::Error;
 use crate::ah::AddressAttributes;
-use crate::cq::WorkStatus;
+use crate::cq::{WorkKind, WorkStatus};
 use crate::leak::leaked;
 use crate::qp::{QueuePair, QueuePairType};
 use crate::wr::{RecvRequest, Refusal, SendRequest};
@@ -116,14 +116,16 @@ fn a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed() {
     drop(error);
     let (slice, received) = bench.memory();
     fail_post_in_doubt();
-    let error = qp.post_recv(RecvRequest::new(slice)).unwrap_err();
+    let error = qp.post_recv(RecvRequest::new(slice).tag(2)).unwrap_err();
     assert!(matches!(error.reason, Refusal::InDoubt(_)) && error.request.buffers().count() == 0);
     drop(error);
     assert!(sent.is_kept() && received.is_kept());
     assert_eq!((qp.in_flight(), held()), ((1, 1), 2));
 
-    let back = qp.destroy().unwrap();
-    assert_eq!(back.iter().map(|buffers| buffers.len()).collect::<Vec<_>>(), [LEN, LEN]);
+    let back = qp.destroy_unfinished().unwrap();
+    let told: Vec<_> =
+        back.iter().map(|request| (request.tag, request.kind, request.buffers.len())).collect();
+    assert_eq!(told, [(1, WorkKind::Send, LEN), (2, WorkKind::Recv, LEN)]);
     assert!(sent.is_kept() && received.is_kept(), "in our hand");
     drop(back);
     assert!(!sent.is_kept() && !received.is_kept());

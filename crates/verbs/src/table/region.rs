@@ -128,3 +128,35 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
     drop(slice);
     assert!(!watch.is_kept());
 }
+
+#[test]
+fn exposed_memory_stays_until_each_of_its_keys_is_dead() {
+    let _leaking = leaking();
+    let bench = Bench::new(16);
+    let key = |memory: &Arc<_>| bench.pd.expose_also(memory, AccessFlags::REMOTE_WRITE).unwrap();
+    let (slice, watch) = watched();
+    let memory = Arc::new(slice.expose());
+    let (ended, dropped) = (key(&memory), key(&memory));
+    assert_eq!(ended.remote().len(), LEN as u64);
+    drop(memory);
+    ended.end().unwrap();
+    assert!(watch.is_kept(), "another key leads to it");
+    drop(dropped);
+    assert!(!watch.is_kept());
+
+    for is_dropped in [true, false] {
+        let (slice, watch) = watched();
+        let memory = Arc::new(slice.expose());
+        let (lasting, other) = (key(&memory), key(&memory));
+        let counted = leaked().memory_regions;
+        refusing_dereg(|| match is_dropped {
+            true => drop(lasting),
+            false => assert!(lasting.end().is_err()),
+        });
+        assert_eq!(leaked().memory_regions, counted + 1);
+        other.end().unwrap();
+        let memory = Arc::try_unwrap(memory).expect_err("a key to it lives");
+        drop(memory);
+        assert!(watch.is_kept());
+    }
+}

@@ -247,6 +247,27 @@ impl SendRequest {
         Self::new(Operation::Read(remote), Buffers::of_slices(into))
     }
 
+    /// Bytes from the beginning of `remote`, into whatever buffers a device may write to: slices, or parts that are
+    /// [lent](farreach_memory::Lent) to several requests. Shared ones are refused when it is posted.
+    ///
+    /// ```
+    /// use farreach_memory::{Buffers, Memory};
+    /// use farreach_verbs::mr::RemoteKey;
+    /// use farreach_verbs::wr::{RemoteRange, SendRequest};
+    ///
+    /// // Two pages that lie apart here, and beside each other at the peer.
+    /// let remote = RemoteRange::new(0x7f00_0000_0000, 8192, RemoteKey(0x1234));
+    /// let pages = Memory::allocate(4 * 4096)?.lend();
+    /// let parts = [pages.get(..4096), pages.get(8192..12288)].map(|page| page.expect("it is inside").into());
+    /// let request = SendRequest::read_into(Buffers::List(parts.into()), remote);
+    /// assert_eq!(request.buffers().len(), 8192);
+    /// # Ok::<(), farreach_memory::AllocateError>(())
+    /// ```
+    #[inline]
+    pub fn read_into(into: Buffers, remote: RemoteRange) -> Self {
+        Self::new(Operation::Read(remote), into)
+    }
+
     /// Replaces the eight bytes of `remote` by `desired` if they are `expected`. `into`, eight bytes, gets what was there.
     #[inline]
     pub fn compare_swap(into: Slice, remote: RemoteRange, expected: u64, desired: u64) -> Self {

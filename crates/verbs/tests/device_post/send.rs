@@ -1,5 +1,6 @@
 //! Send queues.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farreach_memory::Memory;
@@ -9,7 +10,9 @@ use farreach_verbs::cq::{WorkKind, WorkStatus};
 use farreach_verbs::imm::ImmediateData;
 use farreach_verbs::mr::{AccessFlags, RemoteKey};
 use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, SendOperations};
-use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RecvRequest, Refusal, RemoteRange, SendRequest};
+use farreach_verbs::wr::{
+    Buffers, Flush, FlushLevel, FlushPlacement, RecvRequest, Refusal, RemoteRange, SendRequest,
+};
 
 use crate::pair::{DEPTH, Pair, bytes, everything, next, open, take};
 
@@ -174,6 +177,83 @@ fn bytes_are_gathered_and_scattered() {
         let sent = pattern(6, 90);
         assert_eq!(arrived, [&sent[30..], &sent[..30]].concat());
         assert_eq!(*rest, sent[30..], "a shared source can be read all the while");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_slice_is_read_into_by_several_requests_at_once() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let region = pair.exposed(7, 4096);
+        let lent = pair.filled(0, 4096).lend();
+        // The even KiB by one request, the odd by another, each in an order of its own.
+        for (tag, parts) in [[2, 0], [1, 3]].into_iter().enumerate() {
+            let parts = parts.map(|part| lent.get(part * 1024..(part + 1) * 1024).unwrap().into());
+            let remote = region.remote().get(tag as u64 * 2048, 2048).unwrap();
+            let request = SendRequest::read_into(Buffers::List(parts.into()), remote);
+            pair.a.post_send(request.tag(tag as u64)).unwrap();
+        }
+        let mut lent = lent.try_reclaim().expect_err("two requests have parts");
+        for done in take(&pair.cq_a, 2) {
+            done.outcome.unwrap();
+            let rest = lent;
+            drop(done.buffers);
+            lent = match rest.try_reclaim() {
+                Ok(slice) => {
+                    let bytes = pattern(7, 4096);
+                    let expected = [&bytes[1024..2048], &bytes[2048..3072], &bytes[..1024], &bytes[3072..]];
+                    assert_eq!(*slice, *expected.concat());
+                    return;
+                }
+                Err(lent) => lent,
+            };
+        }
+        panic!("both requests are done, and the slice did not come back");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn nothing_is_read_into_what_others_read() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let region = pair.exposed(7, 64);
+        let shared = pair.filled(1, 64).share();
+        let request = SendRequest::read_into(shared.clone().into(), region.remote());
+        let refused = pair.a.post_send(request).unwrap_err();
+        assert!(matches!(refused.reason, Refusal::SharedDestination), "{refused}");
+        assert_eq!((pair.a.in_flight(), &*shared), ((0, 0), &*pattern(1, 64)));
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn memory_is_reached_by_each_of_its_keys_until_that_is_ended() {
+    on_host_a(|| {
+        let (pair, other) = (Pair::rc(), Pair::rc());
+        let memory = Arc::new(pair.filled(3, 64).expose());
+        let key = |pair: &Pair| pair.pd.expose_also(&memory, everything()).unwrap();
+        let (by_one, by_other) = (key(&pair), key(&other));
+        let (one, rest) = (by_one.remote().get(0, 8).unwrap(), by_other.remote().get(8, 8).unwrap());
+        let seen = || {
+            let mut copy = vec![0; 16];
+            memory.read_at(0, &mut copy);
+            copy
+        };
+        for (pair, seed, remote) in [(&pair, 4, one), (&other, 5, rest)] {
+            pair.a.post_send(SendRequest::write(pair.filled(seed, 8), remote)).unwrap();
+            next(&pair.cq_a).outcome.unwrap();
+        }
+        assert_eq!(seen(), [pattern(4, 8), pattern(5, 8)].concat());
+
+        by_one.end().expect("the key is dead");
+        fails_with(&pair, SendRequest::write(pair.filled(6, 8), one), WorkStatus::RemoteAccess, "it");
+        other.a.post_send(SendRequest::write(other.filled(7, 8), rest)).unwrap();
+        next(&other.cq_a).outcome.expect("the other key lives");
+        assert_eq!(seen(), [pattern(4, 8), pattern(7, 8)].concat());
+        by_other.end().expect("the key is dead");
+        Arc::try_unwrap(memory).expect("no key to it lives");
     });
 }
 

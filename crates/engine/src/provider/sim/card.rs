@@ -91,6 +91,7 @@ impl SimCard {
             ..Self::plain(Properties {
                 limits: limits(4, false),
                 has_atomics: true,
+                writes_prove: Proof::Delivered,
                 reset_stops_peers: false,
                 dead_keys: DeadKeys::StopNothing,
                 ..properties("shm")
@@ -132,7 +133,7 @@ fn properties(name: &str) -> Properties {
         links_end_alone: false,
         reset_stops_peers: true,
         dead_keys: DeadKeys::StopNew,
-        rate_bps: 1,
+        rate_bps: 1_000_000_000,
     }
 }
 

@@ -135,6 +135,8 @@ pub(super) struct End {
     pub(super) way: Way,
     /// Answers to requests from here do not come back any more.
     pub(super) are_answers_lost: bool,
+    /// Its card is about to give it up.
+    pub(super) will_break: bool,
     /// Requests whose completion was not polled for.
     pub(super) in_flight: usize,
     /// Requests that are not completed, in the order of posting.
@@ -157,6 +159,7 @@ impl End {
             is_reset: false,
             way: Way::Open,
             are_answers_lost: false,
+            will_break: false,
             in_flight: 0,
             requests: VecDeque::new(),
             last_departure_ns: 0,

@@ -57,14 +57,16 @@ impl World {
 
     /// Nothing gets through from an end any more. Its card finds out by itself, or never.
     pub(super) fn lose_way(&mut self, end: usize) {
-        if self.ends[end].way == Way::Open {
-            self.ends[end].way = Way::Lost;
+        // Also where something was still draining: what comes behind must not fill the gap.
+        if std::mem::replace(&mut self.ends[end].way, Way::Lost) == Way::Open {
             self.expect_break(end);
         }
     }
 
+    /// Where a card tells of dead peers, it will.
     pub(super) fn expect_break(&mut self, end: usize) {
-        if self.cards[self.ends[end].card].kind.tells_of_dead_peers {
+        let tells = self.cards[self.ends[end].card].kind.tells_of_dead_peers;
+        if tells && !std::mem::replace(&mut self.ends[end].will_break, true) {
             let at_ns = self.now_ns + self.chance.within(&self.settings.dead_after_ns);
             self.schedule(at_ns, Action::Break { end });
         }
@@ -72,6 +74,7 @@ impl World {
 
     /// A card gives a link up: what is in flight on it fails.
     pub(super) fn break_end(&mut self, end: usize) {
+        self.ends[end].will_break = false;
         let is_open = matches!(self.ends[end].state, EndState::Connected | EndState::Broken);
         let is_there = self.cards[self.ends[end].card].state == CardState::Alive;
         if !is_open || !is_there {

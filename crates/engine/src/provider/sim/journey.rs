@@ -27,8 +27,12 @@ impl World {
     /// The card reads a part of the bytes: not when they were posted, but now.
     pub(super) fn depart(&mut self, id: SlotId, part: u8) {
         let operation = self.operations.get_mut(id).expect("it has an action");
-        let end = &mut self.ends[operation.end];
-        if operation.state != State::InFlight || end.way != Way::Open {
+        if operation.state != State::InFlight {
+            return;
+        }
+        if self.ends[operation.end].way != Way::Open {
+            let end = operation.end;
+            self.expect_break(end);
             return;
         }
         let range = operation.range(part);

@@ -93,6 +93,11 @@ impl<'a> Shape<'a> {
                 (Kind::Write { immediate: *immediate }, pieces, *target)
             }
             Request::Read { pieces, target } => (Kind::Read, pieces, Some(*target)),
+            // Those of several ranges were refused before.
+            Request::WriteScattered { pieces, targets, immediate } => {
+                (Kind::Write { immediate: *immediate }, pieces, targets.iter().next())
+            }
+            Request::ReadGathered { pieces, targets } => (Kind::Read, pieces, targets.iter().next()),
             Request::Send { pieces } => (Kind::Send, pieces, None),
             Request::FetchAdd { into, target, add } => (Kind::FetchAdd { add: *add }, into, Some(*target)),
             Request::CompareSwap { into, target, expected, desired } => {
@@ -100,12 +105,5 @@ impl<'a> Shape<'a> {
             }
         };
         Self { kind, buffers, target }
-    }
-}
-
-pub(super) fn into_buffers(request: Request) -> Buffers {
-    match request {
-        Request::Write { pieces, .. } | Request::Read { pieces, .. } | Request::Send { pieces } => pieces,
-        Request::FetchAdd { into, .. } | Request::CompareSwap { into, .. } => into,
     }
 }

@@ -86,7 +86,14 @@ struct Note {
 
 impl Record {
     pub(super) fn new(seed: u64, notes_max: usize) -> Self {
-        Self { seed, violations: Vec::new(), digest: seed, notes: VecDeque::new(), notes_max, rare: [0; RARE.len()] }
+        Self {
+            seed,
+            violations: Vec::new(),
+            digest: seed,
+            notes: VecDeque::new(),
+            notes_max,
+            rare: [0; RARE.len()],
+        }
     }
 
     /// Something has happened. What is noted must not differ from run to run, as addresses do.

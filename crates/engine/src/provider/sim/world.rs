@@ -277,7 +277,8 @@ impl World {
     }
 
     pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if self.spare.len() < SPARE_MAX {
+        // Those of a message are with whoever gets it.
+        if bytes.capacity() > 0 && self.spare.len() < SPARE_MAX {
             bytes.clear();
             self.spare.push(bytes);
         }

@@ -3,20 +3,31 @@
 use std::collections::VecDeque;
 
 /// A map from ascending numbers, for which finding is an index and no search.
+///
+/// ```
+/// use farreach_core::sequence::Sequence;
+///
+/// let mut transfers = Sequence::new();
+/// transfers.put(7, "the first");
+/// transfers.put(9, "the second");
+/// assert_eq!(transfers.get(9), Some(&"the second"));
+/// assert_eq!(transfers.take(7), Some("the first"));
+/// ```
 #[derive(Debug)]
-pub(super) struct Sequence<T> {
+pub struct Sequence<T> {
     first: u64,
     things: VecDeque<Option<T>>,
     count: usize,
 }
 
 impl<T> Sequence<T> {
-    pub(super) fn new() -> Self {
+    /// None yet.
+    pub fn new() -> Self {
         Self { first: 0, things: VecDeque::new(), count: 0 }
     }
 
     /// Puts one in, whose number is above all before.
-    pub(super) fn put(&mut self, number: u64, thing: T) {
+    pub fn put(&mut self, number: u64, thing: T) {
         if self.things.is_empty() {
             self.first = number;
         }
@@ -27,17 +38,20 @@ impl<T> Sequence<T> {
         self.count += 1;
     }
 
+    /// The one of this number, if it is there.
     #[inline]
-    pub(super) fn get(&self, number: u64) -> Option<&T> {
+    pub fn get(&self, number: u64) -> Option<&T> {
         self.things.get(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_ref()
     }
 
+    /// The same, to be changed.
     #[inline]
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut T> {
+    pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         self.things.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_mut()
     }
 
-    pub(super) fn take(&mut self, number: u64) -> Option<T> {
+    /// Takes it out.
+    pub fn take(&mut self, number: u64) -> Option<T> {
         let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let thing = self.things.get_mut(place)?.take()?;
         self.count -= 1;
@@ -48,20 +62,51 @@ impl<T> Sequence<T> {
         Some(thing)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+    /// All, in order, with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let numbered = self.things.iter().enumerate();
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
-    /// All of them.
-    pub(super) fn drain(&mut self) -> Vec<T> {
+    /// All, in order, with their numbers, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        let (first, numbered) = (self.first, self.things.iter_mut().enumerate());
+        numbered.filter_map(move |(place, thing)| Some((first + place as u64, thing.as_mut()?)))
+    }
+
+    /// All, in order, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.things.iter_mut().flatten()
+    }
+
+    /// All that are not before this number, in order, with their numbers.
+    pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
+        let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let numbered = self.things.iter().enumerate().skip(skipped);
+        numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
+    }
+
+    /// Takes all of them out.
+    pub fn drain(&mut self) -> Vec<T> {
         self.count = 0;
         self.first += self.things.len() as u64;
         self.things.drain(..).flatten().collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    /// How many there is room for.
+    pub fn capacity(&self) -> usize {
+        self.things.capacity()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.count == 0
+    }
+}
+
+impl<T> Default for Sequence<T> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -80,6 +125,7 @@ mod tests {
         assert_eq!(sequence.take(3), None);
         *sequence.get_mut(7).unwrap() += 1;
         assert_eq!(sequence.iter().map(|(number, _)| number).collect::<Vec<_>>(), [4, 7]);
+        assert_eq!(sequence.iter_from(5).map(|(number, _)| number).collect::<Vec<_>>(), [7]);
         sequence.put(9, 90);
         assert_eq!(sequence.drain(), [40, 71, 90]);
         assert!(sequence.is_empty() && sequence.get(9).is_none());

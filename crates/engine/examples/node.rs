@@ -1,0 +1,188 @@
+//! One side of a pair, in a process of its own, so that it can be killed, stopped or cut off: what the tests of real faults are made of.
+//!
+//! ```console
+//! $ node receive rails=tcp                          # listens, grants, counts, and verifies its own memory afterwards
+//! $ node send peer=127.0.0.1:40123 rails=tcp        # connects, and writes into what it is granted, round after round
+//! $ node echo peer=127.0.0.1:40123 rails=tcp        # connects, and writes back what was written to it
+//! ```
+//!
+//! Also `listen=ADDRESS`, and `heartbeat=MS`, `silence=MS`, `stall=MS`. It tells what happens in lines on stdout, the last of which
+//! begins with `ended`; a peer that is lost is no failure here.
+
+#![allow(clippy::print_stdout)] // a program that talks to whoever started it
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use farreach::{
+    Counter, Done, Engine, Error, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights,
+    Settings, Slice, TransferReason,
+};
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Memory of the side that is written to, and its pages.
+const LEN: usize = 4 << 20;
+const PAGE: usize = 64 << 10;
+/// What is written back has less, so that a round is short.
+const ECHO_LEN: usize = 256 << 10;
+const ECHO_PAGE: usize = 4 << 10;
+
+/// Nothing that goes well takes so long.
+const SOON: Duration = Duration::from_secs(30);
+/// A wait that only the peer's end ends.
+const LONG: Duration = Duration::from_secs(600);
+/// How long memory that is back is watched for what lands late.
+const WATCHED: Duration = Duration::from_millis(200);
+
+fn main() -> Result<()> {
+    let mut words = std::env::args().skip(1);
+    let role = words.next().ok_or("a role is missing: send, receive or echo")?;
+    let options: HashMap<String, String> = words
+        .map(|word| match word.split_once('=') {
+            Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+            None => Err(format!("`{word}` is no NAME=VALUE")),
+        })
+        .collect::<Result<_, _>>()?;
+    let engine = Engine::with(settings(&role, &options)?)?;
+    match role.as_str() {
+        "send" => send(&engine, &connect(&engine, &options)?),
+        "receive" => receive(&engine, &accept(&engine, &options)?),
+        "echo" => echo(&engine, &connect(&engine, &options)?),
+        other => Err(format!("`{other}` is no role: send, receive or echo").into()),
+    }
+}
+
+fn settings(role: &str, options: &HashMap<String, String>) -> Result<Settings> {
+    let ms = |name: &str, otherwise: u64| -> Result<Duration> {
+        let ms = options.get(name).map_or(Ok(otherwise), |value| value.parse())?;
+        Ok(Duration::from_millis(ms))
+    };
+    let rails = options.get("rails").ok_or("rails=NAME,NAME is missing")?;
+    let settings = Settings::new()
+        .name(role)
+        .rails(rails.split(','))
+        .heartbeat(ms("heartbeat", 500)?, ms("silence", 3000)?);
+    Ok(match options.contains_key("stall") {
+        true => settings.stall(ms("stall", 0)?),
+        false => settings,
+    })
+}
+
+fn connect(engine: &Engine, options: &HashMap<String, String>) -> Result<Peer> {
+    let address = options.get("peer").ok_or("peer=ADDRESS is missing")?;
+    let peer = engine.connect(address.as_str())?.wait(SOON)?;
+    println!("connected to {}", peer.name());
+    Ok(peer)
+}
+
+fn accept(engine: &Engine, options: &HashMap<String, String>) -> Result<Peer> {
+    let address = options.get("listen").map_or("127.0.0.1:0", String::as_str);
+    println!("listening at {}", engine.listen(address)?);
+    let peer = engine.accept().wait(SOON)?;
+    println!("accepted {}", peer.name());
+    Ok(peer)
+}
+
+/// Writes round after round, without a pause, until the peer is gone or wants its memory back.
+fn send(engine: &Engine, peer: &Peer) -> Result<()> {
+    let (destination, counter) = granted(peer)?;
+    let mut source = engine.allocate(LEN)?;
+    let pages = (LEN / PAGE) as u32;
+    for round in 1_u64.. {
+        source.fill(round as u8);
+        let order = (0..pages).map(|page| page * 29 % pages).collect();
+        let map = PageMap::scattered(PAGE as u64, (0..pages).collect(), order);
+        match peer.write_pages(source, &map, &destination, Some(&counter)).wait(LONG) {
+            Ok(Done { buffer, .. }) => source = buffer.into_slice().map_err(|_| "a slice was given")?,
+            Err(error) if is_end(&error.reason) => {
+                println!("ended in round {round}: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn is_end(reason: &TransferReason) -> bool {
+    matches!(reason, TransferReason::PeerLost(_) | TransferReason::Revoked | TransferReason::NotGranted)
+}
+
+/// Lets the peer write until it is gone; then has its memory back, and sees that nothing lands in it any more.
+fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
+    let (grant, counter) = grant(engine, peer, LEN)?;
+    let outcome = counter.wait(u64::MAX, LONG);
+    let lost_at = Instant::now();
+    let mut memory = grant.revoke(SOON)?;
+    let back_after = lost_at.elapsed();
+    println!("holds {:016x}", sum(&memory));
+    memory.fill(0xEE);
+    std::thread::sleep(WATCHED);
+    if memory.iter().any(|byte| *byte != 0xEE) {
+        return Err("a late write has landed".into());
+    }
+    println!("ended {outcome:?} after {} pages; the memory was back after {back_after:?}", counter.reached());
+    Ok(())
+}
+
+/// Tells memory from other memory: FNV-1a, of words.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Writes back what was written, each round when all of its pages are there.
+fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
+    let (grant, arrived) = grant(engine, peer, ECHO_LEN)?;
+    let (destination, counter) = granted(peer)?;
+    let mut source = engine.allocate(ECHO_LEN)?;
+    let pages = (ECHO_LEN / ECHO_PAGE) as u64;
+    for round in 1_u64.. {
+        match arrived.wait(round * pages, LONG) {
+            Outcome::Reached => {}
+            outcome => {
+                println!("ended {outcome:?} in round {round}");
+                return Ok(());
+            }
+        }
+        grant.read_at(0, &mut source);
+        source = match write_all(peer, source, &destination, &counter) {
+            Ok(source) => source,
+            // It has what it waited for, and leaves before it says so.
+            Err(_) if peer.lost().is_some() => {
+                println!("ended PeerLost in round {round}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(())
+}
+
+fn write_all(peer: &Peer, source: Slice, to: &RemoteSlice, counter: &RemoteCounter) -> Result<Slice> {
+    let map = PageMap::contiguous(ECHO_PAGE as u64, (ECHO_LEN / ECHO_PAGE) as u32);
+    let done = peer.write_pages(source, &map, to, Some(counter)).wait(SOON)?;
+    Ok(done.buffer.into_slice().map_err(|_| "a slice was given")?)
+}
+
+/// Memory and a counter for the peer, and tells him of both.
+fn grant(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
+    let grant = peer.grant(engine.allocate(len)?, Rights::WRITE)?;
+    let counter = peer.counter()?;
+    peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
+    Ok((grant, counter))
+}
+
+/// What the peer has told of.
+fn granted(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter), Box<dyn std::error::Error>> {
+    let message = peer.recv().wait(SOON).map_err(|error: Error| error.cause())?;
+    let message = String::from_utf8(message)?;
+    let (grant, counter) = message.split_once(' ').ok_or("two names are expected")?;
+    let memory = peer.remote(grant.parse()?).wait(SOON)?;
+    let counter = peer.remote_counter(counter.parse()?).wait(SOON)?;
+    println!("granted {} bytes", memory.len());
+    Ok((memory, counter))
+}

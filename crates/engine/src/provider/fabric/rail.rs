@@ -1,0 +1,314 @@
+//! The endpoint, and all that belongs to it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use farreach_fabric as fab;
+use farreach_fabric::{
+    AddressVector, Completion, CompletionQueue, Domain, Endpoint, EndpointBuilder, Error, ExposedKey,
+    OperationKind, ReceiveRequest, RemoteAccess,
+};
+use farreach_memory::{Buffers, Exposed, Memory, Slice};
+
+use super::end::End;
+use super::landing::Landing;
+use super::links::{Connected, Doubt, Link, Links};
+use super::posted::{Owner, Posted};
+use super::properties::{depth, properties};
+use super::{ProviderSettings, failure};
+use crate::Rights;
+use crate::provider::{Event, Exposure, ExposureId, LinkKey, Properties, ProviderError};
+
+/// What was in flight at a reset is told of in portions of this size.
+const TOLD_MAX: usize = 64;
+
+/// Declared in the order of dropping: with the endpoint ends what peers have begun, so that the memory behind the keys may go.
+#[derive(Debug)]
+pub(super) struct Rail {
+    /// None after a reset that failed.
+    pub(super) endpoint: Option<Endpoint>,
+    exposures: HashMap<u64, ExposedKey>,
+    exposed_count: u64,
+    pub(super) landing: Landing,
+    pub(super) links: Links,
+    pub(super) posted: Posted,
+    /// What was in flight at a reset, and was not told of yet.
+    returned: VecDeque<Returned>,
+    /// Room for messages that is not posted.
+    rooms: Vec<Slice>,
+    pub(super) strays: Strays,
+    pub(super) properties: Properties,
+    settings: ProviderSettings,
+    av: AddressVector,
+    domain: Domain,
+}
+
+/// Errors that are no request's.
+#[derive(Debug, Default)]
+pub(super) struct Strays {
+    pub(super) count: u64,
+    pub(super) last: Option<ProviderError>,
+}
+
+#[derive(Debug)]
+struct Returned {
+    owner: Owner,
+    buffers: Buffers,
+    reason: ProviderError,
+}
+
+impl Rail {
+    pub(super) fn open(
+        domain: &Domain,
+        cq: &CompletionQueue,
+        settings: &ProviderSettings,
+    ) -> Result<Self, Error> {
+        let av = domain.open_av()?;
+        let endpoint = open_endpoint(domain, cq, &av, settings)?;
+        let properties = properties(domain, &endpoint, settings);
+        let mut rail = Self {
+            landing: Landing::new(domain)?,
+            exposures: HashMap::new(),
+            exposed_count: 0,
+            links: Links::default(),
+            posted: Posted::new(properties.window as usize),
+            returned: VecDeque::new(),
+            rooms: rooms(domain, settings.receive_count, properties.message_max)?,
+            strays: Strays::default(),
+            properties,
+            settings: settings.clone(),
+            av,
+            domain: domain.clone(),
+            endpoint: Some(endpoint),
+        };
+        rail.make_room();
+        Ok(rail)
+    }
+
+    /// An error of the library's, while doing something for this rail.
+    pub(super) fn refused(&self, operation: &str, error: &Error) -> ProviderError {
+        failure::of_error(format!("{operation} over {}", self.properties.name), error)
+    }
+
+    fn no_endpoint(&self) -> ProviderError {
+        ProviderError::new(
+            format!("use the rail {}", self.properties.name),
+            "it could not be opened anew after a reset",
+            "use the other rails, or open this one by itself",
+        )
+    }
+
+    pub(super) fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), ProviderError> {
+        let Some(endpoint) = &self.endpoint else { return Err(self.no_endpoint()) };
+        let end = End { address: endpoint.address().clone(), landing: self.landing.remote() };
+        let encoded = end.encode()?;
+        Ok((self.links.open(), encoded))
+    }
+
+    pub(super) fn connect(&mut self, key: LinkKey, peer_end: &[u8]) -> Result<(), ProviderError> {
+        let end = End::decode(peer_end, self.domain.info().address_format())?;
+        let peer = self.av.insert(&end.address);
+        let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
+        let connected = Connected { peer, landing: end.landing, doubt: Doubt::new(self.strays.count) };
+        match self.links.get_mut(key) {
+            Some(link @ Link::Open) => {
+                *link = Link::Connected(connected);
+                Ok(())
+            }
+            Some(Link::Failed(reason)) => Err(reason.clone()),
+            Some(Link::Connected(_)) => Err(misuse("connect a link", "it is connected already")),
+            None => Err(misuse("connect a link", "there is none of this key, or not any more")),
+        }
+    }
+
+    /// Closes the endpoint and opens another one; with another queue, where the old one cannot be slept on any more.
+    pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), ProviderError> {
+        let could_sleep = cq.wait_fd().is_some();
+        self.links.close_all();
+        let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
+        let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;
+        for operation in returned {
+            if operation.kind == OperationKind::Receive {
+                self.rooms.extend(operation.buffers.into_slice());
+                continue;
+            }
+            let Some(owner) = self.posted.end(operation.tag) else { continue };
+            let reason = self.was_reset("whether it was done is not known");
+            self.returned.push_back(Returned { owner, buffers: owner.bring_back(operation.buffers), reason });
+        }
+        // What the endpoint has kept, because a peer may still write to it.
+        for owner in self.posted.end_all() {
+            let reason =
+                self.was_reset("its buffers are kept for good, because a peer may still write to them");
+            self.returned.push_back(Returned { owner, buffers: Buffers::None, reason });
+        }
+        if could_sleep && cq.wait_fd().is_none() {
+            *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
+        }
+        let endpoint = open_endpoint(&self.domain, cq, &self.av, &self.settings);
+        self.endpoint = Some(endpoint.map_err(|error| self.refused("reset", &error))?);
+        self.make_room();
+        Ok(())
+    }
+
+    fn was_reset(&self, cause: &str) -> ProviderError {
+        let operation = format!("a request over {}", self.properties.name);
+        ProviderError::new(
+            operation,
+            format!("the rail was reset: {cause}"),
+            "send it again, over a new link",
+        )
+    }
+
+    pub(super) fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {
+        self.domain.register(memory).map_err(|error| self.refused("register memory", &error))
+    }
+
+    pub(super) fn expose(
+        &mut self,
+        memory: &Arc<Exposed>,
+        rights: Rights,
+    ) -> Result<Exposure, ProviderError> {
+        let key = self.domain.expose_also(memory, access(rights));
+        let key = key.map_err(|error| self.refused("grant memory", &error))?;
+        self.exposed_count += 1;
+        let id = ExposureId(self.exposed_count);
+        let remote = key.remote();
+        self.exposures.insert(id.0, key);
+        Ok(Exposure { id, address: remote.address(), key: remote.key() })
+    }
+
+    pub(super) fn conceal(&mut self, exposure: ExposureId) -> Result<(), ProviderError> {
+        let Some(key) = self.exposures.remove(&exposure.0) else {
+            return Err(misuse("end a key", "there is none of this name, or not any more"));
+        };
+        // SAFETY: the engine holds the memory too, and neither takes it back nor lets go of it before it knows, as far as the dead key
+        // does not prove it, that no peer reaches it: by the peers' word, their end, or a reset.
+        unsafe { key.end_trusting_peers() }.map_err(|error| self.refused("end a key", &error))
+    }
+
+    /// Posts the room for messages that is not posted. What the library does not take now is tried again with the next poll.
+    pub(super) fn make_room(&mut self) {
+        let Some(endpoint) = &self.endpoint else { return };
+        while let Some(room) = self.rooms.pop() {
+            if let Err(refused) = endpoint.post_receive(ReceiveRequest::new(room)) {
+                self.rooms.extend(refused.request.into_buffers().into_slice());
+                return;
+            }
+        }
+    }
+
+    /// Tells of what a reset has brought back; how many.
+    pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let count = self.returned.len().min(TOLD_MAX);
+        for Returned { owner, buffers, reason } in self.returned.drain(..count) {
+            let Owner { link, tag, .. } = owner;
+            sink(Event::Completed { link, tag, buffers, outcome: Err(reason) });
+        }
+        count
+    }
+
+    /// Tells what an event means; how many things that are.
+    pub(super) fn tell(&mut self, event: fab::Event, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        match event {
+            fab::Event::Completed(completion) if completion.kind() == OperationKind::Receive => {
+                self.tell_message(completion, sink)
+            }
+            fab::Event::Completed(completion) => self.tell_completed(completion, sink),
+            fab::Event::Written(written) => {
+                sink(Event::Tick { link: None, immediate: written.immediate as u32 });
+                1
+            }
+            fab::Event::Stray(failure) => {
+                self.note_stray(&failure);
+                0
+            }
+        }
+    }
+
+    fn tell_completed(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let Some(owner) = self.posted.end(completion.tag()) else { return 0 };
+        let Owner { link, tag, .. } = owner;
+        let (outcome, buffers) = completion.into_parts();
+        let buffers = owner.bring_back(buffers);
+        let outcome = match outcome {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                let reason = failure::of_failure(&self.properties.name, &failure);
+                self.links.fail(link, &reason);
+                Err(reason)
+            }
+        };
+        sink(Event::Completed { link, tag, buffers, outcome });
+        1
+    }
+
+    fn tell_message(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let (outcome, buffers) = completion.into_parts();
+        let Ok(room) = buffers.into_slice() else { return 0 };
+        let count = match outcome {
+            Ok(success) => {
+                let len = success.len.min(room.len());
+                sink(Event::Message { link: None, bytes: &room[..len] });
+                1
+            }
+            Err(failure) => {
+                self.note_stray(&failure);
+                0
+            }
+        };
+        self.rooms.push(room);
+        self.make_room();
+        count
+    }
+
+    #[cold]
+    fn note_stray(&mut self, failure: &fab::Failure) {
+        self.strays.count += 1;
+        self.strays.last = Some(failure::of_failure(&self.properties.name, failure));
+    }
+
+    /// Whether a poll would tell something, whatever the library has.
+    pub(super) fn has_something_to_tell(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.posted.len() + self.returned.len()
+    }
+}
+
+fn open_endpoint(
+    domain: &Domain,
+    cq: &CompletionQueue,
+    av: &AddressVector,
+    settings: &ProviderSettings,
+) -> Result<Endpoint, Error> {
+    EndpointBuilder::new(cq, av)
+        .transmit_depth(depth(domain.info(), settings))
+        .receive_depth(settings.receive_count)
+        .build(domain)
+}
+
+/// Room for as many messages, in one allocation.
+fn rooms(domain: &Domain, count: usize, len: usize) -> Result<Vec<Slice>, Error> {
+    let count = count.clamp(1, domain.info().receive_queue_size().max(1));
+    let mut rest = domain.allocate(count * len)?;
+    Ok((0..count).map(|_| rest.split_to(len)).collect())
+}
+
+fn access(rights: Rights) -> RemoteAccess {
+    [
+        (Rights::READ, RemoteAccess::READ),
+        (Rights::WRITE, RemoteAccess::WRITE),
+        // They do both.
+        (Rights::ATOMIC, RemoteAccess::all()),
+    ]
+    .into_iter()
+    .filter(|(right, _)| rights.contains(*right))
+    .fold(RemoteAccess::empty(), |all, (_, access)| all | access)
+}
+
+fn misuse(operation: &str, cause: &str) -> ProviderError {
+    ProviderError::new(operation, cause, "use a name that this rail has given, and not taken back")
+}

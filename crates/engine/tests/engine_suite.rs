@@ -1,0 +1,26 @@
+//! The suite over libfabric's tcp and shm, with whichever generation of it the dynamic linker finds.
+
+mod suite;
+
+use farreach::{Engine, Settings};
+use suite::{Provider, suite};
+
+fn over(rails: &[&str], settings: Settings) -> Engine {
+    Engine::with(settings.rails(rails.iter().copied())).unwrap()
+}
+
+const TCP: Provider = Provider { open: |settings| over(&["tcp"], settings), has_atomics: None, rails: 1 };
+const TWO_TCP: Provider =
+    Provider { open: |settings| over(&["tcp@127.0.0.1", "tcp@127.0.0.2"], settings), rails: 2, ..TCP };
+const SHM: Provider = Provider { open: |settings| over(&["shm"], settings), has_atomics: Some(true), ..TCP };
+
+suite! {
+    here, "needs libfabric: cargo xtask test runs it";
+    tcp = crate::TCP;
+    two_tcp = crate::TWO_TCP;
+    shm = crate::SHM;
+}
+
+fn here(test: impl FnOnce()) {
+    test();
+}

@@ -1,0 +1,259 @@
+//! Ends: of links, of rails, and of keys.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farreach::Buffers;
+use farreach::provider::{DeadKeys, Provider, Refusal, Request};
+use farreach_testkit::{pattern, wait_for};
+
+use super::pair::{A, B, Granted, Pair, Place, Seen, write};
+
+const LEN: usize = 1 << 20;
+
+/// A write with an immediate goes through.
+#[track_caller]
+fn assert_works(pair: &mut Pair, granted: &Granted, seed: u8) {
+    let data = pattern(seed, 5000);
+    let slice = pair.slice(A, &data);
+    pair.post(A, 1000, write(slice, granted.target(0, 5000), Some(seed.into())));
+    assert_eq!(pair.tick(B), seed.into());
+    assert_eq!(granted.copy(0, 5000), data);
+    assert_eq!(pair.done(A, 1000).len(), 5000);
+}
+
+/// Puts as many large writes in flight as the rail takes, while their target does not poll; how many.
+fn fill(pair: &mut Pair, granted: &Granted) -> u64 {
+    for tag in 0..16 {
+        let slice = pair.slice(A, &pattern(tag as u8, LEN));
+        let request = write(slice, granted.target(0, LEN as u64), Some(tag));
+        if let Err(refused) = pair.rails[A].post(pair.links[A], tag.into(), request) {
+            assert!(matches!(refused.reason, Refusal::Full), "{:?}", refused.reason);
+            return tag.into();
+        }
+    }
+    16
+}
+
+/// What a side was told of completions, by tag: how many bytes came back, and whether it went well.
+fn completions(pair: &mut Pair, side: usize) -> BTreeMap<u64, (usize, bool)> {
+    let mut told = BTreeMap::new();
+    for seen in pair.seen[side].drain(..) {
+        let Seen::Completed { tag, buffers, outcome, .. } = seen else { continue };
+        let before = told.insert(tag, (buffers.len(), outcome.is_ok()));
+        assert_eq!(before, None, "a request comes back once");
+    }
+    told
+}
+
+pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, LEN);
+    assert_works(&mut pair, &granted, 1);
+    let count = fill(&mut pair, &granted);
+    assert!(count > 0);
+    let closed = pair.links[A];
+    pair.rails[A].close_link(closed);
+    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
+    let refused = pair.rails[A].post(closed, 7, request).unwrap_err();
+    let Refusal::LinkDown(error) = refused.reason else { panic!("{:?}", refused.reason) };
+    assert!(error.cause.contains("closed") && error.fix.contains("new link"), "{error:?}");
+    // Twice is no matter.
+    pair.rails[A].close_link(closed);
+
+    wait_for("all that was in flight", || {
+        pair.progress();
+        (pair.rails[A].in_flight() == 0).then_some(())
+    });
+    let told = completions(&mut pair, A);
+    assert_eq!(told.len() as u64, count);
+    assert!(told.values().all(|(len, _)| *len == LEN), "{told:?}");
+    pair.seen[B].clear();
+
+    pair.link();
+    assert_ne!(pair.links[A], closed, "a name is not used again");
+    assert_works(&mut pair, &granted, 2);
+    pair.assert_quiet();
+}
+
+/// One library keeps an endpoint that was closed in the list of what it asks before a sleep.
+pub(crate) fn a_rail_that_was_reset_can_be_slept_on(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, LEN);
+    for round in 1..=10 {
+        assert_works(&mut pair, &granted, round);
+        pair.rails[A].reset().unwrap();
+        // What was closed is memory of somebody else's by now.
+        let _other = Pair::open(place);
+        for _ in 0..50 {
+            pair.progress();
+            // An error is an answer, too: then one looks.
+            let _ = pair.rails[A].may_sleep();
+        }
+        pair.seen.iter_mut().for_each(VecDeque::clear);
+        pair.link();
+    }
+    assert_works(&mut pair, &granted, 11);
+}
+
+pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
+    let mut pair = Pair::open(place);
+    let (granted, own) = (pair.expose(B, LEN), pair.expose(A, 4096));
+    assert_works(&mut pair, &granted, 1);
+    let count = fill(&mut pair, &granted);
+    assert!(count > 0);
+    // Something that brings bytes here, too: they may not come back where a peer may still write them.
+    let lent = pair.slice(A, &[0; 64]).lend();
+    let read = Request::Read { pieces: lent.clone().into(), target: granted.target(0, 64) };
+    let reads = u64::from(pair.rails[A].post(pair.links[A], 500, read).is_ok());
+    let old = pair.links[A];
+    pair.seen[A].clear();
+    let in_flight = pair.rails[A].in_flight();
+    assert_eq!(in_flight as u64, count + reads);
+
+    pair.rails[A].reset().unwrap();
+    assert_eq!(pair.rails[A].in_flight(), in_flight, "it was not told of yet");
+    assert!(!pair.rails[A].may_sleep().unwrap(), "there is something to poll for");
+    pair.poll(A);
+    assert_eq!(pair.rails[A].in_flight(), 0);
+    let told = completions(&mut pair, A);
+    assert_eq!(told.len() as u64, count + reads, "{told:?}");
+    assert!(told.iter().all(|(tag, (len, is_ok))| !is_ok && (*tag == 500 || *len == LEN)), "{told:?}");
+    if pair.rails[A].properties().reset_stops_peers {
+        assert!(lent.try_reclaim().is_ok(), "no peer writes to it any more");
+    } else {
+        assert!(reads == 0 || lent.try_reclaim().is_err(), "a peer may still write to it");
+    }
+
+    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
+    let refused = pair.rails[A].post(old, 7, request).unwrap_err();
+    assert!(matches!(refused.reason, Refusal::LinkDown(_)), "{:?}", refused.reason);
+    // Half a write may still be on its way to where nobody waits for it.
+    for _ in 0..100 {
+        pair.progress();
+    }
+    pair.seen[B].clear();
+    pair.link();
+    assert_ne!(pair.links[A], old);
+    assert_works(&mut pair, &granted, 2);
+    // What was exposed stays so, and messages find room.
+    let slice = pair.slice(B, &[9; 64]);
+    pair.post(B, 1, write(slice, own.target(8, 64), None));
+    pair.done(B, 1);
+    assert_eq!(own.copy(8, 64), [9; 64]);
+    let slice = pair.slice(B, b"hello");
+    pair.post(B, 2, Request::Send { pieces: slice.into() });
+    assert_eq!(pair.message(A), b"hello");
+    pair.done(B, 2);
+    pair.assert_quiet();
+}
+
+pub(crate) fn a_peer_that_was_reset_costs_its_links_and_not_the_rail(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, LEN);
+    assert_works(&mut pair, &granted, 1);
+    let count = fill(&mut pair, &granted);
+    pair.rails[B].reset().unwrap();
+    // Some libraries notice, and some wait for good.
+    let end = Instant::now() + Duration::from_secs(2);
+    while pair.rails[A].in_flight() > 0 && Instant::now() < end {
+        pair.progress();
+    }
+    if pair.rails[A].in_flight() > 0 {
+        pair.rails[A].reset().unwrap();
+        pair.poll(A);
+    }
+    let told = completions(&mut pair, A);
+    assert_eq!((told.len() as u64, pair.rails[A].in_flight()), (count, 0));
+    assert!(told.values().all(|(len, _)| *len == LEN), "{told:?}");
+    pair.rails[A].close_link(pair.links[A]);
+    pair.progress();
+    pair.seen[B].clear();
+    pair.link();
+    assert_works(&mut pair, &granted, 2);
+    pair.assert_quiet();
+}
+
+pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
+    let mut pair = Pair::open(place);
+    let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
+    assert_works(&mut pair, &granted, 1);
+    assert_eq!(Arc::strong_count(&granted.memory), 2, "the rail has it too");
+    pair.rails[B].conceal(granted.exposure.id).unwrap();
+    assert_eq!(Arc::strong_count(&granted.memory), 1, "the rail has let go of it");
+    let again = pair.rails[B].conceal(granted.exposure.id).unwrap_err();
+    assert!(!again.fix.is_empty(), "{again:?}");
+    if pair.rails[B].properties().dead_keys == DeadKeys::StopNothing {
+        // Nobody would keep a late write from landing, so the engine lets none be late.
+        assert_works(&mut pair, &other, 2);
+        return;
+    }
+    granted.memory.write_at(0, &[0; 8192]);
+    let slice = pair.slice(A, &pattern(7, 8192));
+    pair.post(A, 5, write(slice, granted.target(0, 8192), Some(5)));
+    let (tag, buffers, outcome) = pair.completed(A);
+    let error = outcome.expect_err("the key is dead");
+    assert_eq!((tag, buffers.len()), (5, 8192));
+    assert!(!error.cause.is_empty() && !error.fix.is_empty(), "{error:?}");
+    for _ in 0..1000 {
+        pair.progress();
+    }
+    assert_eq!(granted.copy(0, 8192), [0; 8192], "a late write has landed");
+    assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Tick(_))), "{:?}", pair.seen[B]);
+
+    // After a failure the link is of no use any more, and says why.
+    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
+    let refused = pair.rails[A].post(pair.links[A], 6, request).unwrap_err();
+    let Refusal::LinkDown(reason) = refused.reason else { panic!("{:?}", refused.reason) };
+    assert_eq!(reason, error);
+    assert_eq!(pair.rails[A].in_flight(), 0);
+}
+
+pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
+    let mut pair = Pair::open(place);
+    let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
+    assert_works(&mut pair, &granted, 1);
+    if pair.rails[B].properties().dead_keys != DeadKeys::StopNothing {
+        pair.rails[B].conceal(granted.exposure.id).unwrap();
+        let slice = pair.slice(A, &[1; 64]);
+        pair.post(A, 5, write(slice, granted.target(0, 64), None));
+        assert!(pair.completed(A).2.is_err(), "the key is dead");
+    }
+    for side in [A, B] {
+        pair.rails[side].close_link(pair.links[side]);
+    }
+    link_again(&mut pair);
+    assert_works(&mut pair, &other, 3);
+    pair.assert_quiet();
+}
+
+/// A new link after one has failed. A layer over tcp takes some time to notice that the connection is gone, and until then
+/// fails what comes next, too.
+fn link_again(pair: &mut Pair) {
+    wait_for("link that works", || {
+        pair.link();
+        let empty = Request::Write { pieces: Buffers::None, target: None, immediate: Some(77) };
+        pair.post(A, 77, empty);
+        let is_up = pair.completed(A).2.is_ok();
+        if is_up {
+            assert_eq!(pair.tick(B), 77);
+            return Some(());
+        }
+        for side in [A, B] {
+            pair.rails[side].close_link(pair.links[side]);
+        }
+        None
+    });
+}
+
+pub(crate) fn a_rail_that_is_dropped_lets_go_of_what_it_had(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, LEN);
+    assert_works(&mut pair, &granted, 1);
+    assert!(fill(&mut pair, &granted) > 0);
+    let stops_peers = pair.rails[B].properties().reset_stops_peers;
+    drop(pair);
+    let holders = Arc::strong_count(&granted.memory);
+    assert_eq!(holders, if stops_peers { 1 } else { 2 }, "it stays only where a peer may still write to it");
+}

@@ -1,0 +1,49 @@
+//! One suite for rails over libfabric, run over each provider.
+
+pub(crate) mod ends;
+pub(crate) mod pair;
+pub(crate) mod rails;
+pub(crate) mod requests;
+
+pub(crate) use pair::Place;
+
+/// Runs the suite over places: what brings a test to where it runs, why it is ignored elsewhere, and each place by a name.
+macro_rules! suite {
+    ($run:ident, $reason:literal; $($name:ident = $place:expr;)*) => {
+        $(suite! { @place $name, $place, $run, $reason;
+            requests: a_write_lands_and_its_immediate_is_told;
+            requests: a_write_without_bytes_tells_its_immediate;
+            requests: a_write_of_several_pieces_fills_several_targets;
+            requests: a_tick_comes_behind_what_it_counts;
+            requests: a_read_fills_lent_parts;
+            requests: atomics_are_there_where_the_rail_says_so;
+            requests: messages_go_both_ways;
+            requests: a_full_rail_hands_the_request_back;
+            requests: what_can_never_be_done_is_handed_back_with_a_reason;
+            ends: a_closed_link_takes_nothing_and_gives_all_back;
+            ends: a_reset_gives_back_all_and_a_new_link_works;
+            ends: a_peer_that_was_reset_costs_its_links_and_not_the_rail;
+            ends: a_rail_that_was_reset_can_be_slept_on;
+            ends: concealed_memory_takes_no_late_write;
+            ends: a_new_link_takes_the_place_of_one_that_failed;
+            ends: a_rail_that_is_dropped_lets_go_of_what_it_had;
+            rails: its_properties_are_what_the_library_says;
+            rails: an_end_of_another_kind_is_refused;
+            rails: one_memory_is_reached_over_two_rails;
+            rails: whoever_sleeps_is_woken;
+        })*
+    };
+    (@place $name:ident, $place:expr, $run:ident, $reason:literal; $($module:ident: $test:ident;)*) => {
+        mod $name {
+            $(
+                #[test]
+                #[ignore = $reason]
+                fn $test() {
+                    $crate::$run(|| $crate::fabric::$module::$test(&$place));
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use suite;

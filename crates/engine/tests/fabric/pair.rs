@@ -1,0 +1,236 @@
+//! Two rails of one process, a link between them, and the waits that drive both.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+use farreach::provider::{
+    Event, Exposure, LinkKey, Provider, ProviderError, Refusal, Refused, Request, Target,
+};
+use farreach::{Buffers, Memory, Rights, Slice};
+use farreach_fabric::Library;
+use farreach_memory::Exposed;
+use farreach_testkit::wait_for;
+
+/// Where the suite runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) name: &'static str,
+    /// The address to be at, where it has such addresses.
+    pub(crate) bind: Option<fn() -> IpAddr>,
+    /// In libfabric 1.x and in 2.x.
+    pub(crate) has_atomics: [bool; 2],
+    pub(crate) is_rdma: bool,
+    /// Whether it has something to sleep on, in 1.x and in 2.x.
+    pub(crate) has_descriptor: [bool; 2],
+}
+
+impl Place {
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.has_descriptor[usize::from(Library::open().unwrap().version().major >= 2)]
+    }
+
+    pub(crate) fn open(&self, settings: &ProviderSettings) -> FabricProvider {
+        let opened = FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings);
+        opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix))
+    }
+}
+
+/// What a rail has told, kept.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), ProviderError> },
+    Tick(u32),
+    Message(Vec<u8>),
+}
+
+/// The side that begins, and the side that it goes to.
+pub(crate) const A: usize = 0;
+pub(crate) const B: usize = 1;
+
+pub(crate) struct Pair {
+    pub(crate) rails: [FabricProvider; 2],
+    pub(crate) links: [LinkKey; 2],
+    pub(crate) seen: [VecDeque<Seen>; 2],
+    /// All that there ever were.
+    all_links: [Vec<LinkKey>; 2],
+}
+
+impl Pair {
+    pub(crate) fn open(place: &Place) -> Self {
+        Self::open_with(place, &ProviderSettings::default())
+    }
+
+    pub(crate) fn open_with(place: &Place, settings: &ProviderSettings) -> Self {
+        let rails = [place.open(settings), place.open(settings)];
+        Self::of(rails)
+    }
+
+    pub(crate) fn of(rails: [FabricProvider; 2]) -> Self {
+        let (seen, all_links) = (Default::default(), Default::default());
+        let mut pair = Self { rails, links: [LinkKey(0); 2], seen, all_links };
+        pair.link();
+        pair
+    }
+
+    /// A new link between the two.
+    pub(crate) fn link(&mut self) {
+        assert_eq!(self.rails[A].properties().kind, self.rails[B].properties().kind);
+        let ends = [A, B].map(|side| self.rails[side].open_link().unwrap());
+        self.links = [ends[A].0, ends[B].0];
+        for side in [A, B] {
+            assert!(!self.all_links[side].contains(&self.links[side]), "a name is not used again");
+            self.all_links[side].push(self.links[side]);
+        }
+        self.rails[A].connect(self.links[A], &ends[B].1).unwrap();
+        self.rails[B].connect(self.links[B], &ends[A].1).unwrap();
+    }
+
+    /// A slice with these bytes, as a request of this side may take it along.
+    pub(crate) fn slice(&mut self, side: usize, bytes: &[u8]) -> Slice {
+        let mut slice = Memory::allocate(bytes.len()).unwrap();
+        slice.copy_from_slice(bytes);
+        self.rails[side].register(slice.memory()).unwrap();
+        slice
+    }
+
+    /// Memory of this side that the other side may do all with.
+    pub(crate) fn expose(&mut self, side: usize, len: usize) -> Granted {
+        let memory = Arc::new(Memory::allocate(len).unwrap().expose());
+        let exposure = self.rails[side].expose(&memory, Rights::all()).unwrap();
+        Granted { memory, exposure }
+    }
+
+    /// Polls one side.
+    pub(crate) fn poll(&mut self, side: usize) {
+        let (seen, links) = (&mut self.seen[side], &self.all_links[side]);
+        let mut told = 0;
+        let count = self.rails[side]
+            .poll(&mut |event| {
+                told += 1;
+                seen.push_back(match event {
+                    Event::Completed { link, tag, buffers, outcome } => {
+                        assert!(links.contains(&link), "{link:?} is none of {links:?}");
+                        Seen::Completed { tag, buffers, outcome }
+                    }
+                    Event::Tick { link, immediate } => {
+                        assert_eq!(link, None, "this rail does not know");
+                        Seen::Tick(immediate)
+                    }
+                    Event::Message { link, bytes } => {
+                        assert_eq!(link, None, "this rail does not know");
+                        Seen::Message(bytes.to_vec())
+                    }
+                    Event::LinkDown { reason, .. } => panic!("this rail cannot know: {reason}"),
+                });
+            })
+            .unwrap();
+        assert_eq!(count, told);
+    }
+
+    /// Polls both: an operation gets no further while its target does not.
+    pub(crate) fn progress(&mut self) {
+        self.poll(A);
+        self.poll(B);
+    }
+
+    /// Posts to the pair's link, driving both sides while there is no room.
+    #[track_caller]
+    pub(crate) fn post(&mut self, side: usize, tag: u64, request: Request) {
+        let mut waiting = Some(request);
+        wait_for("room", || {
+            let request = waiting.take().expect("it was handed back");
+            match self.rails[side].post(self.links[side], tag, request) {
+                Ok(()) => Some(()),
+                Err(Refused { reason: Refusal::Full, request }) => {
+                    waiting = Some(request);
+                    self.progress();
+                    None
+                }
+                Err(refused) => panic!("{:?}", refused.reason),
+            }
+        });
+    }
+
+    /// The next thing that a side is told.
+    #[track_caller]
+    pub(crate) fn next(&mut self, side: usize) -> Seen {
+        wait_for("event", || {
+            self.progress();
+            self.seen[side].pop_front()
+        })
+    }
+
+    /// The next completion: its tag, buffers and outcome.
+    #[track_caller]
+    pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), ProviderError>) {
+        match self.next(side) {
+            Seen::Completed { tag, buffers, outcome, .. } => (tag, buffers, outcome),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next completion, of something that went well.
+    #[track_caller]
+    pub(crate) fn done(&mut self, side: usize, expected: u64) -> Buffers {
+        let (tag, buffers, outcome) = self.completed(side);
+        outcome.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix));
+        assert_eq!(tag, expected);
+        buffers
+    }
+
+    #[track_caller]
+    pub(crate) fn tick(&mut self, side: usize) -> u32 {
+        match self.next(side) {
+            Seen::Tick(immediate) => immediate,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn message(&mut self, side: usize) -> Vec<u8> {
+        match self.next(side) {
+            Seen::Message(bytes) => bytes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nothing is under way, and nothing has happened that was not asked for.
+    #[track_caller]
+    pub(crate) fn assert_quiet(&mut self) {
+        // A message of a finished operation may still be under way inside the process.
+        for _ in 0..100 {
+            self.progress();
+        }
+        for side in [A, B] {
+            assert!(self.seen[side].is_empty(), "nobody asked for {:?}", self.seen[side]);
+            assert_eq!(self.rails[side].in_flight(), 0);
+        }
+    }
+}
+
+/// Memory that a peer was given access to.
+pub(crate) struct Granted {
+    pub(crate) memory: Arc<Exposed>,
+    pub(crate) exposure: Exposure,
+}
+
+impl Granted {
+    /// A range of it, as the peer names it.
+    pub(crate) fn target(&self, offset: u64, len: u64) -> Target {
+        assert!(offset + len <= self.memory.len() as u64);
+        Target { address: self.exposure.address + offset, key: self.exposure.key, len }
+    }
+
+    pub(crate) fn copy(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read_at(offset, &mut bytes);
+        bytes
+    }
+}
+
+/// A write of one slice.
+pub(crate) fn write(slice: Slice, target: Target, immediate: Option<u32>) -> Request {
+    Request::Write { pieces: slice.into(), target: Some(target), immediate }
+}

@@ -1,0 +1,154 @@
+//! Rails: what they say of themselves, several of them, and sleeping on one.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach::provider::fabric::{FabricProvider, ProviderSettings, offers};
+use farreach::provider::{DeadKeys, Event, LinkKey, Provider, Request, Target};
+use farreach::{Buffers, Memory, Rights};
+use farreach_testkit::pattern;
+
+use super::pair::{A, B, Pair, Place, write};
+
+pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
+    let rail = place.open(&ProviderSettings::default());
+    let properties = rail.properties();
+    // 1.x has another name for it.
+    let is_named =
+        |name: &str| name.starts_with(place.name) || place.name == "tcp" && name.starts_with("net");
+    assert!(is_named(&properties.name), "{properties:?}");
+    assert!(properties.kind.starts_with("fabric/"), "{properties:?}");
+    assert_eq!(properties.is_rdma, place.is_rdma);
+    assert!(properties.limits.is_usable(), "{properties:?}");
+    assert_eq!(rail.wait_fd().is_some(), place.has_descriptor());
+    assert!(!properties.links_end_alone && !properties.ticks_name_link);
+    let (limits, is_shm) = (properties.limits, place.name == "shm");
+    // Asking shared memory for order would turn off its fastest way.
+    assert_eq!(limits.is_ordered, !is_shm);
+    if !place.is_rdma {
+        assert_eq!((limits.pieces, limits.targets), (4, 4));
+        let dead_keys = if is_shm { DeadKeys::StopNothing } else { DeadKeys::StopNew };
+        assert_eq!((properties.dead_keys, properties.reset_stops_peers), (dead_keys, !is_shm));
+    }
+    assert_eq!((rail.in_flight(), rail.strays()), (0, 0));
+
+    let settings = ProviderSettings { providers: vec![place.name.to_owned()], ..ProviderSettings::default() };
+    let found = offers(&settings).unwrap();
+    assert!(!found.is_empty() && is_named(found[0].provider()), "{found:?}");
+    let error = FabricProvider::open_named("no_such_provider", None, &settings).unwrap_err();
+    assert!(error.cause.contains("no_such_provider") && !error.fix.is_empty(), "{error:?}");
+    let all = offers(&ProviderSettings::default()).unwrap();
+    let is_rdma: Vec<_> = all.iter().map(|info| info.provider().contains("verbs")).collect();
+    assert!(is_rdma.is_sorted_by(|left, right| left >= right), "RDMA first: {all:?}");
+    assert!(all.len() >= 2, "tcp and shm are everywhere: {all:?}");
+}
+
+pub(crate) fn an_end_of_another_kind_is_refused(place: &Place) {
+    let mut pair = Pair::open(place);
+    let (link, end) = pair.rails[A].open_link().unwrap();
+    let other = if place.name == "shm" { "tcp" } else { "shm" };
+    let mut other = FabricProvider::open_named(other, None, &ProviderSettings::default()).unwrap();
+    assert_ne!(other.properties().kind, pair.rails[A].properties().kind);
+    let (_, other_end) = other.open_link().unwrap();
+    for wrong in [&other_end[..], &end[..end.len() - 1], &[], &[0xff; 64], &[&end[..], &[0]].concat()] {
+        let error = pair.rails[A].connect(link, wrong).unwrap_err();
+        assert!(!error.cause.is_empty() && error.fix.contains("same kind"), "{error:?}");
+    }
+    let early = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
+    assert!(pair.rails[A].post(link, 1, early).is_err(), "it is not connected");
+    pair.rails[A].connect(link, &end).expect("a rail may have a link to itself");
+    assert!(pair.rails[A].connect(link, &end).is_err(), "once is enough");
+    assert!(pair.rails[A].connect(LinkKey(u64::MAX), &end).is_err(), "there is no such link");
+    pair.assert_quiet();
+}
+
+/// As a host with two cards: each rail has an address and a key of its own, and the memory is one.
+pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
+    let settings = ProviderSettings::default();
+    let open = |number: u8| {
+        let is_loopback = place.bind.is_some_and(|bind| bind().is_loopback());
+        let bind: Option<IpAddr> = if is_loopback {
+            Some(Ipv4Addr::new(127, 0, 0, number).into())
+        } else {
+            place.bind.map(|bind| bind())
+        };
+        let rail = || FabricProvider::open_named(place.name, bind, &settings).unwrap();
+        let pair = Pair::of([rail(), rail()]);
+        if let (true, Some(bind)) = (is_loopback, bind) {
+            assert!(
+                pair.rails[A].properties().name.ends_with(&bind.to_string()),
+                "{:?}",
+                pair.rails[A].properties()
+            );
+        }
+        pair
+    };
+    let mut rails = [open(2), open(3)];
+    let memory = Arc::new(Memory::allocate(8192).unwrap().expose());
+    let exposures = [0, 1].map(|rail: usize| rails[rail].rails[B].expose(&memory, Rights::WRITE).unwrap());
+    for (rail, pair) in rails.iter_mut().enumerate() {
+        let slice = pair.slice(A, &pattern(rail as u8, 4096));
+        let (exposure, offset) = (exposures[rail], 4096 * rail as u64);
+        let target = Target { address: exposure.address + offset, key: exposure.key, len: 4096 };
+        pair.post(A, 1, write(slice, target, Some(rail as u32)));
+        assert_eq!(pair.tick(B), rail as u32);
+        pair.done(A, 1);
+    }
+    let mut bytes = vec![0; 8192];
+    memory.read_at(0, &mut bytes);
+    assert_eq!(bytes, [pattern(0, 4096), pattern(1, 4096)].concat());
+    for (rail, pair) in rails.iter_mut().enumerate() {
+        pair.rails[B].conceal(exposures[rail].id).unwrap();
+        pair.assert_quiet();
+    }
+    assert_eq!(Arc::strong_count(&memory), 1);
+}
+
+pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let mut pair = Pair::open(place);
+    // Connected, and at rest.
+    let empty = || Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
+    pair.post(A, 1, empty());
+    assert_eq!(pair.tick(B), 1);
+    pair.done(A, 1);
+    pair.assert_quiet();
+    if !place.has_descriptor() {
+        assert!(!pair.rails[B].may_sleep().unwrap(), "there is nothing to sleep on");
+        return;
+    }
+    let Pair { rails: [mut source, mut target], links, .. } = pair;
+    thread::scope(|scope| {
+        let sleeper = scope.spawn(move || {
+            let (start, mut ticks, mut polls) = (Instant::now(), 0, 0);
+            while ticks == 0 && start.elapsed() < Duration::from_secs(20) {
+                polls += 1;
+                target.poll(&mut |event| ticks += u32::from(matches!(event, Event::Tick { .. }))).unwrap();
+                if ticks == 0 && target.may_sleep().unwrap() {
+                    let fd = target.wait_fd().unwrap().as_raw_fd();
+                    let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                    // SAFETY: one entry, valid for reading and writing, and the descriptor is open.
+                    unsafe { libc::poll(&raw mut polled, 1, 5000) };
+                }
+            }
+            (start.elapsed(), polls)
+        });
+        thread::sleep(PAUSE);
+        source.post(links[A], 2, empty()).unwrap();
+        while source.in_flight() > 0 {
+            source
+                .poll(&mut |event| assert!(matches!(event, Event::Completed { outcome: Ok(()), .. })))
+                .unwrap();
+            thread::yield_now();
+            if sleeper.is_finished() {
+                break;
+            }
+        }
+        let (slept, polls) = sleeper.join().unwrap();
+        assert!(slept < Duration::from_secs(4), "nobody woke it: {slept:?}");
+        assert!(polls < 1000, "it did not sleep: {polls} polls");
+    });
+}

@@ -1,0 +1,333 @@
+//! What a rail is asked to do.
+
+use farreach::provider::fabric::ProviderSettings;
+use farreach::provider::{Proof, Provider, Refusal, Refused, Request, Targets};
+use farreach::{Buffer, Buffers};
+use farreach_fabric::Library;
+use farreach_testkit::{pattern, wait_for};
+
+use super::pair::{A, B, Pair, Place, Seen, write};
+
+const IMMEDIATE: u32 = 0xfa77_eac4;
+
+pub(crate) fn a_write_lands_and_its_immediate_is_told(place: &Place) {
+    let mut pair = Pair::open(place);
+    assert_eq!(pair.rails[A].properties().writes_prove, Proof::Delivered);
+    let granted = pair.expose(B, 65_536);
+    for (tag, len, immediate) in
+        [(1, 64, None), (2, 40_000, Some(IMMEDIATE)), (3, 4096, Some(0)), (4, 50_000, None)]
+    {
+        let data = pattern(tag as u8, len);
+        let slice = pair.slice(A, &data);
+        pair.post(A, tag, write(slice, granted.target(100, len as u64), immediate));
+        assert_eq!(pair.rails[A].in_flight(), 1);
+        if let Some(immediate) = immediate {
+            assert_eq!(pair.tick(B), immediate);
+            assert_eq!(granted.copy(100, len), data, "the bytes are there when it is told");
+        }
+        assert_eq!(pair.done(A, tag).into_slice().unwrap()[..], data);
+        assert_eq!(granted.copy(100, len), data, "a completed write is delivered");
+        pair.assert_quiet();
+    }
+    assert_eq!(granted.copy(0, 100), [0; 100]);
+}
+
+pub(crate) fn a_write_without_bytes_tells_its_immediate(place: &Place) {
+    let mut pair = Pair::open(place);
+    for (tag, from, to) in [(1, A, B), (2, A, B), (3, B, A)] {
+        let request =
+            Request::Write { pieces: Buffers::None, target: None, immediate: Some(IMMEDIATE + tag as u32) };
+        pair.post(from, tag, request);
+        assert_eq!(pair.tick(to), IMMEDIATE + tag as u32);
+        assert!(pair.done(from, tag).is_empty());
+    }
+    pair.assert_quiet();
+}
+
+/// Four pages each, here in a row of threes and there scattered, so that no boundary of the one is one of the other.
+pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
+    let mut pair = Pair::open(place);
+    let limits = pair.rails[A].properties().limits;
+    let granted = pair.expose(B, 65_536);
+    let data = pattern(9, 16_384);
+    let shared = pair.slice(A, &data).share();
+    let pieces = |count: usize| {
+        let piece = |number: usize| shared.get(number * 16_384 / count..(number + 1) * 16_384 / count);
+        Buffers::List((0..count).map(|number| piece(number).unwrap().into()).collect())
+    };
+    pair.post(
+        A,
+        1,
+        Request::Write {
+            pieces: pieces(limits.pieces.min(4)),
+            target: Some(granted.target(4096, 16_384)),
+            immediate: Some(IMMEDIATE),
+        },
+    );
+    assert_eq!(pair.tick(B), IMMEDIATE);
+    assert_eq!(granted.copy(4096, 16_384), data);
+    assert_eq!(pair.done(A, 1).count(), limits.pieces.min(4));
+
+    let offsets = [60_000, 0, 30_001, 9000];
+    let mut targets = Targets::new(granted.exposure.key);
+    for offset in offsets {
+        assert!(targets.push(granted.exposure.address + offset, 4096));
+    }
+    let request =
+        Request::WriteScattered { pieces: pieces(limits.pieces.min(3)), targets, immediate: Some(7) };
+    if limits.targets < offsets.len() {
+        let Refused { reason, request } = pair.rails[A].post(pair.links[A], 2, request).unwrap_err();
+        assert!(matches!(reason, Refusal::Never(_)), "{reason:?}");
+        assert!(matches!(request, Request::WriteScattered { .. }), "{request:?}");
+    } else {
+        pair.post(A, 2, request);
+        assert_eq!(pair.tick(B), 7);
+        for (number, offset) in offsets.into_iter().enumerate() {
+            assert_eq!(granted.copy(offset as usize, 4096), data[4096 * number..4096 * (number + 1)]);
+        }
+        assert_eq!(pair.done(A, 2).len(), data.len());
+    }
+    pair.assert_quiet();
+    assert_eq!(shared.try_unshare().unwrap()[..], data, "all pieces came back");
+}
+
+/// Several writes, of which the last one tells: all bytes are there then, where the rail keeps the order, and otherwise those of that write.
+pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
+    const ROUNDS: usize = 300;
+    // On both sides of what a library sends eagerly.
+    const LENS: [usize; 4] = [20_000, 64, 70_000, 4096];
+    let mut pair = Pair::open(place);
+    let is_ordered = pair.rails[A].properties().limits.is_ordered;
+    let round_len = LENS.iter().sum::<usize>();
+    let granted = pair.expose(B, 8 * round_len);
+    let sources: Vec<_> = (0..8).map(|seed| pair.slice(A, &pattern(seed, round_len)).share()).collect();
+    let (mut told, mut posted, mut done) = (0, 0, 0);
+    let mut check = |pair: &mut Pair, posted: usize| {
+        pair.progress();
+        for seen in pair.seen[A].drain(..) {
+            let Seen::Completed { outcome: Ok(()), .. } = seen else { panic!("{seen:?}") };
+            done += 1;
+        }
+        for seen in pair.seen[B].drain(..) {
+            let Seen::Tick(round) = seen else { panic!("{seen:?}") };
+            let round = round as usize;
+            assert!(!is_ordered || round == told, "{round} after {told}");
+            let (start, expected) = ((round % 8) * round_len, pattern((round % 8) as u8, round_len));
+            let from = if is_ordered { 0 } else { round_len - LENS[3] };
+            assert!(
+                granted.copy(start + from, round_len - from) == expected[from..],
+                "round {round} was told early"
+            );
+            // The next round here finds nothing of this one.
+            granted.memory.write_at(start, &vec![0; round_len]);
+            told += 1;
+        }
+        (told, posted == done)
+    };
+    for round in 0..ROUNDS {
+        // What this round writes to is in nobody's way.
+        wait_for("room in the region", || (round < check(&mut pair, posted).0 + 8).then_some(()));
+        let mut offset = 0;
+        for (number, len) in LENS.into_iter().enumerate() {
+            let start = ((round % 8) * round_len + offset) as u64;
+            let pieces = sources[round % 8].get(offset..offset + len).unwrap().into();
+            let immediate = (number == LENS.len() - 1).then_some(round as u32);
+            let mut waiting =
+                Some(Request::Write { pieces, target: Some(granted.target(start, len as u64)), immediate });
+            wait_for("room", || {
+                let request = waiting.take().expect("it was handed back");
+                let Err(refused) = pair.rails[A].post(pair.links[A], 0, request) else { return Some(()) };
+                assert!(matches!(refused.reason, Refusal::Full), "{:?}", refused.reason);
+                waiting = Some(refused.request);
+                check(&mut pair, posted);
+                None
+            });
+            posted += 1;
+            offset += len;
+        }
+    }
+    wait_for("all ticks", || (check(&mut pair, posted) == (ROUNDS, true)).then_some(()));
+    pair.assert_quiet();
+}
+
+pub(crate) fn a_read_fills_lent_parts(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, 40_000);
+    let data = pattern(5, 40_000);
+    granted.memory.write_at(0, &data);
+    let lent = pair.slice(A, &[0; 40_000]).lend();
+    let part = |start: usize, end: usize| lent.get(start..end).unwrap();
+    // Two requests that are under way at once.
+    for (tag, start) in [(0, 0), (1, 20_000)] {
+        let pieces = Buffers::of_lent(vec![part(start, start + 5), part(start + 5, start + 20_000)]);
+        pair.post(A, tag, Request::Read { pieces, target: granted.target(start as u64, 20_000) });
+    }
+    let mut tags: Vec<_> =
+        (0..2).map(|_| pair.completed(A)).map(|(tag, _, outcome)| (tag, outcome.is_ok())).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, [(0, true), (1, true)]);
+    assert_eq!(lent.try_reclaim().expect("both are back")[..], data);
+
+    if pair.rails[A].properties().limits.targets >= 2 {
+        let lent = pair.slice(A, &[0; 8192]).lend();
+        let mut targets = Targets::new(granted.exposure.key);
+        assert!(targets.push(granted.exposure.address + 20_000, 5000));
+        assert!(targets.push(granted.exposure.address, 3192));
+        pair.post(A, 3, Request::ReadGathered { pieces: lent.clone().into(), targets });
+        drop(pair.done(A, 3));
+        assert_eq!(lent.try_reclaim().unwrap()[..], [&data[20_000..25_000], &data[..3192]].concat());
+    }
+
+    // Nobody may read what a card writes to.
+    let shared = pair.slice(A, &[0; 64]).share();
+    let request = Request::Read { pieces: shared.into(), target: granted.target(0, 64) };
+    let refused = pair.rails[A].post(pair.links[A], 4, request).unwrap_err();
+    let Refusal::Never(error) = refused.reason else { panic!("{:?}", refused.reason) };
+    assert!(error.cause.contains("shared") && !error.fix.is_empty(), "{error:?}");
+    pair.assert_quiet();
+}
+
+pub(crate) fn atomics_are_there_where_the_rail_says_so(place: &Place) {
+    let mut pair = Pair::open(place);
+    let generation = usize::from(Library::open().unwrap().version().major >= 2);
+    let has_atomics = pair.rails[A].properties().has_atomics;
+    assert_eq!(has_atomics, place.has_atomics[generation]);
+    let granted = pair.expose(B, 4096);
+    granted.memory.write_at(64, &40_u64.to_ne_bytes());
+    let target = granted.target(64, 8);
+    let into = |pair: &mut Pair| Buffers::from(pair.slice(A, &[0; 8]));
+    let request = Request::FetchAdd { into: into(&mut pair), target, add: 2 };
+    if !has_atomics {
+        let refused = pair.rails[A].post(pair.links[A], 1, request).unwrap_err();
+        assert!(matches!(refused.reason, Refusal::Never(_)), "{:?}", refused.reason);
+        assert!(matches!(refused.request, Request::FetchAdd { add: 2, .. }));
+        return;
+    }
+    let word = |buffers: Buffers| u64::from_ne_bytes(buffers.into_slice().unwrap()[..].try_into().unwrap());
+    pair.post(A, 1, request);
+    assert_eq!(word(pair.done(A, 1)), 40);
+    for (expected, found, left) in [(41, 42, 42), (42, 42, 7)] {
+        let request = Request::CompareSwap { into: into(&mut pair), target, expected, desired: 7 };
+        pair.post(A, 2, request);
+        assert_eq!(word(pair.done(A, 2)), found);
+        assert_eq!(granted.copy(64, 8), u64::to_ne_bytes(left));
+    }
+    pair.assert_quiet();
+}
+
+pub(crate) fn messages_go_both_ways(place: &Place) {
+    let settings = ProviderSettings { receive_count: 4, ..ProviderSettings::default() };
+    let mut pair = Pair::open_with(place, &settings);
+    let message_max = pair.rails[A].properties().message_max;
+    assert_eq!(message_max, settings.message_max);
+    // More than there is room for at once, of all lengths.
+    for round in 0..10_u64 {
+        let len = [0, 1, 100, 4096, message_max][round as usize % 5];
+        for (from, to) in [(A, B), (B, A)] {
+            let data = pattern(round as u8, len);
+            let pieces = match len {
+                0 => Buffers::None,
+                _ => pair.slice(from, &data).into(),
+            };
+            pair.post(from, round, Request::Send { pieces });
+            assert_eq!(pair.message(to), data);
+            assert_eq!(pair.done(from, round).len(), len);
+        }
+    }
+    // Several under way in both directions, of two pieces each.
+    for tag in 0..8 {
+        for side in [A, B] {
+            let pieces: Vec<Buffer> =
+                vec![pair.slice(side, &[tag; 3]).into(), pair.slice(side, b"...").into()];
+            pair.post(side, tag.into(), Request::Send { pieces: pieces.into() });
+        }
+    }
+    for side in [A, B] {
+        let (mut messages, mut tags) = (Vec::new(), Vec::new());
+        while messages.len() < 8 || tags.len() < 8 {
+            match pair.next(side) {
+                Seen::Message(bytes) => messages.push(bytes),
+                Seen::Completed { tag, outcome: Ok(()), .. } => tags.push(tag),
+                other => panic!("{other:?}"),
+            }
+        }
+        messages.sort();
+        tags.sort_unstable();
+        assert!(messages.iter().zip(0..8).all(|(bytes, tag)| bytes[..] == [tag, tag, tag, b'.', b'.', b'.']));
+        assert_eq!(tags, (0..8).collect::<Vec<_>>());
+    }
+    pair.assert_quiet();
+}
+
+pub(crate) fn a_full_rail_hands_the_request_back(place: &Place) {
+    let settings = ProviderSettings { transmit_depth: 4, ..ProviderSettings::default() };
+    let mut pair = Pair::open_with(place, &settings);
+    assert_eq!(pair.rails[A].properties().window, 4);
+    let granted = pair.expose(B, 4096);
+    // Nobody polls, so that it fills up; a connection that is not there yet may be why, too.
+    let (mut tag, mut posted) = (0, 0);
+    let request = loop {
+        let slice = pair.slice(A, &pattern(tag as u8, 64));
+        match pair.rails[A].post(pair.links[A], tag, write(slice, granted.target(0, 64), Some(1))) {
+            Ok(()) => posted += 1,
+            Err(Refused { reason: Refusal::Full, request }) => break request,
+            Err(refused) => panic!("{:?}", refused.reason),
+        }
+        tag += 1;
+    };
+    assert!(posted <= 4 && pair.rails[A].in_flight() == posted);
+    let Request::Write { pieces, immediate: Some(1), .. } = &request else { panic!("{request:?}") };
+    assert_eq!(pieces.as_slice()[0].bytes().unwrap(), pattern(tag as u8, 64));
+
+    // There is room later.
+    pair.post(A, 99, request);
+    let (mut tags, mut ticks) = (Vec::new(), 0);
+    wait_for("all of them", || {
+        pair.progress();
+        for seen in pair.seen[A].drain(..) {
+            let Seen::Completed { tag, outcome: Ok(()), .. } = seen else { panic!("{seen:?}") };
+            tags.push(tag);
+        }
+        ticks += pair.seen[B].drain(..).filter(|seen| matches!(seen, Seen::Tick(1))).count();
+        (tags.len() == posted + 1 && ticks == posted + 1).then_some(())
+    });
+    tags.sort_unstable();
+    assert_eq!(tags, (0..posted as u64).chain([99]).collect::<Vec<_>>());
+    pair.assert_quiet();
+}
+
+pub(crate) fn what_can_never_be_done_is_handed_back_with_a_reason(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, 4096);
+    let properties = pair.rails[A].properties().clone();
+    let pieces = |pair: &mut Pair, count: usize| {
+        Buffers::List((0..count).map(|_| pair.slice(A, &[1; 8]).into()).collect())
+    };
+    let slice = |pair: &mut Pair, len: usize| -> Buffers { pair.slice(A, &vec![1; len]).into() };
+    let target = granted.target(0, 64);
+    let too_many = pieces(&mut pair, properties.limits.pieces + 1);
+    let two_words = pieces(&mut pair, 2);
+    let requests = [
+        Request::Write { pieces: slice(&mut pair, 65), target: Some(target), immediate: None },
+        Request::Write { pieces: slice(&mut pair, 8), target: None, immediate: Some(1) },
+        Request::Write { pieces: too_many, target: Some(granted.target(0, 4096)), immediate: None },
+        Request::WriteScattered { pieces: slice(&mut pair, 8), targets: Targets::new(1), immediate: None },
+        Request::ReadGathered { pieces: Buffers::None, targets: Targets::new(1) },
+        Request::Read { pieces: slice(&mut pair, 65), target },
+        Request::Send { pieces: slice(&mut pair, properties.message_max + 1) },
+        Request::FetchAdd { into: two_words, target: granted.target(0, 8), add: 1 },
+    ];
+    for request in requests {
+        let before = format!("{request:?}");
+        let refused = pair.rails[A].post(pair.links[A], 1, request).expect_err(&before);
+        let Refusal::Never(error) = refused.reason else { panic!("{before}: {:?}", refused.reason) };
+        assert!(!error.operation.is_empty() && !error.cause.is_empty() && !error.fix.is_empty());
+        assert_eq!(format!("{:?}", refused.request), before, "it is handed back whole");
+    }
+    // The link is as good as before.
+    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(5) };
+    pair.post(A, 2, request);
+    assert_eq!(pair.tick(B), 5);
+    pair.done(A, 2);
+    pair.assert_quiet();
+}

@@ -1,0 +1,58 @@
+//! A victim that is killed.
+
+use std::time::Duration;
+
+use farreach::{Outcome, PageMap, TransferReason};
+
+use super::survivor::{LEN, PAGE, PAGES, SOON, Survivor, stays_marked};
+use super::{DEADLINE, Place};
+
+/// The kernel closes the connections of a killed process, and the survivor hears of it at once.
+const AT_ONCE: Duration = Duration::ZERO;
+
+pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &Place) {
+    let mut survivor = Survivor::new(place);
+    let mut memory = survivor.engine.allocate(LEN).unwrap();
+    for round in 0..(place.rounds)() {
+        memory.fill(0);
+        let (mut victim, peer, grant, arrived) = survivor.sender(memory);
+        // In the middle of a transfer: now of its first, now of a later one.
+        let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
+        assert_eq!(arrived.wait(reached, SOON), Outcome::Reached, "{peer:?}");
+        let fault = victim.kill();
+        assert_eq!(arrived.wait(u64::MAX, DEADLINE), Outcome::PeerLost);
+        survivor.ended(fault, AT_ONCE);
+        assert!(peer.lost().is_some());
+        memory = survivor.take_back(grant, &peer);
+        stays_marked(&memory);
+    }
+    survivor.finish();
+}
+
+pub(crate) fn a_receiver_that_is_killed_is_lost(place: &Place) {
+    let mut survivor = Survivor::new(place);
+    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
+    let mut returned = 0;
+    for round in 0..(place.rounds)() {
+        let (mut victim, peer, there, raises) = survivor.receiver();
+        let source = survivor.engine.allocate(LEN).unwrap().share();
+        // Enough to be in the middle of, wherever the fault comes.
+        let write = || peer.write_pages(source.clone(), &map, &there, Some(&raises));
+        write().wait(SOON).unwrap();
+        let mut transfers: Vec<_> = (0..8).map(|_| write()).collect();
+        std::thread::sleep(Duration::from_micros(u64::from(round) * 373 % 4000));
+        let fault = victim.kill();
+        let failed = transfers.iter_mut().filter_map(|transfer| transfer.wait(DEADLINE).err());
+        let failed: Vec<_> = failed.collect();
+        survivor.ended(fault, AT_ONCE);
+        for error in &failed {
+            assert!(matches!(error.reason, TransferReason::PeerLost(_)), "{error}");
+            returned += u32::from(error.buffer.is_some());
+        }
+        let late = write().wait(DEADLINE).unwrap_err();
+        assert!(matches!(late.reason, TransferReason::PeerLost(_)), "{late}");
+        assert!(late.buffer.is_some(), "nothing was posted");
+        eprintln!("round {round}: {} of 8 transfers had not ended, {returned} buffers", failed.len());
+    }
+    survivor.finish();
+}

@@ -1,0 +1,57 @@
+//! A victim that is stopped, past the silence that a peer is lost after, and goes on then.
+
+use farreach::{Outcome, PageMap, TransferReason};
+
+use super::survivor::{LEN, PAGE, PAGES, SOON, Survivor, stays_marked};
+use super::{DEADLINE, Place};
+
+pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on(place: &Place) {
+    let mut survivor = Survivor::new(place);
+    let mut memory = survivor.engine.allocate(LEN).unwrap();
+    for round in 0..(place.rounds)() {
+        memory.fill(0);
+        let (victim, peer, grant, arrived) = survivor.sender(memory);
+        let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
+        assert_eq!(arrived.wait(reached, SOON), Outcome::Reached, "{peer:?}");
+        let fault = victim.stop();
+        assert_eq!(arrived.wait(u64::MAX, DEADLINE), Outcome::PeerLost);
+        survivor.ended(fault, place.silence);
+        memory = survivor.take_back(grant, &peer);
+        stays_marked(&memory);
+        victim.cont();
+        // Its own wait ends, too.
+        let said = victim.ends_well();
+        assert!(said.contains("the peer is lost"), "{said}");
+        stays_marked(&memory);
+    }
+    survivor.finish();
+}
+
+pub(crate) fn a_receiver_that_is_stopped_is_lost(place: &Place) {
+    let mut survivor = Survivor::new(place);
+    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
+    for round in 0..(place.rounds)() {
+        let (victim, peer, there, raises) = survivor.receiver();
+        let mut source = survivor.engine.allocate(LEN).unwrap();
+        source.fill(round as u8);
+        let source = source.share();
+        let write = || peer.write_pages(source.clone(), &map, &there, Some(&raises));
+        write().wait(SOON).unwrap();
+        let mut transfers: Vec<_> = (0..4).map(|_| write()).collect();
+        let fault = victim.stop();
+        // It may have taken all of it before it was stopped; what comes now it cannot.
+        transfers.extend((0..4).map(|_| write()));
+        let failed = transfers.iter_mut().filter_map(|transfer| transfer.wait(DEADLINE).err());
+        let failed: Vec<_> = failed.collect();
+        survivor.ended(fault, place.silence);
+        assert!(!failed.is_empty(), "a stopped receiver has taken 16 MiB");
+        for error in &failed {
+            assert!(matches!(error.reason, TransferReason::PeerLost(_)), "{error}");
+        }
+        victim.cont();
+        // Its memory comes back, and it has seen for itself that nothing landed late.
+        let said = victim.ends_well();
+        assert!(said.starts_with("PeerLost"), "{said}");
+    }
+    survivor.finish();
+}

@@ -1,0 +1,109 @@
+//! Who stays: one engine, the peer that it goes on serving, and what a fault did to the other.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
+
+use super::node::Node;
+use super::steady::Steady;
+use super::{DEADLINE, GRACE, MARK, Place, WATCHED};
+
+/// As the node has it.
+pub(crate) const LEN: usize = 4 << 20;
+pub(crate) const PAGE: usize = 64 << 10;
+pub(crate) const PAGES: u64 = (LEN / PAGE) as u64;
+
+/// What goes well takes no longer.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Survivor {
+    pub(crate) place: Place,
+    pub(crate) engine: Engine,
+    pub(crate) address: SocketAddr,
+    steady: Option<Steady>,
+    /// What each round took from the fault to the end of the wait.
+    pub(crate) took: Vec<Duration>,
+}
+
+impl Survivor {
+    /// With another peer that it serves meanwhile.
+    pub(crate) fn new(place: &Place) -> Self {
+        let mut survivor = Self::alone(place);
+        survivor.steady = Some(Steady::start(place, &survivor.engine, survivor.address));
+        survivor
+    }
+
+    /// Without one.
+    pub(crate) fn alone(place: &Place) -> Self {
+        let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
+        let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence)).unwrap();
+        let address = engine.listen("127.0.0.1:0").unwrap();
+        Self { place: *place, engine, address, steady: None, took: Vec::new() }
+    }
+
+    /// A victim that sends, in the middle of it: memory and a counter of ours that it writes to.
+    pub(crate) fn sender(&self, memory: Slice) -> (Node, Peer, Grant, Counter) {
+        let node = Node::connect(&self.place, "send", self.address);
+        let peer = self.engine.accept().wait(SOON).unwrap();
+        assert_eq!(peer.name(), "send");
+        let grant = peer.grant(memory, Rights::WRITE).unwrap();
+        let counter = peer.counter().unwrap();
+        peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON).unwrap();
+        (node, peer, grant, counter)
+    }
+
+    /// A victim that receives: memory and a counter of its that we write to.
+    pub(crate) fn receiver(&self) -> (Node, Peer, RemoteSlice, RemoteCounter) {
+        let node = Node::start(&self.place, "receive", &[]);
+        let address: SocketAddr = node.says("listening at").parse().unwrap();
+        let peer = self.engine.connect(address).unwrap().wait(SOON).unwrap();
+        let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
+        let (grant, counter) = told.split_once(' ').unwrap();
+        let memory = peer.remote(grant.parse().unwrap()).wait(SOON).unwrap();
+        let counter = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
+        (node, peer, memory, counter)
+    }
+
+    /// A wait has ended because of a fault: in time, and the other peer is served.
+    #[track_caller]
+    pub(crate) fn ended(&mut self, fault: Instant, expected: Duration) {
+        let took = fault.elapsed();
+        self.took.push(took);
+        assert!(took < expected + GRACE, "the wait ended {took:?} after the fault");
+        assert!(took < DEADLINE + GRACE, "and after its deadline");
+        self.steady().goes_on();
+    }
+
+    pub(crate) fn steady(&self) -> &Steady {
+        self.steady.as_ref().expect("it is there until the end")
+    }
+
+    /// The victim's last rights are taken; the memory, marked.
+    #[track_caller]
+    pub(crate) fn take_back(&self, grant: Grant, peer: &Peer) -> Slice {
+        let revoked = grant.revoke(DEADLINE);
+        let mut memory = revoked.unwrap_or_else(|error| panic!("{error}: {peer:?}, {:?}", peer.notes()));
+        memory.fill(MARK);
+        memory
+    }
+
+    pub(crate) fn finish(mut self) {
+        let steady = self.steady.take().expect("it is there until the end");
+        drop(self.engine);
+        let rounds = steady.finish();
+        let (count, max) = (self.took.len(), self.took.iter().max().copied().unwrap_or_default());
+        let mean = self.took.iter().sum::<Duration>() / count.max(1) as u32;
+        eprintln!(
+            "{count} faults: the wait ended after {mean:?} on average, {max:?} at most; {rounds} rounds of the other peer"
+        );
+    }
+}
+
+/// Nothing has landed in memory that was marked, nor does it for a while.
+#[track_caller]
+pub(crate) fn stays_marked(memory: &Slice) {
+    std::thread::sleep(WATCHED);
+    let changed = memory.iter().filter(|byte| **byte != MARK).count();
+    assert_eq!(changed, 0, "bytes that a late write has changed");
+}

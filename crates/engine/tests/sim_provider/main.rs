@@ -1,0 +1,10 @@
+//! The simulated network itself: it does what real cards do, and nothing that they do not.
+
+mod dying;
+mod faults;
+mod history;
+mod keys;
+mod pair;
+mod requests;
+mod storm;
+mod violations;

@@ -1,0 +1,187 @@
+//! Two hosts with a card each, a link between them, and the clock.
+
+use std::sync::Arc;
+
+use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
+use farreach::provider::{
+    Event, Exposure, LinkKey, Provider, ProviderError, Refusal, Refused, Request, Target,
+};
+use farreach::{Buffers, Memory, Rights, Slice};
+use farreach_memory::Exposed;
+
+/// What each side exposes.
+pub(crate) const GRANTED_LEN: usize = 4096;
+
+/// An event, kept.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Completed { link: LinkKey, tag: u64, buffers: Buffers, outcome: Result<(), ProviderError> },
+    Tick { link: Option<LinkKey>, immediate: u32 },
+    Message { link: Option<LinkKey>, bytes: Vec<u8> },
+    LinkDown { link: LinkKey },
+}
+
+pub(crate) struct Side {
+    pub(crate) provider: SimProvider,
+    pub(crate) link: LinkKey,
+    pub(crate) granted: Arc<Exposed>,
+    pub(crate) exposure: Exposure,
+    pub(crate) told: Vec<Told>,
+}
+
+impl Side {
+    pub(crate) fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
+        let mut provider = SimProvider::new(network, host, card);
+        let granted = Arc::new(Memory::allocate(GRANTED_LEN).unwrap().expose());
+        let exposure = provider.expose(&granted, Rights::all()).unwrap();
+        Self { provider, link: LinkKey(u64::MAX), granted, exposure, told: Vec::new() }
+    }
+
+    /// Bytes that its card may be handed.
+    pub(crate) fn slice(&mut self, bytes: &[u8]) -> Slice {
+        let mut slice = Memory::allocate(bytes.len().max(1)).unwrap();
+        drop(slice.split_off(bytes.len()));
+        slice.copy_from_slice(bytes);
+        self.provider.register(slice.memory()).unwrap();
+        slice
+    }
+
+    /// Polls until nothing is told. A poll that fails is asked again.
+    pub(crate) fn poll(&mut self) {
+        let told = &mut self.told;
+        loop {
+            let polled = self.provider.poll(&mut |event| {
+                told.push(match event {
+                    Event::Completed { link, tag, buffers, outcome } => {
+                        Told::Completed { link, tag, buffers, outcome }
+                    }
+                    Event::Tick { link, immediate } => Told::Tick { link, immediate },
+                    Event::Message { link, bytes } => Told::Message { link, bytes: bytes.to_vec() },
+                    Event::LinkDown { link, .. } => Told::LinkDown { link },
+                });
+            });
+            if polled == Ok(0) {
+                return;
+            }
+            polled.unwrap();
+        }
+    }
+
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.granted.read_at(offset, &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn word(&self, offset: usize) -> u64 {
+        u64::from_ne_bytes(self.bytes(offset, 8).try_into().unwrap())
+    }
+
+    /// Tags of what has completed, with how it went.
+    pub(crate) fn completed(&self) -> Vec<(u64, bool)> {
+        let completed = self.told.iter().filter_map(|told| match told {
+            Told::Completed { tag, outcome, .. } => Some((*tag, outcome.is_ok())),
+            _ => None,
+        });
+        completed.collect()
+    }
+
+    pub(crate) fn ticks(&self) -> Vec<u32> {
+        let ticks = self.told.iter().filter_map(|told| match told {
+            Told::Tick { immediate, .. } => Some(*immediate),
+            _ => None,
+        });
+        ticks.collect()
+    }
+}
+
+/// `here` asks, `there` serves.
+pub(crate) struct Pair {
+    pub(crate) network: SimNetwork,
+    pub(crate) here: Side,
+    pub(crate) there: Side,
+}
+
+impl Pair {
+    pub(crate) fn new(seed: u64, card: SimCard) -> Self {
+        Self::with(SimSettings::new(seed), card)
+    }
+
+    pub(crate) fn with(settings: SimSettings, card: SimCard) -> Self {
+        let network = SimNetwork::new(settings);
+        let here = Side::new(&network, 0, card.clone());
+        let there = Side::new(&network, 1, card);
+        let mut pair = Self { network, here, there };
+        pair.connect();
+        pair
+    }
+
+    /// Another link between the two.
+    pub(crate) fn connect(&mut self) {
+        let (link, end) = self.here.provider.open_link().unwrap();
+        let (link_there, end_there) = self.there.provider.open_link().unwrap();
+        self.here.provider.connect(link, &end_there).unwrap();
+        self.there.provider.connect(link_there, &end).unwrap();
+        (self.here.link, self.there.link) = (link, link_there);
+    }
+
+    pub(crate) fn target(&self, offset: usize, len: usize) -> Target {
+        let Exposure { address, key, .. } = self.there.exposure;
+        Target { address: address + offset as u64, key, len: len as u64 }
+    }
+
+    #[expect(clippy::result_large_err, reason = "it is what post returns")]
+    pub(crate) fn write(
+        &mut self,
+        tag: u64,
+        offset: usize,
+        bytes: &[u8],
+        immediate: Option<u32>,
+    ) -> Result<(), Refused> {
+        let pieces = self.here.slice(bytes).into();
+        let target = Some(self.target(offset, bytes.len()));
+        self.here.provider.post(self.here.link, tag, Request::Write { pieces, target, immediate })
+    }
+
+    /// Lets the next thing happen, and both sides hear of it; `false` where nothing did, and nothing more will.
+    pub(crate) fn step(&mut self) -> bool {
+        let next = self.network.next_event_at();
+        if let Some(at_ns) = next {
+            self.network.advance_to(at_ns);
+        }
+        self.here.poll();
+        self.there.poll();
+        // Hearing of something may bring about more.
+        next.or(self.network.next_event_at()).is_some()
+    }
+
+    /// Lets everything happen.
+    pub(crate) fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    /// Lets everything happen while one side is not polled.
+    pub(crate) fn settle_here(&mut self) {
+        while let Some(at_ns) = self.network.next_event_at() {
+            self.network.advance_to(at_ns);
+            self.here.poll();
+        }
+    }
+
+    pub(crate) fn assert_clean(&self) {
+        assert_eq!(self.network.violations(), []);
+        assert_eq!((self.here.provider.in_flight(), self.there.provider.in_flight()), (0, 0));
+    }
+}
+
+pub(crate) fn is_full(refused: Result<(), Refused>) -> bool {
+    matches!(refused, Err(Refused { reason: Refusal::Full, .. }))
+}
+
+pub(crate) fn is_down(refused: Result<(), Refused>) -> bool {
+    matches!(refused, Err(Refused { reason: Refusal::LinkDown(_), .. }))
+}
+
+pub(crate) fn is_never(refused: Result<(), Refused>) -> bool {
+    matches!(refused, Err(Refused { reason: Refusal::Never(_), .. }))
+}
