@@ -72,9 +72,9 @@ impl Machine {
                 }
                 continue;
             }
-            if let Some(pages) = self.counters.settle(link, counter) {
-                self.send(key, Frame::Settled { link, counter, pages });
-            }
+            // One that was closed meanwhile has counted for nobody.
+            let pages = self.counters.settle(link, counter).unwrap_or(0);
+            self.send(key, Frame::Settled { link, counter, pages });
         }
     }
 

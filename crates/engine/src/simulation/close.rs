@@ -86,7 +86,9 @@ impl World {
             }
         }
         for (place, bond) in self.bonds.iter().enumerate().filter(|(_, bond)| bond.is_whole()) {
-            for end in 0..2 {
+            // Before the first link is made, messages wait for it.
+            let is_stranded = !self.can_reach(bond.ends[0].host, bond.ends[1].host);
+            for end in (0..2).filter(|_| !is_stranded) {
                 if !bond.ends[end].has_heard(&bond.ends[1 - end]) {
                     let talk = (&bond.ends[1 - end].talk, &bond.ends[end].talk);
                     let (said, heard, waiting) = (talk.0.accepted, talk.1.received, talk.0.waiting.len());
