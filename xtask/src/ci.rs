@@ -4,16 +4,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 8] = [
     ("check", check::execute),
     ("test", host_tests::execute),
     ("model", model::execute),
-    ("sim", sim::ci),
-    ("memcheck", memcheck::ci),
     ("mutants", mutants::execute),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),

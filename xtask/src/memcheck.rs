@@ -28,11 +28,6 @@ pub(crate) struct MemcheckArgs {
     filter: Option<String>,
 }
 
-/// What CI runs.
-pub(crate) fn ci() -> Result<()> {
-    execute(&MemcheckArgs::default())
-}
-
 pub(crate) fn execute(args: &MemcheckArgs) -> Result<()> {
     let (mut failed, mut ran) = (Vec::new(), 0);
     let suppressions = paths::repository().join("xtask/src/memcheck.supp");

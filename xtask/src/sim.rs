@@ -13,8 +13,6 @@ use crate::process::{command, run};
 const CHUNK: u64 = 500;
 /// Processes at a time.
 const WORKERS: u64 = 2;
-/// How long CI lets them run.
-const CI_TIME: Duration = Duration::from_secs(150);
 
 /// `cargo xtask sim`
 #[derive(Debug, clap::Args)]
@@ -34,12 +32,6 @@ pub(crate) struct SimArgs {
     /// Tells what happens in them.
     #[arg(long)]
     log: bool,
-}
-
-/// As many as CI has time for, from a place that differs from day to day, so that in the long run all are seen.
-pub(crate) fn ci() -> Result<()> {
-    let day = std::time::SystemTime::UNIX_EPOCH.elapsed()?.as_secs() / 86_400;
-    execute(&SimArgs { seeds: u64::MAX, from: day * 1_000_000, seconds: Some(CI_TIME.as_secs()), log: false })
 }
 
 pub(crate) fn execute(args: &SimArgs) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Sizes and idleness over libfabric, with whichever generation of it the dynamic linker finds. The figures are printed: `--nocapture`.
 //!
 //! One test runs at a time, because they measure the whole process. Peers are engines of other processes: this program again.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // what was measured is told
 
 mod scale;
 
