@@ -57,7 +57,7 @@ impl Machine {
         let WordOrder { peer: key, grant, offset, request, promise } = order;
         match self.place_of(key, grant, offset) {
             // A link is to come, or one that is full to get room.
-            Err(WordError::NoLink) => {
+            Err(WordError::NoLink | WordError::Full) => {
                 self.word_waits(WordOrder { peer: key, grant, offset, request, promise })
             }
             Err(error) => promise.keep(Err(error)),

@@ -92,12 +92,11 @@ impl World {
                 broken!(self, "transfer {} waits for a peer that was lost at {at} ns", it.number);
             }
         }
-        let bound = 2 * tuning.stall + 3 * tuning.silence + 4 * tuning.drain + slack;
         for it in &self.changes {
-            let at = lost_at(it.bond, it.end).map(|at| at + tuning.drain + slack);
-            let due = at.unwrap_or(u64::MAX).min(it.since + bound);
-            if is_late(it.host, due, 0) {
-                broken!(self, "word {} of grant {} is not answered", it.word, it.grant);
+            if let Some(at) = lost_at(it.bond, it.end)
+                && is_late(it.host, at, tuning.drain + slack)
+            {
+                broken!(self, "word {} of grant {} waits for a peer that was lost", it.word, it.grant);
             }
         }
         for (place, it) in self.grants.iter().enumerate() {

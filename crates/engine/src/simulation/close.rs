@@ -1,10 +1,11 @@
 //! How a history ends: nothing more goes wrong, everything that was begun ends, whoever lives goes on, and nothing is left.
 
 use super::content::WORN;
-use super::thing::{Count, Hold};
+use super::thing::{Change, Count, Hold};
 use super::world::{World, broken, tell};
 use crate::Rights;
 use crate::machine::pairs_of;
+use crate::provider::sim::SimCard;
 
 impl World {
     /// Nothing more goes wrong, and users only wait.
@@ -64,12 +65,19 @@ impl World {
 
     /// Whether cards are left by which one host reaches another, when it connects to it.
     fn can_reach(&self, from: usize, to: usize) -> bool {
+        self.reaches(from, to, |_| true)
+    }
+
+    /// As [`can_reach`](Self::can_reach), by cards of the first one's that are fit.
+    fn reaches(&self, from: usize, to: usize, is_fit: impl Fn(&SimCard) -> bool) -> bool {
         let kinds = |host: usize| -> Vec<String> {
             self.scenario.hosts[host].iter().map(|card| card.properties.kind.clone()).collect()
         };
         let is_usable = |host: usize, card: usize| self.network.is_usable(self.hosts[host].cards[card]);
         let pairs = pairs_of(&kinds(from), &kinds(to));
-        pairs.into_iter().any(|(ours, theirs)| is_usable(from, ours) && is_usable(to, theirs))
+        pairs.into_iter().any(|(ours, theirs)| {
+            is_usable(from, ours) && is_usable(to, theirs) && is_fit(&self.scenario.hosts[from][ours])
+        })
     }
 
     /// Something that was begun and has not ended.
@@ -77,7 +85,12 @@ impl World {
         if let Some(transfer) = self.transfers.first() {
             return Some(format!("transfer {} has no end", transfer.number));
         }
-        if let Some(change) = self.changes.first() {
+        // Words wait for a link that can do them.
+        let is_possible = |change: &&Change| {
+            let ends = &self.bonds[change.bond].ends;
+            self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| card.properties.has_atomics)
+        };
+        if let Some(change) = self.changes.iter().find(is_possible) {
             return Some(format!("word {} of grant {} is not answered", change.word, change.grant));
         }
         for (place, grant) in self.grants.iter().enumerate() {
@@ -259,7 +272,8 @@ impl World {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
             };
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
-            let is_broken = self.has_broken_card(host);
+            // Who waits for a card that is broken waits as long as his user lets him.
+            let is_broken = (0..self.hosts.len()).any(|host| self.has_broken_card(host));
             let machine = self.hosts[host].machine();
             let census = machine.census();
             if is_broken {

@@ -92,7 +92,7 @@ impl World {
         tell!(self, "word: grant, word, host", grant, word, host);
         let now = self.now;
         self.hosts[host].machine().change_word(order, now);
-        self.changes.push(Change { host, bond, end, grant, word, swap, since: now, ticket });
+        self.changes.push(Change { host, bond, end, grant, word, swap, ticket });
     }
 
     /// What became of words.

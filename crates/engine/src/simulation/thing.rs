@@ -105,7 +105,6 @@ pub(super) struct Change {
     pub(super) word: usize,
     /// From what to what; none where it is an addition.
     pub(super) swap: Option<(u64, u64)>,
-    pub(super) since: u64,
     pub(super) ticket: Ticket<Result<u64, WordError>>,
 }
 

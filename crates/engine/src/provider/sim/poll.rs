@@ -24,8 +24,7 @@ impl World {
             self.cards[card].failing_polls_left -= u32::from(is_failing);
             self.note("poll fails", card as u64, 0);
             // Somebody is to look again, though nothing else happens.
-            let at_ns = self.after_step();
-            self.schedule(at_ns, Action::Wake);
+            self.wake_soon(card);
             return Err(PollFailure::Once);
         }
         // What these bring about is due later, so that this ends.

@@ -117,8 +117,7 @@ impl World {
         let is_refused = is_told_to || self.draw(|odds| odds.post_refused);
         if is_refused {
             // There is nothing else that would tell whoever waits for room.
-            let at_ns = self.after_step();
-            self.schedule(at_ns, Action::Wake);
+            self.wake_soon(card);
         }
         match is_full || is_filled || is_refused {
             true => Err(Refusal::Full),
