@@ -7,6 +7,8 @@
 //! receiver is asked how many pages it has counted from that rail; when it has answered, and what was sent again is delivered, it is told the
 //! difference.
 
+mod state;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{Claims, CounterId, LinkId, TICK_PAGES_MAX, Tick};
@@ -16,6 +18,7 @@ use crate::plan::{Limits, Operation, Plan};
 use crate::route::Rails;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
+use state::{Again, Debt, Posted, Transfer};
 
 /// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
@@ -73,47 +76,6 @@ pub struct Outbox {
     spare: Vec<Operation>,
 }
 
-#[derive(Debug)]
-struct Posted {
-    rail: usize,
-    transfer: TransferId,
-    operation: Operation,
-    tick: Option<Tick>,
-    /// What it is sent again for.
-    debt: Option<(LinkId, CounterId)>,
-    /// Pages that are not whole without it.
-    stake: u32,
-}
-
-/// An operation that was under way on a rail that was lost.
-#[derive(Debug)]
-struct Again {
-    operation: Operation,
-    debt: Option<(LinkId, CounterId)>,
-    stake: u32,
-}
-
-#[derive(Debug)]
-struct Transfer {
-    plan: Plan,
-    counter: Option<CounterId>,
-    under_way: usize,
-    /// Where a page was begun whose rest is to follow: on no other rail it would be behind its beginning.
-    begun_on: Option<usize>,
-    /// By rail: pages that were posted and that no tick has told of yet.
-    untold: Vec<u32>,
-    /// Refused by their rail for want of room.
-    refused: VecDeque<(usize, Operation)>,
-    /// Under way on a rail that was lost.
-    again: VecDeque<Again>,
-    /// Debts that must be paid before it is done.
-    debts: usize,
-    /// Nothing more of it is posted than what is under way.
-    is_given_up: bool,
-    /// Something of it was not posted for that reason, or not again.
-    is_short: bool,
-}
-
 /// A transfer that is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finished {
@@ -121,23 +83,6 @@ pub struct Finished {
     pub transfer: TransferId,
     /// Whether all of it is there. Only of one that was [given up](Outbox::abort) something can be missing.
     pub is_whole: bool,
-}
-
-/// Pages that the receiver may not have counted, since a rail was lost.
-#[derive(Debug, Default)]
-struct Debt {
-    /// Told of by ticks over the lost rail.
-    claimed: u64,
-    /// Never told of.
-    untold: u64,
-    /// What the receiver has counted of the claimed ones.
-    settled: Option<u64>,
-    /// Operations that are sent again and not delivered yet.
-    again: usize,
-    /// Pages that are not sent again, since their transfer was given up. Those that had come all the same are counted among them, so that
-    /// the receiver may be told of fewer pages than are there, but never of more.
-    forgone: u64,
-    creditors: Vec<TransferId>,
 }
 
 impl Outbox {
@@ -593,15 +538,5 @@ impl Outbox {
     /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.debts.is_empty()
-    }
-}
-
-impl Transfer {
-    /// What was not posted will not be.
-    fn cut_short(&mut self) {
-        self.plan.give_up();
-        (self.is_short, self.begun_on) = (true, None);
-        self.refused.clear();
-        self.untold.fill(0);
     }
 }

@@ -10,16 +10,7 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// What may be longer: a path, or `path::function`, and why splitting it would read worse.
-const EXEMPTIONS: &[Exemption] = &[
-    Exemption {
-        item: "crates/core/src/outbox.rs",
-        reason: "one state machine: what posts, what is refused and what is lost change the same few fields, and are read side by side",
-    },
-    Exemption {
-        item: "crates/engine/src/simulation/pages.rs::submit",
-        reason: "one order, and what is remembered of it to be checked: a list of fields",
-    },
-];
+const EXEMPTIONS: &[Exemption] = &[];
 
 struct Exemption {
     item: &'static str,

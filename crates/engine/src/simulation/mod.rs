@@ -73,7 +73,7 @@ fn run_all(seeds: impl Iterator<Item = u64>, is_logged: bool) -> BTreeMap<&'stat
 
 #[test]
 fn some_seeds() {
-    run_all(0..60, false);
+    run_all(0..300, false);
 }
 
 #[test]

@@ -295,6 +295,20 @@ impl World {
         self.submit((bond, end), Direction::Read, held, grant, contents, (layout, places), None, None);
     }
 
+    fn may_be_given_up(&mut self, number: u64) {
+        if self.is_storm && self.chance.once_in(2) {
+            let patience = self.chance.below(2 * self.scenario.tuning.silence);
+            self.schedule(self.now + patience, What::GiveUp { number });
+        }
+    }
+
+    fn planned(&self, planned: Result<Plan, farreach_core::plan::PlanError>) -> Plan {
+        match planned {
+            Ok(plan) => plan,
+            Err(error) => broken!(self, "a plan that should do does not: {error}"),
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "a transfer has as many")]
     fn submit(
         &mut self,
@@ -316,17 +330,12 @@ impl World {
         let base = if self.chance.once_in(2) { offset } else { 0 };
         let len = it.len as u64 - base;
         let theirs = (Pages { indices, stride, offset: offset - base }, len);
-        let own =
-            Pages { indices: places.clone(), stride: layout.stride as u64, offset: layout.offset as u64 };
-        let (own, page_len) = ((own, held.len()), it.layout.page_len as u64);
-        let plan = match direction {
+        let (own, page_len) = ((own_pages(&layout, &places), held.len()), it.layout.page_len as u64);
+        let planned = match direction {
             Direction::Write => Plan::new(page_len, own, theirs),
             Direction::Read => Plan::reading(page_len, theirs, own),
         };
-        let plan = match plan {
-            Ok(plan) => plan,
-            Err(error) => broken!(self, "a plan that should do does not: {error}"),
-        };
+        let plan = self.planned(planned);
         let (promise, ticket) = promise();
         let is_wrong = self.chance.once_in(60);
         let order = Order {
@@ -341,6 +350,7 @@ impl World {
             counter: counter.map(|counter| self.counts[counter].id),
             promise,
         };
+        let (count, counted) = (pages.len(), counter.map_or(u64::MAX, |counter| counter as u64));
         tell!(
             self,
             "submit: transfer, bond, end, grant, pages, counter",
@@ -348,14 +358,11 @@ impl World {
             bond,
             end,
             grant,
-            pages.len(),
-            counter.map_or(u64::MAX, |counter| counter as u64)
+            count,
+            counted
         );
         self.hosts[host].machine().submit(order, now);
-        if self.is_storm && self.chance.once_in(2) {
-            let patience = self.chance.below(2 * self.scenario.tuning.silence);
-            self.schedule(now + patience, What::GiveUp { number });
-        }
+        self.may_be_given_up(number);
         self.transfers.push(Transfer {
             number,
             host,
@@ -378,4 +385,8 @@ impl World {
 /// What a count has reached: for looking at it only.
 pub(super) fn reached(count: &Count) -> u64 {
     Arc::clone(&count.cell).reached()
+}
+
+fn own_pages(layout: &Layout, places: &[u32]) -> Pages {
+    Pages { indices: places.to_vec(), stride: layout.stride as u64, offset: layout.offset as u64 }
 }
