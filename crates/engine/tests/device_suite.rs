@@ -1,4 +1,4 @@
-//! The suite over Soft-RoCE: by verbs, with two devices as rails, and by libfabric's verbs provider.
+//! The suite over Soft-RoCE, with two devices as rails.
 
 mod suite;
 
@@ -15,12 +15,6 @@ const TWO_RAILS: Provider = Provider {
     rails: 2,
 };
 
-const UNDER_RXM: Provider = Provider {
-    open: |settings| Engine::with(settings.rails([under_rxm()])).unwrap(),
-    has_atomics: Some(true),
-    rails: 1,
-};
-
 /// The providers' own tests run in every guest.
 mod one_guest {
     use crate::suite::suite;
@@ -28,7 +22,6 @@ mod one_guest {
     suite! {
         on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
         two_rails = crate::TWO_RAILS;
-        under_rxm = crate::UNDER_RXM;
     }
 }
 
@@ -56,18 +49,4 @@ fn two_devices() -> [String; 2] {
         });
     });
     [Device::find().name, "rxe8".to_owned()]
-}
-
-/// libfabric's verbs provider, at the address of the device here.
-fn under_rxm() -> String {
-    static SETTINGS: Once = Once::new();
-    SETTINGS.call_once(|| {
-        // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a
-        // cache of registrations nothing can be exposed.
-        for (name, value) in [("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")] {
-            // SAFETY: once, before libfabric is first asked for anything, and device tests run one at a time.
-            unsafe { std::env::set_var(name, value) };
-        }
-    });
-    format!("verbs;ofi_rxm@{}", Device::find().address)
 }
