@@ -15,11 +15,13 @@ mod debian;
 mod headers;
 mod host_tests;
 mod layout;
+mod memcheck;
 mod model;
 mod mutants;
 mod paths;
 mod platform;
 mod process;
+mod sim;
 mod tidy;
 mod vm;
 
@@ -44,6 +46,10 @@ enum Task {
     /// The engine beside bare libfabric, in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Whole engines over simulated cards, in virtual time: random histories with faults, each by its seed.
+    Sim(sim::SimArgs),
+    /// Tests of what calls libfabric, under valgrind's memcheck.
+    Memcheck(memcheck::MemcheckArgs),
     /// A guest with a real RDMA kernel.
     #[command(subcommand)]
     Vm(vm::VmCommand),
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Task::Model => model::execute().map(|()| 0),
         Task::Mutants => mutants::execute().map(|()| 0),
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
+        Task::Sim(args) => sim::execute(&args).map(|()| 0),
+        Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
         Task::Tidy(args) => tidy::execute(&args).map(|()| 0),
         Task::Layout(args) => layout::execute(&args).map(|()| 0),

@@ -7,25 +7,41 @@ use anyhow::{Result, ensure};
 use crate::paths;
 use crate::process::{command, output};
 
-/// The module that models are in, among the tests of a library.
-pub(crate) const MODELS: &str = "::model::";
+/// The models of one crate.
+struct Models {
+    package: &'static str,
+    /// How their names begin, among the tests of the library.
+    prefixes: &'static [&'static str],
+}
 
-/// The libraries that have some.
-const PACKAGES: [&str; 3] = ["farreach-verbs", "farreach-fabric", "farreach"];
+const MODELS: &[Models] = &[
+    Models { package: "farreach-verbs", prefixes: &["qp::model::"] },
+    Models { package: "farreach-fabric", prefixes: &["ep::model::"] },
+    Models { package: "farreach", prefixes: &["control::model::", "helm::model::"] },
+];
 
 /// Runs every model.
 pub(crate) fn execute() -> Result<()> {
     let mut count = 0;
-    for package in PACKAGES {
-        let words = ["test", "--package", package, "--lib", MODELS];
-        let told = output(for_models(command("cargo", words).current_dir(paths::repository())))?;
+    for Models { package, prefixes } in MODELS {
+        let words = ["test", "--package", package, "--lib", "--"];
+        let mut cargo = command("cargo", words);
+        let told = output(for_models(cargo.args(*prefixes).current_dir(paths::repository())))?;
         let models: Vec<_> = told.lines().filter(|line| line.ends_with(" ... ok")).collect();
-        ensure!(!models.is_empty(), "{package} has no model");
-        println!("{package}\n{}", models.join("\n"));
+        for prefix in *prefixes {
+            let is_there = models.iter().any(|model| model.contains(prefix));
+            ensure!(is_there, "{package} has no model whose name begins with {prefix}");
+        }
+        println!("{}", models.join("\n"));
         count += models.len();
     }
     println!("models: {count} hold");
     Ok(())
+}
+
+/// Whether a test of a library is a model.
+pub(crate) fn is_model(test: &str) -> bool {
+    MODELS.iter().flat_map(|models| models.prefixes).any(|prefix| test.starts_with(prefix))
 }
 
 /// Lets cargo build for a model, apart from what is built without.

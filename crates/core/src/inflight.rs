@@ -124,6 +124,18 @@ impl<T> Slots<T> {
         self.filled == 0
     }
 
+    /// How many slots have memory: the most that were ever filled at once.
+    ///
+    /// ```
+    /// let mut slots = farreach_core::inflight::Slots::new(1000);
+    /// assert_eq!(slots.capacity(), 0);
+    /// slots.put("a page").unwrap();
+    /// assert!((1..1000).contains(&slots.capacity()));
+    /// ```
+    pub fn capacity(&self) -> usize {
+        self.slots.capacity()
+    }
+
     /// Whether one more can be put in.
     pub fn has_room(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < self.capacity

@@ -7,6 +7,8 @@
 //! receiver is asked how many pages it has counted from that rail; when it has answered, and what was sent again is delivered, it is told the
 //! difference.
 
+mod state;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{Claims, CounterId, LinkId, TICK_PAGES_MAX, Tick};
@@ -16,6 +18,7 @@ use crate::plan::{Limits, Operation, Plan};
 use crate::route::Rails;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
+use state::{Again, Debt, Posted, Transfer};
 
 /// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
@@ -68,48 +71,18 @@ pub struct Outbox {
     next_transfer: u64,
     claims: Claims,
     debts: BTreeMap<(LinkId, CounterId), Debt>,
-    finished: VecDeque<TransferId>,
+    finished: VecDeque<Finished>,
     /// Operations that are done: their room is used again.
     spare: Vec<Operation>,
 }
 
-#[derive(Debug)]
-struct Posted {
-    rail: usize,
-    transfer: TransferId,
-    operation: Operation,
-    tick: Option<Tick>,
-    /// What it is sent again for.
-    debt: Option<(LinkId, CounterId)>,
-}
-
-#[derive(Debug)]
-struct Transfer {
-    plan: Plan,
-    counter: Option<CounterId>,
-    under_way: usize,
-    /// By rail: pages that were posted and that no tick has told of yet.
-    untold: Vec<u32>,
-    /// Refused by their rail for want of room.
-    refused: VecDeque<(usize, Operation)>,
-    /// Under way on a rail that was lost.
-    again: VecDeque<(Operation, Option<(LinkId, CounterId)>)>,
-    /// Debts that must be paid before it is done.
-    debts: usize,
-}
-
-/// Pages that the receiver may not have counted, since a rail was lost.
-#[derive(Debug, Default)]
-struct Debt {
-    /// Told of by ticks over the lost rail.
-    claimed: u64,
-    /// Never told of.
-    untold: u64,
-    /// What the receiver has counted of the claimed ones.
-    settled: Option<u64>,
-    /// Operations that are sent again and not delivered yet.
-    again: usize,
-    creditors: Vec<TransferId>,
+/// A transfer that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Finished {
+    /// Which.
+    pub transfer: TransferId,
+    /// Whether all of it is there. Only of one that was [given up](Outbox::abort) something can be missing.
+    pub is_whole: bool,
 }
 
 impl Outbox {
@@ -132,6 +105,21 @@ impl Outbox {
         }
     }
 
+    /// Bytes that it holds: transfers with the lists of their pages, and operations.
+    ///
+    /// ```
+    /// let outbox = farreach_core::outbox::Outbox::new(Vec::new());
+    /// assert_eq!(outbox.memory(), 0);
+    /// ```
+    pub fn memory(&self) -> usize {
+        let lists: usize = self.transfers.iter().map(|(_, transfer)| transfer.plan.memory()).sum();
+        self.settings.capacity() * size_of::<RailSettings>()
+            + self.slots.capacity() * (size_of::<Posted>() + size_of::<Operation>())
+            + self.spare.capacity() * size_of::<Operation>()
+            + self.transfers.capacity() * size_of::<Transfer>()
+            + lists
+    }
+
     /// Takes a transfer, whose pages raise this counter of the receiver's.
     pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>) -> TransferId {
         let id = TransferId(self.next_transfer);
@@ -140,10 +128,13 @@ impl Outbox {
             plan,
             counter,
             under_way: 0,
+            begun_on: None,
             untold: vec![0; self.settings.len()],
             refused: VecDeque::new(),
             again: VecDeque::new(),
             debts: 0,
+            is_given_up: false,
+            is_short: false,
         };
         self.transfers.put(id.0, transfer);
         self.check_done(id);
@@ -180,9 +171,9 @@ impl Outbox {
 
     /// What a lost rail had under way.
     fn next_again(&mut self, id: TransferId) -> Option<Post> {
-        let (operation, _) = self.transfers.get(id.0)?.again.front()?;
-        let rail = self.pick(operation.bytes)?;
-        let (operation, debt) = self.transfers.get_mut(id.0)?.again.pop_front()?;
+        let again = self.transfers.get(id.0)?.again.front()?;
+        let rail = self.pick(again.operation.bytes)?;
+        let Again { operation, debt, stake } = self.transfers.get_mut(id.0)?.again.pop_front()?;
         let mut parts = operation.split(&self.settings[rail].limits);
         let first = parts.remove(0);
         let transfer = self.transfers.get_mut(id.0)?;
@@ -190,9 +181,9 @@ impl Outbox {
             debt.again += parts.len();
         }
         for part in parts.into_iter().rev() {
-            transfer.again.push_front((part, debt));
+            transfer.again.push_front(Again { operation: part, debt, stake });
         }
-        self.post(id, rail, first, None, debt)
+        self.post(id, rail, first, None, debt, stake)
     }
 
     fn next_refused(&mut self, id: TransferId) -> Option<Post> {
@@ -210,12 +201,19 @@ impl Outbox {
         if plan.pages_left() == 0 {
             return None;
         }
-        let rail = self.pick(plan.page_len())?;
+        let page_len = plan.page_len();
+        let rail = match self.transfers.get(id.0)?.begun_on {
+            Some(rail) if self.windows[rail].free() == 0 => return None,
+            Some(rail) => rail,
+            None => self.pick(page_len)?,
+        };
         let mut limits = self.settings[rail].limits;
         limits.pages = limits.pages.min(TICK_PAGES_MAX);
-        limits.bytes = limits.bytes.min(JOINED_MAX.max(plan.page_len()));
+        limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
-        self.transfers.get_mut(id.0)?.plan.next(&limits, &mut operation).then_some(())?;
+        let transfer = self.transfers.get_mut(id.0)?;
+        transfer.plan.next(&limits, &mut operation).then_some(())?;
+        transfer.begun_on = transfer.plan.is_in_page().then_some(rail);
         self.post_counted(id, rail, operation)
     }
 
@@ -258,7 +256,9 @@ impl Outbox {
         if let Some(tick) = tick {
             self.claims.claim(self.settings[rail].link, tick);
         }
-        self.post(id, rail, operation, tick, None)
+        // A part of a page is as good as the page.
+        let stake = operation.pages.max(1);
+        self.post(id, rail, operation, tick, None, stake)
     }
 
     fn post(
@@ -268,21 +268,22 @@ impl Outbox {
         operation: Operation,
         tick: Option<Tick>,
         debt: Option<(LinkId, CounterId)>,
+        stake: u32,
     ) -> Option<Post> {
         let took = self.windows[rail].take(1);
         debug_assert!(took, "only a rail with room is picked");
         self.rails.charge(rail, operation.bytes);
         self.transfers.get_mut(transfer.0)?.under_way += 1;
-        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt }).ok()?;
+        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt, stake }).ok()?;
         Some(Post { slot, rail, transfer, tick })
     }
 
     /// The card had no room for it: it is not under way, and comes again.
     pub fn refuse(&mut self, slot: SlotId) {
-        let Some(Posted { rail, transfer, operation, tick, debt }) = self.take(slot) else { return };
+        let Some(Posted { rail, transfer, operation, tick, debt, stake }) = self.take(slot) else { return };
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
         if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
-            of.again.push_front((operation, debt));
+            of.again.push_front(Again { operation, debt, stake });
             return;
         }
         // What it would have told of is untold again, but for its own pages, which are counted when it is posted again.
@@ -324,28 +325,52 @@ impl Outbox {
     /// A rail gets nothing more for now: it is not connected yet, or about to be lost. What it has under way goes on.
     pub fn pause(&mut self, rail: usize) {
         self.rails.pause(rail);
+        for transfer in self.transfers.values_mut() {
+            if transfer.begun_on.take_if(|begun_on| *begun_on == rail).is_some() {
+                transfer.plan.restart_page();
+            }
+        }
     }
 
-    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. None where all of it is under way
-    /// already: then it is done as if nothing had been said.
-    pub fn abort(&mut self, id: TransferId) -> Option<Vec<Frame>> {
-        let transfer = self.transfers.get_mut(id.0)?;
-        if transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty() {
-            return None;
+    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. Where all of it is under way
+    /// already, and no rail is lost meanwhile, it is whole all the same.
+    pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
+        let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
+        transfer.is_given_up = true;
+        let is_posted =
+            transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty();
+        if is_posted {
+            return Vec::new();
         }
-        transfer.plan.give_up();
-        transfer.refused.clear();
-        transfer.untold.fill(0);
+        transfer.cut_short();
         let mut frames = Vec::new();
-        for (_, debt) in std::mem::take(&mut transfer.again) {
-            let Some(key) = debt else { continue };
-            if let Some(debt) = self.debts.get_mut(&key) {
-                debt.again -= 1;
-            }
-            frames.extend(self.pay(key));
+        for Again { debt, stake, .. } in std::mem::take(&mut transfer.again) {
+            frames.extend(debt.and_then(|key| self.forgo(key, stake)));
         }
         self.check_done(id);
-        Some(frames)
+        frames
+    }
+
+    /// The transfers that have bytes under way on a rail.
+    pub fn transfers_on(&self, rail: usize) -> Vec<TransferId> {
+        let on_rail = self.slots.iter().filter(|(_, it)| it.rail == rail && it.operation.bytes > 0);
+        let mut transfers: Vec<TransferId> = on_rail.map(|(_, it)| it.transfer).collect();
+        transfers.sort_unstable();
+        transfers.dedup();
+        transfers
+    }
+
+    /// Whether something of a transfer is missing, and will be.
+    pub fn is_short(&self, id: TransferId) -> bool {
+        self.transfers.get(id.0).is_some_and(|transfer| transfer.is_short)
+    }
+
+    /// What was to be sent again for a debt is not.
+    fn forgo(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
+        let debt = self.debts.get_mut(&key)?;
+        debt.again -= 1;
+        debt.forgone += u64::from(pages);
+        self.pay(key)
     }
 
     /// A rail is lost. Its card has stopped, and every buffer that it had is back.
@@ -357,37 +382,47 @@ impl Outbox {
         }
         let lost: Vec<SlotId> =
             self.slots.iter().filter(|(_, posted)| posted.rail == rail).map(|(slot, _)| slot).collect();
+        let mut frames = Vec::new();
         for slot in lost {
             let Some(posted) = self.take(slot) else { continue };
-            self.send_again(link, posted);
+            frames.extend(self.send_again(link, posted));
         }
+        self.pause(rail);
         self.rails.lose(rail);
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_untold(link, rail, id);
+            // Where it was a tick that was under way, and nobody is to be told any more.
+            self.check_done(id);
         }
         let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
-        self.debts.keys().filter(|(of, _)| *of == link).map(settle).collect()
+        frames.extend(self.debts.keys().filter(|(of, _)| *of == link).map(settle));
+        frames
     }
 
-    /// What was under way: it goes to another rail, and its pages are told of by a frame.
-    fn send_again(&mut self, link: LinkId, posted: Posted) {
-        let Some(transfer) = self.transfers.get_mut(posted.transfer.0) else { return };
+    /// What was under way: it goes to another rail, and its pages are told of by a frame; unless its transfer was given up.
+    fn send_again(&mut self, link: LinkId, posted: Posted) -> Option<Frame> {
+        let Posted { transfer: id, operation, debt: old_debt, stake, .. } = posted;
+        let transfer = self.transfers.get_mut(id.0)?;
         // Sent again already for another lost rail: that debt stays.
-        let debt = posted.debt.or(transfer.counter.map(|counter| (link, counter)));
-        if posted.operation.bytes > 0 {
-            if posted.debt.is_none()
-                && let Some(key) = debt
-            {
+        let debt = old_debt.or(transfer.counter.map(|counter| (link, counter)));
+        if transfer.is_given_up && operation.bytes > 0 {
+            transfer.cut_short();
+            if let Some(key) = debt.filter(|_| old_debt.is_none()) {
                 self.debts.entry(key).or_default().again += 1;
             }
-            transfer.again.push_back((posted.operation, debt));
+            let frame = debt.and_then(|key| self.forgo(key, stake));
+            self.check_done(id);
+            return frame;
         }
-        if posted.debt.is_none()
-            && let Some(key) = debt
-        {
-            Self::owe(&mut self.debts, key, posted.transfer, transfer);
+        if let Some(key) = debt.filter(|_| old_debt.is_none()) {
+            self.debts.entry(key).or_default().again += usize::from(operation.bytes > 0);
+            Self::owe(&mut self.debts, key, id, transfer);
         }
+        if operation.bytes > 0 {
+            transfer.again.push_back(Again { operation, debt, stake });
+        }
+        None
     }
 
     /// What was posted without a tick, or refused: nobody has told of it.
@@ -407,7 +442,8 @@ impl Outbox {
             debt.again += refused.len();
             Self::owe(&mut self.debts, key, id, transfer);
         }
-        transfer.again.extend(refused.into_iter().map(|operation| (operation, key)));
+        let again = |operation: Operation| Again { stake: operation.pages.max(1), operation, debt: key };
+        transfer.again.extend(refused.into_iter().map(again));
     }
 
     fn owe(
@@ -442,7 +478,8 @@ impl Outbox {
             }
             self.check_done(id);
         }
-        let pages = debt.claimed.saturating_sub(settled) + debt.untold;
+        let owed = debt.claimed.saturating_sub(settled) + debt.untold;
+        let pages = owed.saturating_sub(debt.forgone);
         (pages > 0).then_some(Frame::Add { counter: key.1, pages })
     }
 
@@ -452,13 +489,22 @@ impl Outbox {
         self.rails.restore(rail);
     }
 
-    /// The receiver has closed a counter: nobody will ask for what is left.
+    /// The receiver has closed a counter: nobody is told of what is left.
     pub fn forget(&mut self, counter: CounterId) {
         self.claims.forget(counter);
+        let of_counter = self.transfers.iter_mut().filter(|(_, transfer)| transfer.counter == Some(counter));
+        let ids: Vec<TransferId> = of_counter
+            .map(|(id, transfer)| {
+                transfer.counter = None;
+                transfer.untold.fill(0);
+                TransferId(id)
+            })
+            .collect();
+        ids.into_iter().for_each(|id| self.check_done(id));
     }
 
     /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
-    pub fn finished(&mut self) -> Option<TransferId> {
+    pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
 
@@ -474,10 +520,14 @@ impl Outbox {
                 && transfer.untold.iter().all(|pages| *pages == 0);
             is_posted && transfer.debts == 0
         });
-        if is_done {
-            self.transfers.take(id.0);
-            self.finished.push_back(id);
+        if is_done && let Some(transfer) = self.transfers.take(id.0) {
+            self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
         }
+    }
+
+    /// The peer is gone, and every buffer is back: nothing is left to do.
+    pub fn clear(&mut self) {
+        *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
     }
 
     /// How many operations are under way.

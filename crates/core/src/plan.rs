@@ -335,6 +335,30 @@ impl Plan {
         operation.bytes > 0
     }
 
+    /// Whether a page was begun, and the rest of it is to follow.
+    pub fn is_in_page(&self) -> bool {
+        self.within > 0
+    }
+
+    /// The page that was begun comes again, whole.
+    pub fn restart_page(&mut self) {
+        self.within = 0;
+    }
+
+    /// Bytes of its lists of pages.
+    ///
+    /// ```
+    /// use farreach_core::plan::{Pages, Plan};
+    ///
+    /// let pages = Pages::contiguous(1000, 64);
+    /// let plan = Plan::new(64, (pages.clone(), 64_000), (pages, 64_000))?;
+    /// assert_eq!(plan.memory(), 2 * 4 * 1000);
+    /// # Ok::<(), farreach_core::plan::PlanError>(())
+    /// ```
+    pub fn memory(&self) -> usize {
+        (self.source.indices.capacity() + self.destination.indices.capacity()) * size_of::<u32>()
+    }
+
     /// Nothing more is asked for.
     pub fn give_up(&mut self) {
         (self.place, self.within) = (self.source.indices.len(), 0);

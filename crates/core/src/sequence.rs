@@ -68,6 +68,17 @@ impl<T> Sequence<T> {
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
+    /// All, in order, with their numbers, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        let (first, numbered) = (self.first, self.things.iter_mut().enumerate());
+        numbered.filter_map(move |(place, thing)| Some((first + place as u64, thing.as_mut()?)))
+    }
+
+    /// All, in order, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.things.iter_mut().flatten()
+    }
+
     /// All that are not before this number, in order, with their numbers.
     pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
         let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
@@ -80,6 +91,11 @@ impl<T> Sequence<T> {
         self.count = 0;
         self.first += self.things.len() as u64;
         self.things.drain(..).flatten().collect()
+    }
+
+    /// How many there is room for.
+    pub fn capacity(&self) -> usize {
+        self.things.capacity()
     }
 
     /// Whether there are none.

@@ -143,6 +143,8 @@ pub enum Frame {
         /// What the ping had.
         nonce: u64,
     },
+    /// Something comes over a rail that cannot wake the other side: it is to look there for a while.
+    Look,
     /// The last frame: nothing follows, and nothing is wrong.
     Goodbye,
 }

@@ -41,6 +41,7 @@ fn frames() -> Vec<Frame> {
         Frame::Message { sequence: 1, bytes: vec![7; 60_000] },
         Frame::Ping { nonce: 5 },
         Frame::Pong { nonce: 5 },
+        Frame::Look,
         Frame::Goodbye,
     ]
 }

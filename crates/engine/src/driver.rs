@@ -2,9 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use farreach_core::wire::Frame;
 
 use crate::control::{Bell, ConnectionId, Control, ControlEvent};
 use crate::error::{Error, SendError};
@@ -15,8 +17,17 @@ use crate::machine::{TransferFault, Watch};
 /// How often sockets are looked at while cards are busy: a system call each time.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// How long an idle engine sleeps where a rail has nothing to be woken by.
+/// Who has not looked for so long looks before it judges: a process that did not run for a while finds that nobody has spoken to it, and what
+/// they said waits in the sockets.
+const LONG_AGO: Duration = Duration::from_millis(5);
+
+/// How long an engine sleeps that expects something over a rail which cannot wake it.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
+
+/// The same, where something has come or gone lately, and how long that is. It is many times [`BLIND_SLEEP`]: two sides that wait for each
+/// other's answers would else both go on sleeping so long.
+const BLIND_NAP: Duration = Duration::from_micros(20);
+const LATELY: Duration = Duration::from_millis(10);
 
 /// Something to be done with the driver, at this time.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
@@ -77,14 +88,17 @@ pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     control: Control,
-    /// What is slept on, by rail.
-    watched: Vec<Option<RawFd>>,
     peers: HashMap<ConnectionId, PeerKey>,
     connections: HashMap<PeerKey, ConnectionId>,
     connecting: HashMap<ConnectionId, (SocketAddr, Promise<Connected>)>,
     doorstep: Arc<Doorstep>,
     start: Instant,
     looked_at: Option<Instant>,
+    /// What the rails are waited for by, and how often they were reset until then.
+    watched: Vec<OwnedFd>,
+    watched_resets: u64,
+    /// Whether a rail's library had something to do when the last sleep ended, also if it has nothing to tell.
+    was_woken_by_rail: bool,
     events: Vec<ControlEvent>,
 }
 
@@ -95,14 +109,7 @@ impl Driver {
         doorstep: Arc<Doorstep>,
     ) -> std::io::Result<Self> {
         let mut machine = machine;
-        let mut watched = Vec::new();
-        for provider in machine.providers() {
-            let fd = provider.wait_fd();
-            if let Some(fd) = fd {
-                control.watch(fd)?;
-            }
-            watched.push(fd.map(|fd| fd.as_raw_fd()));
-        }
+        let watched = watch(&mut machine, &mut control)?;
         Ok(Self {
             machine,
             control,
@@ -113,8 +120,32 @@ impl Driver {
             doorstep,
             start: Instant::now(),
             looked_at: None,
+            watched_resets: 0,
+            was_woken_by_rail: false,
             events: Vec::new(),
         })
+    }
+
+    /// Rails that were reset may have other descriptors.
+    fn watch_again(&mut self) {
+        let resets = self.machine.resets();
+        if resets == self.watched_resets {
+            return;
+        }
+        for fd in self.watched.drain(..) {
+            // It fails for one that is not there.
+            let _ = self.control.unwatch(fd.as_fd());
+        }
+        // Where descriptors have run out it is tried again before the next sleep.
+        if let Ok(watched) = watch(&mut self.machine, &mut self.control) {
+            (self.watched, self.watched_resets) = (watched, resets);
+        }
+    }
+
+    /// Bytes that are held for a peer, with those that wait for its connection.
+    pub(crate) fn peer_memory(&self, key: PeerKey) -> Option<usize> {
+        let connection = self.connections.get(&key).and_then(|id| self.control.memory(*id));
+        Some(self.machine.peer_memory(key)? + connection.unwrap_or(0))
     }
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
@@ -138,12 +169,13 @@ impl Driver {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// What came over the sockets.
+    /// What came over the sockets; whether it is more than that peers are there.
     fn look(&mut self, now: u64) -> bool {
         let mut events = std::mem::take(&mut self.events);
         // What a socket says for itself comes as an event; the poll of all of them does not fail.
         let _ = self.control.poll(&mut |event| events.push(event));
-        let happened = !events.is_empty();
+        let happened =
+            events.iter().any(|event| !matches!(event, ControlEvent::Frame(_, Frame::Ping { .. })));
         for event in events.drain(..) {
             self.on_control(event, now);
         }
@@ -211,6 +243,19 @@ impl Driver {
     }
 }
 
+/// Has sleeps end by the rails' descriptors: by handles of our own, which can be let go of whatever became of the rails'.
+fn watch(machine: &mut Machine, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
+    let mut watched = Vec::new();
+    for provider in machine.providers() {
+        if let Some(fd) = provider.wait_fd() {
+            let fd = fd.try_clone_to_owned()?;
+            control.watch(fd.as_fd())?;
+            watched.push(fd);
+        }
+    }
+    Ok(watched)
+}
+
 impl Drive for Driver {
     type Command = Command;
     type Bell = Bell;
@@ -236,8 +281,13 @@ impl Drive for Driver {
 
     fn step(&mut self) -> bool {
         let now = self.now();
-        let mut happened = self.machine.step(now);
         let instant = self.start + Duration::from_nanos(now);
+        let mut happened = false;
+        if self.looked_at.is_none_or(|looked| instant - looked >= LONG_AGO) {
+            self.looked_at = Some(instant);
+            happened |= self.look(now);
+        }
+        happened |= self.machine.step(now) | std::mem::take(&mut self.was_woken_by_rail);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
             // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
@@ -250,18 +300,17 @@ impl Drive for Driver {
     }
 
     fn sleep(&mut self, until: Instant) {
+        self.watch_again();
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
-        for (provider, watched) in self.machine.providers().zip(&mut self.watched) {
-            let Some(fd) = provider.wait_fd() else {
-                until = until.min(Instant::now() + BLIND_SLEEP);
+        match self.machine.quiet_for(self.now()) {
+            // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
+            Some(quiet) if quiet < LATELY => return std::thread::sleep(BLIND_NAP),
+            Some(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+            None => {}
+        }
+        for provider in self.machine.providers() {
+            if provider.wait_fd().is_none() {
                 continue;
-            };
-            // A rail that was begun anew has a new one, opened while it still had the old one: so they differ.
-            if *watched != Some(fd.as_raw_fd()) {
-                match self.control.watch(fd) {
-                    Ok(()) => *watched = Some(fd.as_raw_fd()),
-                    Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
-                }
             }
             match provider.may_sleep() {
                 Ok(true) => {}
@@ -270,7 +319,8 @@ impl Drive for Driver {
             }
         }
         // A sleep that fails is a short one.
-        let _ = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
+        let slept = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
+        self.was_woken_by_rail = slept.unwrap_or(false);
         self.looked_at = None;
     }
 }

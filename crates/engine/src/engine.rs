@@ -140,6 +140,12 @@ impl Engine {
         Ok(call(&self.0.helm, move |driver, _| driver.machine.register(&memory))??)
     }
 
+    /// How many peers it knows: those that are connected, and those that are gone and have memory of ours yet, or the cards something of
+    /// theirs.
+    pub fn peer_count(&self) -> Result<usize, Error> {
+        call(&self.0.helm, |driver, _| driver.machine.peer_count())
+    }
+
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
         Peer::new(&self.0.helm, key, cell, address, self.0.messages)
     }

@@ -59,6 +59,8 @@ mod pending;
 pub mod provider;
 mod rights;
 mod settings;
+#[cfg(test)]
+mod simulation;
 mod token;
 mod transfer;
 

@@ -96,6 +96,18 @@ impl Peer {
         self.0.cell.notes()
     }
 
+    /// Bytes that this side's engine holds for it: its tables, and messages that nobody has taken or that wait to be sent. Not those that
+    /// the rails' libraries hold, which do not tell.
+    ///
+    /// It is a few KiB. What a peer sends unasked has a bound, by [`Settings::messages`](crate::Settings::messages); the rest grows with
+    /// what is asked of it here: operations up to [`Settings::depth`](crate::Settings::depth), four bytes a page and side of transfers that
+    /// are not done, and what it has granted. A peer that is lost takes none.
+    pub fn memory(&self) -> Result<usize, Error> {
+        let key = self.0.key;
+        let held = self.call(move |driver, _| driver.peer_memory(key))?;
+        Ok(held.unwrap_or(0))
+    }
+
     fn pending<A: Answer>(&self, answer: A) -> Pending<A> {
         Pending { helm: Arc::clone(&self.0.helm), answer }
     }

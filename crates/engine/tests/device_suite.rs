@@ -1,4 +1,4 @@
-//! The suite over Soft-RoCE: by verbs, with two devices as rails, and by libfabric's verbs provider.
+//! The suite over Soft-RoCE, with two devices as rails.
 
 mod suite;
 
@@ -7,7 +7,7 @@ use std::sync::Once;
 
 use farreach::Engine;
 use farreach_testkit::{Device, on_host_a, wait_for};
-use suite::{Provider, suite};
+use suite::Provider;
 
 const TWO_RAILS: Provider = Provider {
     open: |settings| Engine::with(settings.rails(two_devices())).unwrap(),
@@ -15,16 +15,14 @@ const TWO_RAILS: Provider = Provider {
     rails: 2,
 };
 
-const UNDER_RXM: Provider = Provider {
-    open: |settings| Engine::with(settings.rails([under_rxm()])).unwrap(),
-    has_atomics: Some(true),
-    rails: 1,
-};
+/// The providers' own tests run in every guest.
+mod one_guest {
+    use crate::suite::suite;
 
-suite! {
-    on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
-    two_rails = crate::TWO_RAILS;
-    verbs_under_rxm = crate::UNDER_RXM;
+    suite! {
+        on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
+        two_rails = crate::TWO_RAILS;
+    }
 }
 
 /// The device that is here, and a second one over a network of its own.
@@ -51,18 +49,4 @@ fn two_devices() -> [String; 2] {
         });
     });
     [Device::find().name, "rxe8".to_owned()]
-}
-
-/// libfabric's verbs provider, at the address of the device here.
-fn under_rxm() -> String {
-    static SETTINGS: Once = Once::new();
-    SETTINGS.call_once(|| {
-        // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a
-        // cache of registrations nothing can be exposed.
-        for (name, value) in [("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")] {
-            // SAFETY: once, before libfabric is first asked for anything, and device tests run one at a time.
-            unsafe { std::env::set_var(name, value) };
-        }
-    });
-    format!("verbs;ofi_rxm@{}", Device::find().address)
 }

@@ -1,6 +1,15 @@
 //! Real faults over libfabric's tcp, with whichever generation of it the dynamic linker finds.
+#![allow(clippy::print_stderr)] // what was measured is told
+#![allow(clippy::result_large_err)] // a transfer's error hands its memory back
+#![allow(clippy::collapsible_match)] // a look at the clock is no part of a pattern
 
+#[path = "faults/cut.rs"]
+mod cut;
 mod faults;
+#[path = "faults/kept.rs"]
+mod kept;
+#[path = "faults/refused.rs"]
+mod refused;
 
 use std::time::Duration;
 
@@ -10,8 +19,15 @@ const TCP: Place = Place {
     rails: &["tcp@127.0.0.1"],
     rounds,
     heartbeat: Duration::from_millis(100),
-    silence: Duration::from_millis(500),
+    // A machine that does too much at once lets a process wait for half a second.
+    silence: Duration::from_millis(1500),
 };
+
+/// Two rails, over links that can be cut.
+const TWO_TCP: Place = Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP };
+
+/// No key is enforced there.
+const SHM: Place = Place { rails: &["shm"], ..TCP };
 
 /// Fifty, where somebody has the time for them.
 fn rounds() -> u32 {
@@ -19,6 +35,14 @@ fn rounds() -> u32 {
 }
 
 mod tcp {
+    use std::net::Ipv4Addr;
+
+    use farreach::provider::Provider;
+    use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+    use farreach_testkit::in_own_network;
+
+    use crate::cut::Hosts;
+
     #[test]
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back() {
@@ -43,5 +67,52 @@ mod tcp {
     #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn a_receiver_that_is_stopped_is_lost() {
         crate::faults::stopped::a_receiver_that_is_stopped_is_lost(&crate::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one() {
+        in_own_network(|| {
+            let hosts = Hosts::new();
+            crate::cut::pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(&crate::TWO_TCP, &hosts);
+        });
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(&crate::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_does_not_answer_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_does_not_answer_and_goes_on_changes_nothing(&crate::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn what_is_stale_or_out_of_bounds_is_never_posted() {
+        crate::refused::what_is_stale_or_out_of_bounds_is_never_posted(open);
+    }
+
+    /// A rail for a peer that is no engine.
+    fn open() -> Box<dyn Provider> {
+        let bind = Some(Ipv4Addr::LOCALHOST.into());
+        Box::new(FabricProvider::open_named("tcp", bind, &ProviderSettings::default()).unwrap())
+    }
+}
+
+mod shm {
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_does_not_come_back_while_a_stopped_process_may_write_to_it() {
+        crate::kept::memory_does_not_come_back_while_a_stopped_process_may_write_to_it(&crate::SHM);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_comes_back_when_a_stopped_process_goes_on_and_says_so() {
+        crate::kept::memory_comes_back_when_a_stopped_process_goes_on_and_says_so(&crate::SHM);
     }
 }

@@ -11,7 +11,7 @@ const VERBS_UNDER_RXM: Provider = Provider {
     names: ["verbs;ofi_rxm", "verbs;ofi_rxm"],
     node: Some(device),
     has_atomics: true,
-    has_descriptor: true,
+    has_descriptor: [true, true],
     // The card does it.
     delivers_unpolled: true,
     wrong_key_lands: [false, false],

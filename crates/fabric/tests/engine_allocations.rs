@@ -64,7 +64,7 @@ const TCP: Provider = Provider {
     names: ["tcp;ofi_rxm", "tcp"],
     node: Some(|| "127.0.0.1".to_owned()),
     has_atomics: false,
-    has_descriptor: true,
+    has_descriptor: [true, true],
     delivers_unpolled: false,
     wrong_key_lands: [false; 2],
     drop_orders_step: 1,

@@ -36,7 +36,7 @@ fn tcp() -> Provider {
         names: ["tcp;ofi_rxm", "tcp"],
         node: Some(node),
         has_atomics: false,
-        has_descriptor: true,
+        has_descriptor: [true, true],
         delivers_unpolled: false,
         wrong_key_lands: [false; 2],
         drop_orders_step: 1,

@@ -14,7 +14,7 @@ const TCP_UNDER_RXM: Provider = Provider {
     names: ["tcp;ofi_rxm", "tcp;ofi_rxm"],
     node: Some(loopback),
     has_atomics: true,
-    has_descriptor: true,
+    has_descriptor: [true, true],
     delivers_unpolled: false,
     wrong_key_lands: [false, false],
     // Every order is tried over the other two.
@@ -27,6 +27,7 @@ const TCP_UNDER_RXM: Provider = Provider {
 const TCP: Provider = Provider {
     names: ["net", "tcp"],
     has_atomics: false,
+    has_descriptor: [false, true],
     drop_orders_step: 1,
     endpoints_max: 256,
     ..TCP_UNDER_RXM
@@ -34,7 +35,7 @@ const TCP: Provider = Provider {
 
 const SHM: Provider = Provider {
     names: ["shm", "shm"],
-    has_descriptor: false,
+    has_descriptor: [false, false],
     node: None,
     wrong_key_lands: [true, false],
     drop_orders_step: 1,

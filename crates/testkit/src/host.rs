@@ -23,6 +23,19 @@ pub fn on_host_a<F: FnOnce()>(body: F) {
     }
 }
 
+/// Runs the body of a test in a network of its own, with no link but those that it makes: the whole test program is started again there, for
+/// this one test. It needs root.
+///
+/// `body` is a closure written in the test itself: its type tells the test's name.
+#[track_caller]
+pub fn in_own_network<F: FnOnce()>(body: F) {
+    if env::var_os(ON_HOST).is_none() {
+        run_again(Command::new("unshare").arg("--net"), test_name::<F>());
+    } else {
+        body();
+    }
+}
+
 /// Runs one test of this program by means of `launcher`, which takes a command as its arguments.
 #[track_caller]
 fn run_again(launcher: &mut Command, test: &str) {

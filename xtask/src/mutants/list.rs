@@ -339,6 +339,94 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "self.tables.clear();",
         test: "cq::registry::tests::a_table_that_is_gone_stays_until_earlier_copies_are_forgotten",
     },
+    // Who drives.
+    Mutant {
+        name: "what was left is forgotten when the helm is let go",
+        file: "crates/engine/src/helm/seats.rs",
+        guard: "return self.take(Driver::Brief).map_or(Next::Nothing, Next::Drive);",
+        instead: "return Next::Nothing;",
+        test: "helm::model::a_command_is_applied_though_nobody_waits",
+    },
+    Mutant {
+        name: "a sleeping driver is not rung for",
+        file: "crates/engine/src/helm/seats.rs",
+        guard: "Submitted::Left { must_ring: self.must_ring() }",
+        instead: "Submitted::Left { must_ring: false }",
+        test: "helm::model::a_command_reaches_a_driver_that_falls_asleep",
+    },
+    Mutant {
+        name: "a driver looks for commands first, and says then that it sleeps",
+        file: "crates/engine/src/helm/steer.rs",
+        guard: "        drop(seats);
+        wheel.machine.sleep(until);",
+        instead: "        seats.wake_up();
+        drop(seats);
+        let _ = self.seats().fall_asleep();
+        wheel.machine.sleep(until);",
+        test: "helm::model::a_command_reaches_a_driver_that_falls_asleep",
+    },
+    Mutant {
+        name: "a ring is lost on one who is about to sleep",
+        file: "crates/engine/src/control/bell.rs",
+        guard: "self.0.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();",
+        instead: "self.0.load(Ordering::Acquire) == AWAKE;
+        if fell { self.0.store(ASLEEP, Ordering::Release); }",
+        test: "control::model::whoever_sleeps_sees_what_was_left_before_a_ring",
+    },
+    Mutant {
+        name: "who lets go of the helm wakes nobody",
+        file: "crates/engine/src/helm/seats.rs",
+        guard: "return Next::Wake(Arc::clone(first));",
+        instead: "let _ = first;",
+        test: "helm::model::the_helm_is_passed_on",
+    },
+    Mutant {
+        name: "who gives up leaves the helm to nobody",
+        file: "crates/engine/src/helm/seats.rs",
+        guard: "        self.remove(&mut place);
+        self.next()",
+        instead: "        self.remove(&mut place);
+        Next::Nothing",
+        test: "helm::model::who_gives_up_leaves_the_helm_to_another",
+    },
+    Mutant {
+        name: "who parks does not look once more",
+        file: "crates/engine/src/helm/mod.rs",
+        guard: "            if !awaited.is_ready() {
+                parker.park",
+        instead: "            {
+                parker.park",
+        test: "helm::model::an_answer_reaches_who_is_parked",
+    },
+    Mutant {
+        name: "the worker sleeps though it is to let go",
+        file: "crates/engine/src/helm/seats.rs",
+        guard: "self.commands.is_empty() && !self.is_worker_to_let_go()",
+        instead: "self.commands.is_empty()",
+        test: "helm::model::the_worker_ends_when_told",
+    },
+    Mutant {
+        name: "a panic at the helm is told to nobody",
+        file: "crates/engine/src/helm/steer.rs",
+        guard: "woken.iter().for_each(|parker| parker.unpark());",
+        instead: "drop(woken);",
+        test: "helm::model::a_panic_ends_a_wait_that_nothing_else_ends",
+    },
+    // The control channel.
+    Mutant {
+        name: "nothing bounds what waits for a peer that does not read",
+        file: "crates/engine/src/control/mod.rs",
+        guard: "if connection.unwritten() > QUEUED_MAX {",
+        instead: "if connection.unwritten() == usize::MAX {",
+        test: "control::tests::ends::a_peer_that_does_not_read_is_given_up",
+    },
+    Mutant {
+        name: "who is refused is reset, and does not learn our version",
+        file: "crates/engine/src/control/mod.rs",
+        guard: "matches!(reason, CloseReason::NotUnderstood { .. }) && connection.is_greeting();",
+        instead: "false;",
+        test: "control::tests::refusals::an_older_caller_is_told_apart_and_learns_our_version",
+    },
     // Memory.
     Mutant {
         name: "pages are freed though a card may reach them",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::model::{MODELS, for_models};
+use crate::model::{for_models, is_model};
 use crate::paths;
 use crate::process::{command, output};
 use list::MUTANTS;
@@ -44,7 +44,7 @@ impl Mutant {
 
     fn program(&self) -> Program {
         let krate = self.file.split('/').nth(1).expect("a file of a crate");
-        Program { krate, is_model: self.test.contains(MODELS) }
+        Program { krate, is_model: is_model(self.test) }
     }
 }
 
@@ -53,6 +53,16 @@ impl Mutant {
 struct Program {
     krate: &'static str,
     is_model: bool,
+}
+
+impl Program {
+    /// The crate's name for cargo.
+    fn package(self) -> String {
+        match self.krate {
+            "engine" => "farreach".to_owned(),
+            krate => format!("farreach-{krate}"),
+        }
+    }
 }
 
 /// Runs every mutant; one that survives, or whose guard is not found any more, is a failure.
@@ -123,7 +133,7 @@ impl Bench {
         let words = ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package"];
         let mut cargo = command("cargo", words);
         cargo
-            .arg(format!("farreach-{}", program.krate))
+            .arg(program.package())
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.build)
             .env("CARGO_INCREMENTAL", "1")

@@ -132,6 +132,11 @@ impl Connection {
         self.written = 0;
     }
 
+    /// Bytes that it holds, with what is to be written and what has come.
+    pub(super) fn memory(&self) -> usize {
+        size_of::<Self>() + self.outgoing.capacity() + self.fed
+    }
+
     pub(super) fn unwritten(&self) -> usize {
         self.outgoing.len() - self.written
     }

@@ -30,6 +30,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 pub(crate) use bell::Bell;
+#[cfg(all(loom, test))]
+pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
 
@@ -162,6 +164,11 @@ impl Control {
         self.leaving.unfinished()
     }
 
+    /// Bytes that a connection holds.
+    pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
+        Some(self.connections.get(&id)?.memory())
+    }
+
     /// This side's address of a connection; none once it has ended.
     #[cfg(test)]
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
@@ -180,7 +187,6 @@ impl Control {
     }
 
     /// Sleeps do not end by this one any more.
-    #[cfg(test)]
     pub(crate) fn unwatch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.remove(source)
     }
@@ -220,19 +226,19 @@ impl Control {
     }
 
     /// Sleeps until there is something to poll for, something watched is readable, the bell is rung or was since the last sleep, or the
-    /// time is over. The kernel counts whole milliseconds.
-    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// time is over. The kernel counts whole milliseconds. Whether it was something watched.
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         if !self.untold.is_empty() || !self.backlog.is_empty() || self.poller.has_next() {
-            return Ok(());
+            return Ok(false);
         }
         let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
         if !self.bell.fall_asleep() {
-            return Ok(());
+            return Ok(false);
         }
         let slept = self.poller.ask(timeout.into_iter().chain(due).min());
         self.bell.wake_up();
-        slept
+        slept.map(|()| self.poller.has_told_of(WATCHED))
     }
 
     fn next_token(&mut self) -> Token {

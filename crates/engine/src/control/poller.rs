@@ -75,6 +75,11 @@ impl Poller {
         self.given < self.ready.len()
     }
 
+    /// Whether the kernel has told of this one when it was last asked.
+    pub(super) fn has_told_of(&self, token: Token) -> bool {
+        self.ready.iter().any(|ready| ready.token == token)
+    }
+
     /// Asks the kernel which have something to do, once all that it told before are given out. None is the same as the longest time.
     pub(super) fn ask(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.map_or(SLEEP_MAX, |timeout| timeout.min(SLEEP_MAX));

@@ -127,7 +127,7 @@ impl<M: Drive> Helm<M> {
         let mut parking = None;
         let mut place = None;
         while !awaited.is_ready() {
-            let parker = || Arc::clone(parking.get_or_insert_with(|| Arc::new(Parker::new())));
+            let parker = || Arc::clone(parking.get_or_insert_with(|| Arc::new(Parker::default())));
             let mut seats = self.seats();
             match seats.take_or_park(&mut place, parker, looks.next().is_some()) {
                 Turn::Drive(wheel) => {
@@ -174,7 +174,7 @@ impl<M: Drive> Helm<M> {
 
     /// The worker's life, until [`stop`](Self::stop) or [`HelmLost`].
     pub(crate) fn run_worker(&self) {
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         self.seats().hire(Arc::clone(&parker));
         loop {
             let look = self.seats().look();

@@ -145,7 +145,7 @@ impl Engine {
 
     /// As an executor does: it never drives.
     fn wait_as_future(&self, ticket: &Ticket<()>) {
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         ticket.wake(&Waker::from(Arc::clone(&parker)));
         self.helm.call_worker();
         while !ticket.is_ready() {
@@ -370,7 +370,7 @@ fn an_answer_wakes_who_registers_meanwhile() {
     check(5, || {
         let (promise, ticket) = promise();
         let keeper = thread::spawn(move || promise.keep(()));
-        let parker = Arc::new(Parker::new());
+        let parker = Arc::new(Parker::default());
         ticket.wake(&Waker::from(Arc::clone(&parker)));
         while !ticket.is_ready() {
             parker.park(None);

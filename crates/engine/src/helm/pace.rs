@@ -45,11 +45,19 @@ pub(super) struct Pace {
     steps: u32,
     /// Seen first at a look at the clock.
     idle_since: Option<Instant>,
+    /// Whether there was no step since the last sleep.
+    has_slept: bool,
 }
 
 impl Pace {
     pub(super) fn new(progress: Progress) -> Self {
-        Self { progress, steps: 0, idle_since: None }
+        Self { progress, steps: 0, idle_since: None, has_slept: false }
+    }
+
+    /// What woke it up is found by the next step. If that finds nothing, it was the time, or a peer that only says that it is there: then
+    /// nothing more is to be expected than before.
+    pub(super) fn slept(&mut self) {
+        self.has_slept = self.progress != Progress::Busy;
     }
 
     pub(super) fn after_step(&mut self, has_moved: bool, until: Instant) -> Then {
@@ -57,11 +65,16 @@ impl Pace {
         if has_moved {
             self.idle_since = None;
         }
-        let is_sleepy = self.progress == Progress::Event && !has_moved;
+        let is_for_nothing = std::mem::take(&mut self.has_slept) && !has_moved;
+        let is_sleepy = is_for_nothing || (self.progress == Progress::Event && !has_moved);
         if self.steps < STEPS_BETWEEN_LOOKS && !is_sleepy {
             return Then::Step;
         }
-        self.look(has_moved, until, Instant::now())
+        let now = Instant::now();
+        match is_for_nothing && now < until {
+            true => Then::Sleep,
+            false => self.look(has_moved, until, now),
+        }
     }
 
     /// With a look at the clock.

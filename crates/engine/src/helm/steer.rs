@@ -48,15 +48,19 @@ impl<M: Drive> Helm<M> {
         let mut pace = Pace::new(self.progress);
         loop {
             let is_to_let_go = self.collect(wheel);
+            let is_asked = !wheel.commands.is_empty();
             wheel.commands.drain(..).for_each(|command| wheel.machine.apply(command));
-            let has_moved = wheel.machine.step();
+            let has_moved = wheel.machine.step() || is_asked;
             if is_to_let_go || is_over() {
                 return;
             }
             match pace.after_step(has_moved, until) {
                 Then::Step => {}
                 Then::Yield => thread::yield_now(),
-                Then::Sleep => self.sleep(wheel, until),
+                Then::Sleep => {
+                    self.sleep(wheel, until);
+                    pace.slept();
+                }
                 Then::GiveUp => return,
             }
         }

@@ -1,99 +1,9 @@
 //! What threads share here is made of these. A model has those of loom instead, which tries every order in which threads can run and
 //! every value that a load may see.
 
-#[cfg(not(all(loom, test)))]
-mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-    pub(crate) use std::thread;
-
-    use std::time::Instant;
-
-    pub(crate) use parking_lot::{Mutex, MutexGuard};
-
-    /// How often who finds the helm taken for one step looks again before it parks.
-    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 32;
-
-    #[inline(always)]
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock()
-    }
-
-    /// Where the thread that made it sleeps. Whoever has a copy ends that sleep, or the next one.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Parker(thread::Thread);
-
-    impl Parker {
-        pub(crate) fn new() -> Self {
-            Self(thread::current())
-        }
-
-        /// Sleeps until it is unparked, or `until`, or for no reason.
-        pub(crate) fn park(&self, until: Option<Instant>) {
-            match until {
-                Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
-                None => thread::park(),
-            }
-        }
-
-        pub(crate) fn unpark(&self) {
-            self.0.unpark();
-        }
-    }
-}
-
-#[cfg(all(loom, test))]
-mod modelled {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-    pub(crate) use loom::sync::{Mutex, MutexGuard};
-    pub(crate) use loom::thread;
-
-    use std::sync::Arc;
-    use std::time::Instant;
-
-    use loom::sync::Condvar;
-
-    /// None: each would be one more order of the threads that shows nothing new.
-    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 0;
-
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().expect("nobody panics under it")
-    }
-
-    /// Loom's own parking takes a thread that waits for a lock for a parked one, so this is made of a lock and a condition.
-    #[derive(Debug, Clone)]
-    pub(crate) struct Parker(Arc<(Mutex<bool>, Condvar)>);
-
-    impl Parker {
-        pub(crate) fn new() -> Self {
-            Self(Arc::new((Mutex::new(false), Condvar::new())))
-        }
-
-        /// Here time is either over or never comes: with `until` it lets the others run, and returns.
-        pub(crate) fn park(&self, until: Option<Instant>) {
-            let (is_unparked, condition) = &*self.0;
-            let is_soon = |until: Instant| until < Instant::now() + super::FAR_AWAY / 2;
-            if until.is_some_and(is_soon) {
-                *lock(is_unparked) = false;
-                return thread::yield_now();
-            }
-            let mut is_unparked = lock(is_unparked);
-            while !*is_unparked {
-                is_unparked = condition.wait(is_unparked).expect("nobody panics under it");
-            }
-            *is_unparked = false;
-        }
-
-        pub(crate) fn unpark(&self) {
-            let (is_unparked, condition) = &*self.0;
-            *lock(is_unparked) = true;
-            condition.notify_one();
-        }
-    }
-}
-
 use std::sync::Arc;
 use std::task::Wake;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(all(loom, test))]
 pub(crate) use modelled::*;
@@ -103,6 +13,32 @@ pub(crate) use real::*;
 /// As good as for ever, without running out of what a clock can say.
 pub(crate) const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// Where one thread sleeps. Whoever has it too ends that sleep, or the next one.
+///
+/// The thread's own parking would do, if it were not also everybody else's: an executor's wake-up could be lost in it.
+#[derive(Debug, Default)]
+pub(crate) struct Parker {
+    is_unparked: Mutex<bool>,
+    has_changed: Condvar,
+}
+
+impl Parker {
+    /// Sleeps until it is unparked, or `until`.
+    pub(crate) fn park(&self, until: Option<Instant>) {
+        let mut is_late = until.is_some_and(has_passed);
+        let mut is_unparked = lock(&self.is_unparked);
+        while !*is_unparked && !is_late {
+            (is_unparked, is_late) = wait(&self.has_changed, is_unparked, until);
+        }
+        *is_unparked = false;
+    }
+
+    pub(crate) fn unpark(&self) {
+        *lock(&self.is_unparked) = true;
+        self.has_changed.notify_one();
+    }
+}
+
 /// So that what is awaited can end the sleep.
 impl Wake for Parker {
     fn wake(self: Arc<Self>) {
@@ -111,5 +47,75 @@ impl Wake for Parker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.unpark();
+    }
+}
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub(crate) use std::thread;
+    use std::time::Instant;
+
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+
+    /// How often who finds the helm taken for one step looks again before it parks.
+    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 32;
+
+    #[inline(always)]
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock()
+    }
+
+    pub(super) fn has_passed(until: Instant) -> bool {
+        until <= Instant::now()
+    }
+
+    /// Sleeps until the condition is notified or the time is over, and which of the two.
+    pub(super) fn wait<'a, T>(
+        condition: &Condvar,
+        mut guard: MutexGuard<'a, T>,
+        until: Option<Instant>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let is_late = match until {
+            Some(until) => condition.wait_until(&mut guard, until).timed_out(),
+            None => {
+                condition.wait(&mut guard);
+                false
+            }
+        };
+        (guard, is_late)
+    }
+}
+
+#[cfg(all(loom, test))]
+mod modelled {
+    use std::time::Instant;
+
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread;
+
+    /// None: each would be one more order of the threads that shows nothing new.
+    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 0;
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("nobody panics under it")
+    }
+
+    /// Time does not pass here. It is over once the others had a chance to run, or never comes.
+    pub(super) fn has_passed(until: Instant) -> bool {
+        let is_soon = until < Instant::now() + super::FAR_AWAY / 2;
+        if is_soon {
+            thread::yield_now();
+        }
+        is_soon
+    }
+
+    pub(super) fn wait<'a, T>(
+        condition: &Condvar,
+        guard: MutexGuard<'a, T>,
+        _until: Option<Instant>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        (condition.wait(guard).expect("nobody panics under it"), false)
     }
 }

@@ -32,6 +32,11 @@ impl CounterDesk {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
     fn raise(&mut self, counter: CounterId, reached: u64) {
         if let Some((_, cell)) = self.cells.get(&counter) {
             cell.raise(reached);
@@ -158,5 +163,6 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         peer.counters.remove(&counter);
         peer.outbox.forget(counter);
+        self.collect_finished(key);
     }
 }

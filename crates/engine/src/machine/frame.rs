@@ -10,6 +10,10 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
+        if !matches!(frame, Frame::Ping { .. }) {
+            self.stir();
+        }
+        let Some(peer) = self.peer(key) else { return };
         if peer.hello.is_none() && !matches!(frame, Frame::Hello(_)) {
             self.lose_peer(key, "it does not begin with a greeting", false);
             return;
@@ -34,11 +38,8 @@ impl Machine {
             Frame::Add { counter, pages } => self.on_add(key, counter, pages),
             Frame::Abort { counter, .. } => self.on_abort(key, counter),
             Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
-            Frame::Taken { count } => {
-                let Some(peer) = self.peer(key) else { return };
-                peer.sending.room = peer.sending.room.saturating_add(count);
-                self.keep_talking(key);
-            }
+            Frame::Taken { count } => self.on_taken(key, count),
+            Frame::Look => self.on_look(),
             Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
             // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
             _ => {}
@@ -60,6 +61,9 @@ impl Machine {
         peer.cell.set_name(&hello.name);
         peer.sending.room = hello.messages;
         peer.hello = Some(hello);
+        // Messages may have waited for that room.
+        self.keep_talking(key);
         self.make_links(key);
+        self.keep_talking(key);
     }
 }

@@ -12,6 +12,9 @@ use crate::Rights;
 use crate::helm::Promise;
 use crate::provider::{DeadKeys, ExposureId, ProviderError, reclaim};
 
+/// Grants that are wanted back and that one look at the time sees to: a peer may be lost that had a hundred thousand.
+const REVOKES_AT_ONCE: usize = 1024;
+
 /// Memory of ours that a peer may reach.
 #[derive(Debug)]
 pub(super) struct OwnGrant {
@@ -89,7 +92,7 @@ impl Machine {
         let own = OwnGrant { peer: key, memory: Arc::clone(&memory), exposures, ending: None };
         self.grants.insert(id, own);
         if let Some(peer) = self.peer(key) {
-            peer.own_grants.push(id);
+            peer.own_grants += 1;
         }
         self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights: rights.bits(), keys }));
         Ok(GrantMade { id, memory })
@@ -113,6 +116,13 @@ impl Machine {
                 *none = Some(Ending { promise, deadline, is_acknowledged: false, generations: None });
             }
         }
+        if is_first {
+            self.revoking.push_back(id);
+            if let Some(peer) = self.peer(key) {
+                peer.revoking += 1;
+            }
+            self.stir();
+        }
         if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
             self.send(key, Frame::Revoke { grant: id });
         }
@@ -127,10 +137,13 @@ impl Machine {
     }
 
     pub(super) fn tend_revokes(&mut self) {
-        let ending: Vec<u64> =
-            self.grants.iter().filter(|(_, grant)| grant.ending.is_some()).map(|(id, _)| *id).collect();
-        for id in ending {
+        self.is_calm &= self.revoking.is_empty();
+        for _ in 0..self.revoking.len().min(REVOKES_AT_ONCE) {
+            let Some(id) = self.revoking.pop_front() else { return };
             self.tend_revoke(id);
+            if self.grants.contains_key(&id) {
+                self.revoking.push_back(id);
+            }
         }
     }
 
@@ -154,12 +167,14 @@ impl Machine {
             None => (true, false, false),
         };
         let has_word = is_acknowledged || (is_lost && is_quiet);
-        // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link.
-        if !has_word && !is_lost && !is_late {
+        // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
+        // deadline.
+        let is_concealed = grant.exposures.iter().all(Option::is_none);
+        if !has_word && !is_lost && !is_late && !is_concealed {
             return;
         }
         for rail in 0..self.rails.len() {
-            if let Err(why) = self.prove_stopped(id, rail, has_word, is_gone) {
+            if let Err(why) = self.prove_stopped(id, rail, has_word, is_lost, is_gone) {
                 self.not_yet(id, why, is_late);
                 return;
             }
@@ -168,7 +183,14 @@ impl Machine {
     }
 
     /// Ends the key on one rail, with the proof that nothing lands by it any more.
-    fn prove_stopped(&mut self, id: u64, rail: usize, has_word: bool, is_gone: bool) -> Result<(), Wait> {
+    fn prove_stopped(
+        &mut self,
+        id: u64,
+        rail: usize,
+        has_word: bool,
+        is_lost: bool,
+        is_gone: bool,
+    ) -> Result<(), Wait> {
         let generation = self.rails[rail].generation;
         let properties = self.rails[rail].properties();
         let (dead_keys, reset_stops) = (properties.dead_keys, properties.reset_stops_peers);
@@ -199,6 +221,9 @@ impl Machine {
         if is_stopped {
             return Ok(());
         }
+        if let Some(why) = self.rails[rail].dead.clone().filter(|_| is_lost) {
+            return Err(Wait::ForEver(why));
+        }
         self.ask_reset(rail);
         Err(Wait::Longer("a write of the peer's may be under way"))
     }
@@ -216,7 +241,7 @@ impl Machine {
         match why {
             Wait::ForEver(why) => {
                 let Some(grant) = self.grants.remove(&id) else { return };
-                self.forget_grant(grant.peer, id);
+                self.forget_grant(grant.peer);
                 if let Some(promise) = grant.ending.and_then(|ending| ending.promise) {
                     promise.keep(RevokeAnswer::Leaked(why));
                 }
@@ -237,7 +262,7 @@ impl Machine {
 
     fn give_back(&mut self, id: u64) {
         let Some(grant) = self.grants.remove(&id) else { return };
-        self.forget_grant(grant.peer, id);
+        self.forget_grant(grant.peer);
         let promise = grant.ending.and_then(|ending| ending.promise);
         match (reclaim(grant.memory), promise) {
             (Ok(slice), Some(promise)) => promise.keep(RevokeAnswer::Back(slice)),
@@ -248,9 +273,11 @@ impl Machine {
         }
     }
 
-    fn forget_grant(&mut self, key: PeerKey, id: u64) {
+    fn forget_grant(&mut self, key: PeerKey) {
         if let Some(peer) = self.peer(key) {
-            peer.own_grants.retain(|other| *other != id);
+            // Only what is wanted back is ever forgotten.
+            peer.own_grants -= 1;
+            peer.revoking -= 1;
         }
     }
 

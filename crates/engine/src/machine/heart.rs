@@ -2,7 +2,7 @@
 
 use farreach_core::wire::Frame;
 
-use super::peer::{Peer, Phase};
+use super::peer::{Link, Peer, Phase};
 use super::{Machine, PeerKey};
 
 impl Machine {
@@ -11,13 +11,18 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.is_left = true;
+        self.stir();
         self.tend_leaving(key);
     }
 
     fn tend_leaving(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
-        let has_messages = !peer.sending.waiting.is_empty() || !peer.sending.written.is_empty();
-        if peer.is_left && peer.in_flight() == 0 && peer.is_idle() && !has_messages {
+        let sending = &peer.sending;
+        let has_messages =
+            !sending.waiting.is_empty() || !sending.written.is_empty() || !sending.again.is_empty();
+        // A peer that still answers for its grants spares the rail a reset, and with that all the others.
+        let is_done = peer.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
+        if peer.is_left && is_done && !has_messages {
             self.send(key, Frame::Goodbye);
             self.lose_peer(key, "nobody here needs it any more", false);
         }
@@ -45,11 +50,10 @@ impl Machine {
 }
 
 impl Peer {
-    /// Whether something of it is about to change by time alone.
+    /// Whether something of it is under way, or about to change by time alone.
     pub(super) fn is_unsettled(&self) -> bool {
-        let is_changing =
-            |link: &super::peer::Link| matches!(link.phase, Phase::Draining { .. } | Phase::Down { .. });
-        self.is_lost() || self.links.iter().any(is_changing)
+        let is_changing = |link: &Link| link.phase != Phase::Ready || link.in_flight > 0;
+        self.is_lost() || self.is_left || self.links.iter().any(is_changing)
     }
 
     /// Whether nothing is asked of it.

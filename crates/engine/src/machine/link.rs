@@ -16,7 +16,7 @@ use crate::provider::ProviderError;
 const RESERVED: u32 = 8;
 
 /// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
-pub(super) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
+pub(crate) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
     let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
         (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
     };
@@ -65,6 +65,7 @@ impl Machine {
             own_mark: 0,
             is_quiet: true,
             moved_at: now,
+            refusals: None,
         });
         let Some(peer) = self.peer(key) else { return };
         (peer.outbox, peer.links) = (outbox, links.collect());
@@ -94,8 +95,12 @@ impl Machine {
                     let rail = peer.links[index].pair.0;
                     self.ask_reset(rail);
                 }
-                Phase::Ready if link.in_flight > 0 && now >= link.moved_at.saturating_add(stall) => {
+                Phase::Ready if link.hangs(now, stall) => {
                     self.fail_link(key, index, "nothing moves on it, though the peer is well", true);
+                }
+                Phase::Ready if link.in_flight > 0 => {
+                    let rail = link.pair.0;
+                    self.tell_to_look(key, rail);
                 }
                 // The peer's answer, or ours, was lost with a rail: it is tried anew.
                 Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
@@ -145,7 +150,7 @@ impl Machine {
         let link = &mut peer.links[index];
         (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
         (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
-        (link.moved_at, link.in_flight) = (now, 0);
+        (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
         Ok(address)
     }
 

@@ -22,6 +22,9 @@ impl Machine {
             return;
         }
         link.phase = Phase::Draining { since: now };
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
         if is_found_here {
@@ -52,6 +55,8 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let frames = peer.outbox.lose(index);
         self.send_all(key, frames);
+        self.send_messages_again(key, id);
+        self.collect_finished(key);
         self.turns.wake(key.0);
     }
 
@@ -74,6 +79,8 @@ impl Machine {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.lost = Some(Lost { at: now, is_quiet });
+        self.stir();
+        let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             self.fail_link(key, index, reason, false);
         }
@@ -95,8 +102,15 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             let Some(peer) = self.peer(key) else { return };
-            if matches!(peer.links[index].phase, Phase::Draining { .. }) && peer.links[index].in_flight == 0 {
-                self.drained(key, index);
+            let link = &peer.links[index];
+            match link.phase {
+                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
+                // What nobody answers any more has room in a queue that others need, and buffers of ours.
+                Phase::Draining { since } if now >= since + drain => {
+                    let rail = link.pair.0;
+                    self.ask_reset(rail);
+                }
+                _ => {}
             }
         }
         let Some(peer) = self.peer(key) else { return };
@@ -116,7 +130,8 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             let spare = peer.reclaim_messages();
-            let is_forgotten = peer.own_grants.is_empty();
+            peer.outbox.clear();
+            let is_forgotten = peer.own_grants == 0;
             self.pool.give(spare);
             if is_forgotten {
                 self.peers[key.0 as usize] = None;

@@ -1,13 +1,15 @@
 //! Messages: in order, each once, over whichever link is ready, and over the control channel where none is.
 //!
 //! A message has its number in front. A link that fails does not say what became of the messages on it, so they are sent again, and
-//! the receiver takes each number once.
+//! the receiver takes each number once. Also those that it had delivered: they may have been with the receiver's card, and are gone with
+//! its end of the link.
 
+use farreach_core::counter::LinkId;
 use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffers, Memory, Slice};
 
-use super::peer::{Message, Peer, Phase};
+use super::peer::{Kept, Message, Peer, Phase, Sending};
 use super::rail::Rail;
 use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
@@ -44,6 +46,12 @@ impl Pool {
 
     pub(super) fn give(&mut self, messages: Vec<Slice>) {
         self.messages.extend(messages);
+    }
+
+    /// How many buffers are out.
+    #[cfg(test)]
+    pub(super) fn out(&self) -> usize {
+        BUFFERS + WORDS - self.messages.len() - self.words.len()
     }
 
     pub(super) fn take_word(&mut self) -> Option<Slice> {
@@ -129,7 +137,8 @@ impl Machine {
     pub(super) fn keep_talking(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         let sending = &peer.sending;
-        let has_messages = !sending.written.is_empty() || (sending.room > 0 && !sending.waiting.is_empty());
+        let can_write = sending.room > 0 && !sending.waiting.is_empty();
+        let has_messages = can_write || !sending.written.is_empty() || !sending.again.is_empty();
         let has_some = has_messages || !peer.words_waiting.is_empty();
         if has_some && !peer.is_talking && !peer.is_lost() {
             peer.is_talking = true;
@@ -141,22 +150,49 @@ impl Machine {
     fn write_messages(&mut self, key: PeerKey) {
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let sending = &mut peer.sending;
+        while let Some(sequence) = sending.again.front().copied() {
+            // One that was taken meanwhile is not missed.
+            if let Some(kept) = sending.kept(sequence) {
+                let Some(buffer) = self.pool.messages.pop() else { return };
+                let message = Message::written(sequence, &kept.bytes, buffer);
+                sending.put_written(message);
+            }
+            sending.again.pop_front();
+        }
         while sending.room > 0 && !sending.waiting.is_empty() {
-            let Some(mut buffer) = self.pool.messages.pop() else { return };
+            let Some(buffer) = self.pool.messages.pop() else { return };
             let Some((bytes, promise)) = sending.waiting.pop_front() else { return };
-            let len = HEADER + bytes.len();
-            buffer[8..HEADER].copy_from_slice(&sending.next.to_le_bytes());
-            buffer[HEADER..len].copy_from_slice(&bytes);
-            sending.written.push_back(Message {
-                sequence: sending.next,
-                len,
-                buffer: Some(buffer),
-                rest: None,
-            });
+            let sequence = sending.next;
+            sending.written.push_back(Message::written(sequence, &bytes, buffer));
+            sending.kept.push_back(Kept { sequence, bytes, link: None });
             sending.next += 1;
             sending.room -= 1;
             promise.keep(Ok(()));
         }
+    }
+
+    /// The peer's user has taken so many.
+    pub(super) fn on_taken(&mut self, key: PeerKey, count: u32) {
+        let Some(peer) = self.peer(key) else { return };
+        let sending = &mut peer.sending;
+        sending.room = sending.room.saturating_add(count);
+        sending.taken = sending.taken.saturating_add(count.into());
+        while sending.kept.front().is_some_and(|kept| kept.sequence < sending.taken) {
+            sending.kept.pop_front();
+        }
+        self.keep_talking(key);
+    }
+
+    /// A link is lost: what it has delivered may not have come.
+    pub(super) fn send_messages_again(&mut self, key: PeerKey, link: LinkId) {
+        let Some(peer) = self.peer(key) else { return };
+        let Sending { kept, again, .. } = &mut peer.sending;
+        for kept in kept.iter_mut() {
+            if kept.link.take_if(|by| *by == link).is_some() {
+                again.push_back(kept.sequence);
+            }
+        }
+        self.keep_talking(key);
     }
 
     /// Posts the first one that is not in flight; whether there was one, and room.
@@ -166,15 +202,17 @@ impl Machine {
             return false;
         };
         let rails = &mut self.rails;
-        let is_ready = |link: &super::peer::Link| {
-            link.phase == Phase::Ready && rails[link.pair.0].resetting_since.is_none()
-        };
-        let Some(index) = peer.links.iter().position(is_ready) else { return self.send_by_frame(key) };
+        let is_ready = |link: &super::peer::Link| rails[link.pair.0].is_ready(link);
+        if !peer.links.iter().any(is_ready) {
+            return self.send_by_frame(key);
+        }
+        let has_room = |link: &super::peer::Link| is_ready(link) && rails[link.pair.0].has_room(link);
+        let Some(index) = peer.links.iter().position(has_room) else { return false };
         let Some(mut message) = peer.sending.written.pop_front() else { return false };
         let link = &mut peer.links[index];
         let (Some(link_key), Some(mut buffer)) = (link.key, message.buffer.take()) else { return false };
         buffer[..4].copy_from_slice(&link.mark.to_le_bytes());
-        message.rest = Some(buffer.split_off(message.len));
+        (message.rest, message.link) = (Some(buffer.split_off(message.len)), index);
         let slot = match peer.sending.posted.put(message) {
             Ok(slot) => slot,
             Err(message) => {
@@ -185,13 +223,13 @@ impl Machine {
         let request = Request::Send { pieces: buffer.into() };
         match rails[link.pair.0].provider().post(link_key, tag(MESSAGE, slot), request) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
                 true
             }
             Err(Refused { reason, request }) => {
+                link.has_refused(now);
                 let Request::Send { pieces } = request else { return false };
                 self.put_back(key, slot, pieces);
                 if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
@@ -205,8 +243,9 @@ impl Machine {
     /// Where no link is ready, the control channel carries it.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        // Before the first link there is one to come.
-        if !peer.cell.is_up() {
+        // One that is being made is waited for.
+        let is_coming = |link: &super::peer::Link| matches!(link.phase, Phase::Offered | Phase::Connected);
+        if !peer.cell.is_up() && peer.links.iter().any(is_coming) {
             return false;
         }
         let Some(Message { sequence, len, buffer: Some(buffer), .. }) = peer.sending.written.pop_front()
@@ -229,17 +268,27 @@ impl Machine {
     }
 
     /// A message of ours is done with.
-    pub(super) fn message_done(&mut self, key: PeerKey, slot: SlotId, buffers: Buffers, is_ok: bool) {
+    pub(super) fn message_done(
+        &mut self,
+        key: PeerKey,
+        index: usize,
+        slot: SlotId,
+        buffers: Buffers,
+        is_ok: bool,
+    ) {
         let Some(peer) = self.peer(key) else { return };
         let Some(message) = peer.sending.posted.take(slot) else { return };
         let Ok(buffer) = buffers.into_slice() else { return };
         let message = message.with(buffer);
         if is_ok || peer.is_lost() {
+            let link = peer.links[index].id;
+            if let Some(kept) = peer.sending.kept(message.sequence) {
+                kept.link = Some(link);
+            }
             self.pool.messages.extend(message.buffer);
         } else {
             // Whether it has arrived, the receiver knows by its number.
-            let place = peer.sending.written.iter().position(|other| other.sequence > message.sequence);
-            peer.sending.written.insert(place.unwrap_or(peer.sending.written.len()), message);
+            peer.sending.put_written(message);
             self.keep_talking(key);
         }
     }
@@ -257,8 +306,13 @@ impl Machine {
         let messages = u64::from(self.tuning.messages);
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         let receiving = &mut peer.receiving;
-        // One that was taken already, or more than there is room for.
-        if sequence < receiving.next || sequence >= receiving.next + messages {
+        // One that was taken already.
+        if sequence < receiving.next {
+            return;
+        }
+        // Memory for one peer has a bound, also where it does not keep to it.
+        if sequence - receiving.next >= messages.saturating_sub(peer.cell.untaken()) {
+            self.lose_peer(key, "it sends more messages than it was given room for", false);
             return;
         }
         if sequence > receiving.next {
@@ -281,7 +335,27 @@ impl Peer {
     }
 }
 
+impl Sending {
+    fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
+        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
+        self.kept.get_mut(place as usize)
+    }
+
+    /// In its place.
+    fn put_written(&mut self, message: Message) {
+        let place = self.written.iter().position(|other| other.sequence > message.sequence);
+        self.written.insert(place.unwrap_or(self.written.len()), message);
+    }
+}
+
 impl Message {
+    fn written(sequence: u64, bytes: &[u8], mut buffer: Slice) -> Self {
+        let len = HEADER + bytes.len();
+        buffer[8..HEADER].copy_from_slice(&sequence.to_le_bytes());
+        buffer[HEADER..len].copy_from_slice(bytes);
+        Self { sequence, len, link: 0, buffer: Some(buffer), rest: None }
+    }
+
     /// With its buffer back, whole.
     fn with(mut self, mut buffer: Slice) -> Self {
         if let Some(rest) = self.rest.take() {

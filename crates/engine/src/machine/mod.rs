@@ -4,12 +4,17 @@
 //! [`Machine::output`]; rails are [providers](crate::provider), polled and posted to from here only. So a simulation can own all of
 //! them, and drive the same code through a hundred thousand histories.
 
+mod blind;
+#[cfg(test)]
+mod census;
 mod counter;
+mod dead;
 mod frame;
 mod grant;
 mod heart;
 mod link;
 mod lose;
+mod memory;
 mod message;
 mod numbers;
 mod peer;
@@ -34,6 +39,8 @@ use peer::Peer;
 use rail::Rail;
 
 pub(crate) use grant::RevokeAnswer;
+#[cfg(test)]
+pub(crate) use link::pairs_of;
 pub(crate) use message::HEADER;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
 pub(crate) use watch::{CounterCell, PeerCell, Watch};
@@ -88,6 +95,8 @@ pub(crate) struct Machine {
     counters: CounterDesk,
     grants: NumberMap<u64, OwnGrant>,
     next_grant: u64,
+    /// Those that are wanted back, in turn; some may be back already.
+    revoking: VecDeque<u64>,
     /// What messages are marked with, and whose they are.
     marks: NumberMap<u32, (PeerKey, usize)>,
     next_mark: u32,
@@ -101,8 +110,12 @@ pub(crate) struct Machine {
     tuning: Tuning,
     is_gone: IsGone,
     now: u64,
-    /// When timers were last looked at.
-    tended_at: u64,
+    /// When timers are looked at again, and whether nothing but hearts was found when they last were.
+    tend_at: u64,
+    is_calm: bool,
+    /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
+    moved_at: u64,
+    look_until: u64,
 }
 
 /// Bytes that one peer may post before it is the next one's turn.
@@ -131,6 +144,7 @@ impl Machine {
             counters: CounterDesk::default(),
             grants: NumberMap::default(),
             next_grant: 1,
+            revoking: VecDeque::new(),
             marks: NumberMap::default(),
             next_mark: 1,
             pool,
@@ -141,7 +155,10 @@ impl Machine {
             tuning,
             is_gone,
             now: 0,
-            tended_at: 0,
+            tend_at: 0,
+            is_calm: false,
+            moved_at: 0,
+            look_until: 0,
         })
     }
 
@@ -165,8 +182,10 @@ impl Machine {
         }
         happened |= self.post_messages();
         happened |= self.post_pages();
-        if now >= self.tended_at + TEND_EVERY {
-            self.tended_at = now;
+        if happened {
+            self.stir();
+        }
+        if now >= self.tend_at {
             self.tend();
         }
         happened
@@ -182,8 +201,7 @@ impl Machine {
         // Half of the shortest time of all, where anybody is there; timers are few and coarse.
         let shortest =
             self.tuning.heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TEND_EVERY);
-        let is_busy = self.peers.iter().flatten().any(|peer| peer.is_unsettled());
-        let step = if is_busy { TEND_EVERY.max(shortest / 16) } else { shortest / 2 };
+        let step = if self.is_calm { shortest / 2 } else { TEND_EVERY.max(shortest / 16) };
         self.now + step
     }
 
@@ -195,6 +213,11 @@ impl Machine {
     /// The providers, in order: to be slept on.
     pub(crate) fn providers(&mut self) -> impl Iterator<Item = &mut dyn Provider> {
         self.rails.iter_mut().map(Rail::provider)
+    }
+
+    /// How often rails were reset.
+    pub(crate) fn resets(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.generation).sum()
     }
 
     /// Registers memory with every rail.
@@ -213,7 +236,11 @@ impl Machine {
             self.fail_link(peer, index, &error.to_string(), true);
         }
         match polled {
-            Ok(count) => count > 0,
+            Ok(0) => false,
+            Ok(_) => {
+                self.moved(rail);
+                true
+            }
             // It proves nothing, and may go better the next time; the links' own deadlines see to the rest.
             Err(_) => false,
         }
@@ -234,15 +261,29 @@ impl Machine {
         }
     }
 
+    /// Something has begun that takes time: timers are looked at soon.
+    fn stir(&mut self) {
+        self.is_calm = false;
+        self.tend_at = self.tend_at.min(self.now + TEND_EVERY);
+    }
+
     /// What takes time: hearts, links that fail or come back, grants that are wanted back, peers that are gone.
     fn tend(&mut self) {
+        // What is found to be under way below changes it.
+        self.is_calm = true;
         for index in 0..self.peers.len() {
             if self.peers[index].is_some() {
                 self.tend_peer(PeerKey(index as u32));
             }
+            if let Some(peer) = &self.peers[index] {
+                self.is_calm &= !peer.is_unsettled();
+            }
         }
         self.tend_resets();
         self.tend_revokes();
+        // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
+        let every = if self.is_calm { TEND_EVERY.max(self.tuning.heartbeat / 8) } else { TEND_EVERY };
+        self.tend_at = self.now + every;
     }
 
     fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {

@@ -22,6 +22,9 @@ use crate::provider::LinkKey;
 /// Atomic operations that one peer may have under way.
 const WORDS_MAX: u32 = 64;
 
+/// What waits for room is tried with every step; refusals that are further apart are of different requests.
+const REFUSALS_APART: u64 = 1_000_000_000;
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) cell: Arc<PeerCell>,
@@ -38,8 +41,10 @@ pub(super) struct Peer {
     pub(super) counters: NumberMap<CounterId, Vec<(LinkId, CounterId)>>,
     /// Our counters that count for it.
     pub(super) own_counters: Vec<CounterId>,
-    /// What we have granted to it.
-    pub(super) own_grants: Vec<u64>,
+    /// How much we have granted to it.
+    pub(super) own_grants: usize,
+    /// How much of that is wanted back.
+    pub(super) revoking: usize,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) words: Slots<WordState>,
@@ -49,6 +54,8 @@ pub(super) struct Peer {
     pub(super) settles: Vec<(LinkId, CounterId)>,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
+    /// When it was last told to look at rails that cannot wake it.
+    pub(super) told_to_look_at: Option<u64>,
     /// Whether it has messages to be posted.
     pub(super) is_talking: bool,
     /// Whether nobody here has anything more to do with it.
@@ -83,6 +90,36 @@ pub(super) struct Link {
     pub(super) is_quiet: bool,
     /// When something of it was last done, or first posted.
     pub(super) moved_at: u64,
+    /// Since when it takes nothing, though nothing of ours is in flight on it, and when it last did not: a connection that is never made looks so.
+    pub(super) refusals: Option<(u64, u64)>,
+}
+
+impl Link {
+    /// Something was posted to it.
+    #[inline]
+    pub(super) fn took_one(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            self.moved_at = now;
+        }
+        self.in_flight += 1;
+        self.refusals = None;
+    }
+
+    /// It has no room.
+    pub(super) fn has_refused(&mut self, now: u64) {
+        if self.in_flight == 0 {
+            let since =
+                self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
+            self.refusals = Some((since, now));
+        }
+    }
+
+    /// Whether it hangs: nothing has moved on it for so long, or it has taken nothing.
+    pub(super) fn hangs(&self, now: u64, stall: u64) -> bool {
+        let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+        let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
+        (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
+    }
 }
 
 /// How far a link is.
@@ -128,6 +165,22 @@ pub(super) struct Sending {
     pub(super) written: VecDeque<Message>,
     /// In flight.
     pub(super) posted: Slots<Message>,
+    /// All that the peer's user has not taken yet, in order: a link that is lost may have lost them on the other side, too, after they
+    /// were delivered.
+    pub(super) kept: VecDeque<Kept>,
+    /// Numbers of those that are to be sent again.
+    pub(super) again: VecDeque<u64>,
+    /// How many the peer's user has taken.
+    pub(super) taken: u64,
+}
+
+/// A message that was sent.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) sequence: u64,
+    pub(super) bytes: Vec<u8>,
+    /// The link that has delivered it, as far as is known here.
+    pub(super) link: Option<LinkId>,
 }
 
 /// A message on its way out.
@@ -135,6 +188,8 @@ pub(super) struct Sending {
 pub(super) struct Message {
     pub(super) sequence: u64,
     pub(super) len: usize,
+    /// Which it is posted to.
+    pub(super) link: usize,
     /// Here while it is not in flight.
     pub(super) buffer: Option<Slice>,
     /// What it leaves of the buffer, while it is.
@@ -162,13 +217,17 @@ impl Peer {
             granted: NumberMap::default(),
             counters: NumberMap::default(),
             own_counters: Vec::new(),
-            own_grants: Vec::new(),
+            own_grants: 0,
+            revoking: 0,
             sending: Sending {
                 next: 0,
                 room: 0,
                 waiting: VecDeque::new(),
                 written: VecDeque::new(),
                 posted: Slots::new(tuning.messages),
+                kept: VecDeque::new(),
+                again: VecDeque::new(),
+                taken: 0,
             },
             receiving: Receiving::default(),
             words: Slots::new(WORDS_MAX),
@@ -176,6 +235,7 @@ impl Peer {
             settles: Vec::new(),
             heard_at: now,
             spoke_at: now,
+            told_to_look_at: None,
             is_talking: false,
             is_left: false,
             lost: None,

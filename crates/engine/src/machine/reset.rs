@@ -16,6 +16,7 @@ impl Machine {
             return;
         }
         self.rails[rail].resetting_since = Some(self.now);
+        self.stir();
         for peer in self.peers.iter_mut().flatten() {
             for index in 0..peer.links.len() {
                 if peer.links[index].pair.0 == rail {
@@ -28,6 +29,7 @@ impl Machine {
     pub(super) fn tend_resets(&mut self) {
         for rail in 0..self.rails.len() {
             let Some(since) = self.rails[rail].resetting_since else { continue };
+            self.is_calm = false;
             let links = self.peers.iter().flatten().flat_map(|peer| &peer.links);
             let is_quiet = links
                 .filter(|link| link.pair.0 == rail && !matches!(link.phase, Phase::Draining { .. }))
@@ -40,9 +42,10 @@ impl Machine {
 
     fn reset(&mut self, rail: usize) {
         self.rails[rail].resetting_since = None;
-        match self.rails[rail].provider().reset() {
-            Ok(()) => self.rails[rail].generation += 1,
-            Err(error) => self.rails[rail].dead = Some(error.to_string()),
+        let error = self.rails[rail].provider().reset().err();
+        match &error {
+            None => self.rails[rail].generation += 1,
+            Some(error) => self.rails[rail].dead = Some(error.to_string()),
         }
         for peer in 0..self.peers.len() {
             let key = PeerKey(peer as u32);
@@ -50,6 +53,9 @@ impl Machine {
             for index in 0..links {
                 if self.peer(key).is_some_and(|peer| peer.links[index].pair.0 == rail) {
                     self.fail_link(key, index, "its rail was begun anew", false);
+                    if let Some(error) = &error {
+                        self.abandon_link(key, index, error);
+                    }
                 }
             }
             self.answer_settles(key);
@@ -66,9 +72,9 @@ impl Machine {
                 }
                 continue;
             }
-            if let Some(pages) = self.counters.settle(link, counter) {
-                self.send(key, Frame::Settled { link, counter, pages });
-            }
+            // One that was closed meanwhile has counted for nobody.
+            let pages = self.counters.settle(link, counter).unwrap_or(0);
+            self.send(key, Frame::Settled { link, counter, pages });
         }
     }
 

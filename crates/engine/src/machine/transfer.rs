@@ -2,7 +2,7 @@
 
 use farreach_core::counter::{CounterId, Tick};
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Post, TransferId};
+use farreach_core::outbox::{Finished, Post, TransferId};
 use farreach_core::plan::{Extent, Plan};
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffer, Buffers, Lent, Shared};
@@ -99,6 +99,8 @@ pub(super) struct TransferState {
     counter: Option<CounterId>,
     promise: Promise<TransferAnswer>,
     fault: Option<TransferFault>,
+    /// A card has a part of its memory that will never be proven to be back.
+    is_kept: bool,
     explanation: Explanation,
 }
 
@@ -111,12 +113,21 @@ impl TransferState {
         self.grant
     }
 
+    /// A card has a part of it for good.
+    pub(super) fn keep_for_good(&mut self, fault: TransferFault) {
+        self.is_kept = true;
+        self.fault.get_or_insert(fault);
+    }
+
     pub(super) fn answer(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) {
         self.explanation.finished_ns = now;
-        let held = is_back.then_some(self.held);
+        let held = (is_back && !self.is_kept).then_some(self.held);
         self.promise.keep(TransferAnswer { outcome, held, explanation: self.explanation });
     }
 }
+
+/// Why a counter does not reach what was promised.
+const GIVEN_UP: &str = "the transfer was given up";
 
 /// What kind of request a tag is of: two bits of its slot's index, of which there are never so many.
 const CLASS_SHIFT: u32 = 30;
@@ -162,6 +173,7 @@ impl Machine {
             counter,
             promise,
             fault: None,
+            is_kept: false,
             explanation,
         };
         peer.transfers.put(id.index(), state);
@@ -200,16 +212,21 @@ impl Machine {
     pub(crate) fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key) else { return };
-        // What is under way as a whole is not held up any more.
-        let Some(frames) = peer.outbox.abort(id) else { return };
         let Some(state) = peer.transfers.get_mut(id.index()) else { return };
-        state.fault = Some(fault.clone());
-        let counter = state.counter;
+        state.fault.get_or_insert_with(|| fault.clone());
+        let frames = peer.outbox.abort(id);
         self.send_all(key, frames);
-        if let Some(counter) = counter {
-            self.send(key, Frame::Abort { counter, reason: "the transfer was given up".to_owned() });
-        }
+        self.tell_if_short(key, id);
         self.collect_finished(key);
+    }
+
+    /// The receiver need not wait for what will not come.
+    fn tell_if_short(&mut self, key: PeerKey, id: TransferId) {
+        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_short(id)) else { return };
+        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
+        if let Some(counter) = state.counter.take() {
+            self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+        }
     }
 
     /// Gives up the transfer of this name.
@@ -252,6 +269,12 @@ impl Machine {
             return Posted::Nothing;
         };
         let Some(post) = peer.outbox.next_post() else { return Posted::Nothing };
+        let state = &peer.links[post.rail];
+        if !self.rails[state.pair.0].has_room(state) {
+            // Messages and words have taken what was left for pages.
+            peer.outbox.refuse(post.slot);
+            return Posted::Full;
+        }
         let list = self.lists.pop();
         let Some((link, bytes, request)) = build(peer, post, list) else {
             peer.outbox.refuse(post.slot);
@@ -263,21 +286,19 @@ impl Machine {
         let has_tick = post.tick.is_some();
         match self.rails[rail].provider().post(link, tag(PAGES, post.slot), request) {
             Ok(()) => {
-                let state = &mut peer.links[post.rail];
-                if state.in_flight == 0 {
-                    state.moved_at = now;
-                }
-                state.in_flight += 1;
+                peer.links[post.rail].took_one(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     let share = &mut transfer.explanation.rails[post.rail];
                     share.operations += 1;
                     share.bytes += bytes;
                     share.immediates += u64::from(has_tick);
                 }
+                self.posted_to(key, rail);
                 Posted::Bytes(bytes)
             }
             Err(Refused { reason, request }) => {
                 peer.outbox.refuse(post.slot);
+                peer.links[post.rail].has_refused(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     transfer.explanation.refusals += 1;
                 }
@@ -332,7 +353,7 @@ impl Machine {
                     self.page_done(key, slot);
                 }
             }
-            MESSAGE => self.message_done(key, slot, buffers, is_ok),
+            MESSAGE => self.message_done(key, index, slot, buffers, is_ok),
             _ => self.word_done(key, slot, buffers, is_ok),
         }
     }
@@ -355,16 +376,20 @@ impl Machine {
         let now = self.now;
         loop {
             let Some(peer) = self.peer(key) else { return };
-            let Some(id) = peer.outbox.finished() else { return };
-            let Some(mut state) = peer.transfers.take(id.index()) else { continue };
+            let Some(Finished { transfer, is_whole }) = peer.outbox.finished() else { return };
+            let Some(mut state) = peer.transfers.take(transfer.index()) else { continue };
             let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.pair.0, link.id.0)).collect();
             let grant = state.grant;
             for ((rail, link), share) in names.into_iter().zip(&mut state.explanation.rails) {
                 share.rail.clone_from(&self.rails[rail].properties().name);
                 share.link = link;
             }
-            let outcome = state.fault.take().map_or(Ok(()), Err);
+            let missed = state.counter.take().filter(|_| !is_whole);
+            let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
             state.answer(outcome, true, now);
+            if let Some(counter) = missed {
+                self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+            }
             self.release(key, grant);
         }
     }

@@ -159,6 +159,19 @@ impl PeerCell {
         notes.push_back(note.to_owned());
     }
 
+    /// Bytes that it takes, with the messages that nobody has taken.
+    pub(crate) fn memory(&self) -> usize {
+        let inbox: usize =
+            lock(&self.inbox).iter().map(|message| message.capacity() + size_of::<Vec<u8>>()).sum();
+        let notes: usize = lock(&self.notes).iter().map(String::capacity).sum();
+        size_of::<Self>() + inbox + notes
+    }
+
+    /// How many messages nobody has taken.
+    pub(super) fn untaken(&self) -> u64 {
+        self.messages.load(Ordering::SeqCst)
+    }
+
     /// The next message.
     pub(crate) fn take_message(&self) -> Option<Vec<u8>> {
         if !self.has_message() {

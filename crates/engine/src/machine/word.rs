@@ -3,7 +3,7 @@
 use farreach_core::inflight::SlotId;
 use farreach_memory::{Buffers, Slice};
 
-use super::peer::{Peer, Phase};
+use super::peer::Peer;
 use super::transfer::{WORD, tag};
 use super::{Machine, PeerKey};
 use crate::helm::Promise;
@@ -44,8 +44,10 @@ pub(crate) struct WordOrder {
 
 #[derive(Debug)]
 pub(super) struct WordState {
-    grant: u64,
-    promise: Promise<Result<u64, WordError>>,
+    pub(super) grant: u64,
+    /// Which it is posted to.
+    pub(super) link: usize,
+    pub(super) promise: Promise<Result<u64, WordError>>,
 }
 
 impl Machine {
@@ -55,7 +57,7 @@ impl Machine {
         let WordOrder { peer: key, grant, offset, request, promise } = order;
         match self.place_of(key, grant, offset) {
             // A link is to come, or one that is full to get room.
-            Err(WordError::NoLink) => {
+            Err(WordError::NoLink | WordError::Full) => {
                 self.word_waits(WordOrder { peer: key, grant, offset, request, promise })
             }
             Err(error) => promise.keep(Err(error)),
@@ -107,14 +109,16 @@ impl Machine {
             return Err(WordError::NotAWord { offset, len: granted.len });
         }
         let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
-        let mut usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
+        let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
         if usable.clone().next().is_none() {
             return Err(WordError::Unsupported);
         }
-        let is_ready = |link: &super::peer::Link| {
-            link.phase == Phase::Ready && rails[link.pair.0].resetting_since.is_none()
-        };
-        let (index, link) = usable.find(|(_, link)| is_ready(link)).ok_or(WordError::NoLink)?;
+        let mut ready = usable.filter(|(_, link)| rails[link.pair.0].is_ready(link)).peekable();
+        if ready.peek().is_none() {
+            return Err(WordError::NoLink);
+        }
+        let (index, link) =
+            ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(WordError::Full)?;
         let key = granted.keys.get(link.pair.1).copied().flatten();
         let (address, key) = key.ok_or(WordError::NotGranted)?;
         Ok((index, Target { address: address + offset, key, len }))
@@ -127,7 +131,7 @@ impl Machine {
         let Some(link_key) = link.key else { return };
         let Some(word) = self.pool.take_word() else { return self.word_waits(order) };
         let (offset, asked) = (order.offset, order.request);
-        let slot = match peer.words.put(WordState { grant, promise: order.promise }) {
+        let slot = match peer.words.put(WordState { grant, link: index, promise: order.promise }) {
             Ok(slot) => slot,
             Err(WordState { promise, .. }) => {
                 self.pool.give_word(word);
@@ -136,13 +140,12 @@ impl Machine {
         };
         match self.rails[link.pair.0].provider().post(link_key, tag(WORD, slot), asked.with(word, target)) {
             Ok(()) => {
-                if link.in_flight == 0 {
-                    link.moved_at = now;
-                }
-                link.in_flight += 1;
+                link.took_one(now);
                 if let Some(granted) = peer.granted.get_mut(&grant) {
                     granted.users += 1;
                 }
+                let rail = link.pair.0;
+                self.posted_to(key, rail);
             }
             Err(Refused { reason, request }) => {
                 if let Ok(word) = request.into_buffers().into_slice() {

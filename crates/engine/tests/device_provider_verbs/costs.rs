@@ -1,6 +1,7 @@
 //! What a request costs beside the card's work.
 
-use farreach::provider::{Event, Provider, Request};
+use farreach::provider::verbs::VerbsSettings;
+use farreach::provider::{Event, Provider, Refusal, Request};
 use farreach::{Buffers, Slice};
 use farreach_testkit::{CountingAllocator, allocations, on_host_a};
 
@@ -53,6 +54,28 @@ impl Round {
             told.expect("polling");
         }
     }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_full_link_hands_back_without_an_allocation() {
+    on_host_a(|| {
+        let mut pair = Pair::with(&VerbsSettings { window: 1, ..Default::default() });
+        let (first, second) = (pair.a.filled(1, 64), pair.a.filled(2, 64));
+        pair.a.post(1, Request::Send { pieces: first.into() });
+        let mut request = Some(Request::Send { pieces: second.into() });
+        let counted = allocations(|| {
+            for _ in 0..100 {
+                let refused = pair.a.rail.post(pair.a.link, 2, request.take().unwrap()).unwrap_err();
+                assert!(matches!(refused.reason, Refusal::Full));
+                request = Some(refused.request);
+            }
+        });
+        assert_eq!(counted, 0);
+        pair.message();
+        pair.well_done();
+        pair.finish();
+    });
 }
 
 #[test]

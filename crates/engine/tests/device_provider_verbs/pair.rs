@@ -83,21 +83,28 @@ impl Side {
         Self { rail, link: LinkKey(0), told: Told::default() }
     }
 
+    /// A registered slice of zeroes.
+    pub(crate) fn blank(&mut self, len: usize) -> Slice {
+        let slice = Memory::allocate(len).expect("memory");
+        self.rail.register(slice.memory()).expect("it is registered");
+        slice
+    }
+
     /// A registered slice with bytes in it.
     pub(crate) fn filled(&mut self, seed: u8, len: usize) -> Slice {
-        let mut slice = Memory::allocate(len).expect("memory");
-        self.rail.register(slice.memory()).expect("it is registered");
+        let mut slice = self.blank(len);
         slice.copy_from_slice(&pattern(seed, len));
         slice
     }
 
     /// Memory that peers may do everything with.
     pub(crate) fn granted(&mut self, seed: u8, len: usize) -> Granted {
-        self.granted_for(seed, len, Rights::all())
+        let slice = self.filled(seed, len);
+        self.grant(slice, Rights::all())
     }
 
-    pub(crate) fn granted_for(&mut self, seed: u8, len: usize, rights: Rights) -> Granted {
-        let memory = Arc::new(self.filled(seed, len).expose());
+    pub(crate) fn grant(&mut self, slice: Slice, rights: Rights) -> Granted {
+        let (len, memory) = (slice.len(), Arc::new(slice.expose()));
         let Exposure { id, address, key } = self.rail.expose(&memory, rights).expect("a key");
         Granted { memory, id, whole: Target { address, key, len: len as u64 } }
     }

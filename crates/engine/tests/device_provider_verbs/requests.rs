@@ -228,7 +228,8 @@ fn a_key_gives_no_more_rights_than_it_was_made_for() {
     on_host_a(|| {
         for (rights, is_write_allowed) in [(Rights::READ, false), (Rights::WRITE, true)] {
             let mut pair = Pair::new();
-            let granted = pair.b.granted_for(3, 64, rights);
+            let slice = pair.b.filled(3, 64);
+            let granted = pair.b.grant(slice, rights);
             let (source, into) = (pair.a.filled(4, 64), pair.a.filled(5, 64));
             let requests = [
                 write(source, granted.part(0, 64)),

@@ -1,6 +1,6 @@
 //! Ends: of links, of rails, and of keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,26 @@ pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
     assert_ne!(pair.links[A], closed, "a name is not used again");
     assert_works(&mut pair, &granted, 2);
     pair.assert_quiet();
+}
+
+/// One library keeps an endpoint that was closed in the list of what it asks before a sleep.
+pub(crate) fn a_rail_that_was_reset_can_be_slept_on(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, LEN);
+    for round in 1..=10 {
+        assert_works(&mut pair, &granted, round);
+        pair.rails[A].reset().unwrap();
+        // What was closed is memory of somebody else's by now.
+        let _other = Pair::open(place);
+        for _ in 0..50 {
+            pair.progress();
+            // An error is an answer, too: then one looks.
+            let _ = pair.rails[A].may_sleep();
+        }
+        pair.seen.iter_mut().for_each(VecDeque::clear);
+        pair.link();
+    }
+    assert_works(&mut pair, &granted, 11);
 }
 
 pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {

@@ -23,6 +23,7 @@ macro_rules! suite {
             ends: a_closed_link_takes_nothing_and_gives_all_back;
             ends: a_reset_gives_back_all_and_a_new_link_works;
             ends: a_peer_that_was_reset_costs_its_links_and_not_the_rail;
+            ends: a_rail_that_was_reset_can_be_slept_on;
             ends: concealed_memory_takes_no_late_write;
             ends: a_new_link_takes_the_place_of_one_that_failed;
             ends: a_rail_that_is_dropped_lets_go_of_what_it_had;

@@ -9,6 +9,7 @@ use farreach::provider::{
     Event, Exposure, LinkKey, Provider, ProviderError, Refusal, Refused, Request, Target,
 };
 use farreach::{Buffers, Memory, Rights, Slice};
+use farreach_fabric::Library;
 use farreach_memory::Exposed;
 use farreach_testkit::wait_for;
 
@@ -21,11 +22,15 @@ pub(crate) struct Place {
     /// In libfabric 1.x and in 2.x.
     pub(crate) has_atomics: [bool; 2],
     pub(crate) is_rdma: bool,
-    /// Whether it has something to sleep on.
-    pub(crate) has_descriptor: bool,
+    /// Whether it has something to sleep on, in 1.x and in 2.x.
+    pub(crate) has_descriptor: [bool; 2],
 }
 
 impl Place {
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.has_descriptor[usize::from(Library::open().unwrap().version().major >= 2)]
+    }
+
     pub(crate) fn open(&self, settings: &ProviderSettings) -> FabricProvider {
         let opened = FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings);
         opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix))

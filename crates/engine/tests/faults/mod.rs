@@ -4,7 +4,9 @@
 //! engine, and every byte of that is verified: a fault costs the one that has it, and nobody else.
 
 pub(crate) mod killed;
+pub(crate) mod late;
 pub(crate) mod node;
+pub(crate) mod rogue;
 pub(crate) mod steady;
 pub(crate) mod stopped;
 pub(crate) mod survivor;

@@ -27,12 +27,19 @@ pub(crate) struct Survivor {
 }
 
 impl Survivor {
+    /// With another peer that it serves meanwhile.
     pub(crate) fn new(place: &Place) -> Self {
+        let mut survivor = Self::alone(place);
+        survivor.steady = Some(Steady::start(place, &survivor.engine, survivor.address));
+        survivor
+    }
+
+    /// Without one.
+    pub(crate) fn alone(place: &Place) -> Self {
         let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
         let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence)).unwrap();
         let address = engine.listen("127.0.0.1:0").unwrap();
-        let steady = Some(Steady::start(place, &engine, address));
-        Self { place: *place, engine, address, steady, took: Vec::new() }
+        Self { place: *place, engine, address, steady: None, took: Vec::new() }
     }
 
     /// A victim that sends, in the middle of it: memory and a counter of ours that it writes to.

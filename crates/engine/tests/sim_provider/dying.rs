@@ -47,13 +47,14 @@ fn assert_all_come_back(pair: &mut Pair, card: &SimCard) -> usize {
 #[test]
 fn a_link_that_dies_fails_what_is_in_flight_or_leaves_it_hanging() {
     for card in SimCard::kinds() {
-        let (mut wholly, mut partly, mut not_at_all, mut failed) = (0, 0, 0, 0);
+        let (mut wholly, mut partly, mut not_at_all, mut failed, mut late) = (0, 0, 0, 0, 0);
         for seed in 0..400 {
             let mut pair = under_way(seed, card.clone());
             pair.network.kill_link(pair.here.link);
-            let before = pair.here.completed().len();
+            let (before, landed_before) = (pair.here.completed().len(), landed(&pair.there));
             failed += assert_all_come_back(&mut pair, &card);
             let landed = landed(&pair.there);
+            late += usize::from(landed != landed_before);
             let later = landed.iter().skip(if card.properties.limits.is_ordered { before } else { 0 });
             for bytes in later {
                 wholly += usize::from(*bytes == LEN);
@@ -71,6 +72,7 @@ fn a_link_that_dies_fails_what_is_in_flight_or_leaves_it_hanging() {
             assert_eq!(ticks.len(), pair.there.ticks().len());
         }
         assert!(wholly > 0 && partly > 0 && not_at_all > 0 && failed > 0);
+        assert_eq!(late > 0, card.lands_late);
     }
 }
 
@@ -135,6 +137,27 @@ fn a_card_without_a_cable_loses_all_links_and_works_again_with_new_ones() {
         pair.settle();
         assert_eq!(pair.there.bytes(2048, 6), b"fourth");
         pair.assert_clean();
+    }
+}
+
+/// A cable that is out for a moment: what was lost meanwhile is a hole that nothing behind it may jump over.
+#[test]
+fn what_comes_behind_a_loss_is_lost_too_where_there_is_an_order() {
+    for card in [SimCard::rc(), SimCard::tcp()] {
+        let mut partly = 0;
+        for seed in 0..400 {
+            let mut pair = under_way(seed, card.clone());
+            pair.network.fail_card(pair.there.provider.id());
+            for _ in 0..seed % 7 {
+                pair.step();
+            }
+            pair.network.mend_card(pair.there.provider.id());
+            pair.settle();
+            let landed = landed(&pair.there);
+            assert!(landed.is_sorted_by(|before, after| before >= after), "seed {seed}: a gap: {landed:?}");
+            partly += usize::from(landed.contains(&0) && landed.contains(&LEN));
+        }
+        assert!(partly > 0);
     }
 }
 
@@ -268,6 +291,48 @@ fn a_reset_gives_all_back_and_stops_peers_where_the_card_says_so() {
         }
         assert_eq!(late_after_sender > 0, card.lands_late);
         assert_eq!(late_after_receiver > 0, !card.properties.reset_stops_peers);
+    }
+}
+
+/// Ticks that nobody has polled for when their link ends are not told any more.
+#[test]
+fn what_was_not_heard_of_before_the_end_of_its_link_never_is() {
+    for card in SimCard::kinds() {
+        let links_end_alone = card.properties.links_end_alone;
+        for is_closed in [true, false] {
+            let mut pair = under_way(0, card.clone());
+            while let Some(at_ns) = pair.network.next_event_at() {
+                pair.network.advance_to(at_ns);
+            }
+            assert!(pair.network.waits_for_poll());
+            let link = pair.there.link;
+            match is_closed {
+                true => pair.there.provider.close_link(link),
+                false => pair.there.provider.reset().unwrap(),
+            }
+            pair.settle();
+            assert!(!pair.network.waits_for_poll());
+            assert_eq!(pair.there.ticks().is_empty(), !is_closed || links_end_alone);
+            assert_eq!(pair.network.violations(), []);
+        }
+    }
+}
+
+/// What is left of a killed host is dropped by a test, and finds nothing that could still touch its memory.
+#[test]
+fn a_killed_card_has_ended_whatever_is_asked_to_end() {
+    for card in SimCard::kinds() {
+        let mut pair = under_way(5, card);
+        pair.network.kill_host(1);
+        pair.there.provider.conceal(pair.there.exposure.id).unwrap();
+        pair.there.provider.reset().unwrap();
+        pair.there.provider.close_link(pair.there.link);
+        assert_eq!(pair.there.provider.in_flight(), 0);
+        assert_eq!(std::sync::Arc::strong_count(&pair.there.granted), 1, "nobody else has it");
+        pair.there.provider.open_link().unwrap_err();
+        pair.network.kill_host(0);
+        pair.here.provider.reset().unwrap();
+        assert_eq!((pair.here.provider.in_flight(), pair.network.leaked()), (0, 0));
     }
 }
 

@@ -36,6 +36,7 @@ fn a_refused_post_hands_the_request_back() {
     let request = Request::Write { pieces, target: Some(pair.target(0, 5)), immediate: Some(4) };
     let refused = pair.here.provider.post(pair.here.link, 1, request).unwrap_err();
     assert_eq!(pair.here.provider.in_flight(), 0);
+    assert!(pair.network.next_event_at().is_some(), "somebody is woken who waits for room");
     pair.here.provider.post(pair.here.link, 1, refused.request).unwrap();
     pair.settle();
     assert_eq!((pair.there.bytes(0, 5), pair.there.ticks()), (b"whole".to_vec(), vec![4]));
@@ -55,6 +56,7 @@ fn a_failed_poll_proves_nothing_and_loses_nothing() {
         let error = pair.here.provider.poll(&mut |event| panic!("{event:?}")).unwrap_err();
         assert_eq!(error.to_string(), "poll a simulated card: the library could not say");
         assert_eq!(pair.here.provider.in_flight(), 1);
+        assert!(pair.network.next_event_at().is_some(), "somebody is to look again");
     }
     pair.settle();
     assert_eq!(pair.here.completed(), [(1, true)]);

@@ -14,7 +14,7 @@ use farreach_fabric_sys as sys;
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::{Domain, Error};
+use crate::{Domain, Error, Protocol};
 
 pub use completion::{Completion, Event, Failure, OperationKind, Proof, Success, Written};
 pub use poller::{Events, Poller};
@@ -61,12 +61,21 @@ impl Domain {
 
     /// As [`open_cq`](Self::open_cq), for as many completions. Peers' writes with immediate data need room too.
     pub fn open_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
+        if self.has_stuck_descriptors() {
+            return self.open_cq_with(size, sys::FI_WAIT_NONE);
+        }
         match self.open_cq_with(size, sys::FI_WAIT_FD) {
             Ok(cq) => Ok(cq),
             // Not every provider has a descriptor, and they say it with various errors. One that is due to something else
             // comes again without.
             Err(_) => self.open_cq_with(size, sys::FI_WAIT_NONE),
         }
+    }
+
+    /// Whether a descriptor that was readable once stays so for good, and whoever sleeps on it does not: seen in 1.17, where this provider is
+    /// called `net`, and not in 2.x, where it is `tcp`.
+    fn has_stuck_descriptors(&self) -> bool {
+        self.info().protocol() == Protocol::Xnet && self.library().version().major < 2
     }
 
     /// As [`open_cq_of`](Self::open_cq_of), without a descriptor: it is polled. With one, some providers take only one endpoint to a queue.

@@ -40,6 +40,7 @@ macro_rules! suite {
             queues: a_driver_waits_for_room;
             queues: several_threads_post_to_one_endpoint;
             queues: a_wait_ends_at_its_deadline_or_with_an_event;
+            queues: a_queue_whose_endpoint_is_closed_is_not_slept_on_in_vain;
             queues: what_cannot_be_posted_is_handed_back;
             peers: addresses_are_inserted_looked_up_and_removed;
             peers: an_address_of_another_kind_is_refused;

@@ -19,8 +19,8 @@ pub(crate) struct Provider {
     /// The address to be at, where it has such addresses.
     pub(crate) node: Option<fn() -> String>,
     pub(crate) has_atomics: bool,
-    /// Whether a completion queue has a descriptor to sleep on.
-    pub(crate) has_descriptor: bool,
+    /// Whether a completion queue has a descriptor to sleep on, in 1.x and in 2.x.
+    pub(crate) has_descriptor: [bool; 2],
     /// Whether a write is delivered although its target does not poll.
     pub(crate) delivers_unpolled: bool,
     /// Whether a write by a wrong key lands, in 1.x and in 2.x, where the profile says that keys are not enforced.
@@ -34,6 +34,10 @@ pub(crate) struct Provider {
 impl Provider {
     pub(crate) fn name(&self) -> &'static str {
         self.names[generation()]
+    }
+
+    pub(crate) fn has_descriptor(&self) -> bool {
+        self.has_descriptor[generation()]
     }
 
     pub(crate) fn wrong_key_lands(&self) -> bool {

@@ -128,7 +128,7 @@ pub(crate) fn several_threads_post_to_one_endpoint(provider: &Provider) {
 
 pub(crate) fn a_wait_ends_at_its_deadline_or_with_an_event(provider: &Provider) {
     let mut pair = Pair::open(provider);
-    assert_eq!(pair[B].cq.wait_fd().is_some(), provider.has_descriptor);
+    assert_eq!(pair[B].cq.wait_fd().is_some(), provider.has_descriptor());
     let start = Instant::now();
     assert!(!pair[B].cq.poller().wait(start + Duration::from_millis(120)).unwrap());
     let waited = start.elapsed();
@@ -153,6 +153,25 @@ pub(crate) fn a_wait_ends_at_its_deadline_or_with_an_event(provider: &Provider) 
         let (success, buffers) = received.into_parts();
         assert_eq!(buffers.into_slice().unwrap()[..success.unwrap().len], *b"wake up");
     });
+}
+
+/// One layer keeps looking for the endpoint there, and dies of it.
+pub(crate) fn a_queue_whose_endpoint_is_closed_is_not_slept_on_in_vain(provider: &Provider) {
+    let pair = Pair::open(provider);
+    let [source, target] = pair.into_sides();
+    let (cq, is_spoiled) = (target.cq.clone(), target.domain.profile().close_spoils_waits);
+    target.endpoint.close().unwrap();
+    drop(source);
+    assert_eq!(cq.wait_fd().is_some(), provider.has_descriptor() && !is_spoiled);
+    for _ in 0..100 {
+        // Whatever it answers, it answers.
+        let may_sleep = cq.wait_fd().is_some() && cq.may_sleep().unwrap();
+        assert!(!(may_sleep && is_spoiled));
+        assert_eq!(cq.poller().poll().unwrap().count(), 0);
+    }
+    let start = Instant::now();
+    assert!(!cq.poller().wait(start + Duration::from_millis(50)).unwrap());
+    assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 pub(crate) fn what_cannot_be_posted_is_handed_back(provider: &Provider) {

@@ -27,7 +27,7 @@ impl Drive for Nothing {
 }
 
 fn parker() -> Arc<Parker> {
-    Arc::new(Parker::new())
+    Arc::new(Parker::default())
 }
 
 fn is_it(next: Next<Nothing>, expected: &Arc<Parker>) -> bool {

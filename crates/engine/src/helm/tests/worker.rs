@@ -8,14 +8,15 @@ use crate::helm::ticket::Broken;
 
 /// What an executor does with a ticket, whoever drives.
 pub(super) fn block_on(rig: &Rig, ticket: Ticket<u64>) -> Result<u64, Broken> {
-    let waker = Waker::from(Arc::new(Parker::new()));
+    let parker = Arc::new(Parker::default());
+    let waker = Waker::from(Arc::clone(&parker));
     let mut ticket = pin!(ticket);
     loop {
         if let Poll::Ready(end) = ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
             return end;
         }
         rig.helm.call_worker();
-        thread::park_timeout(PATIENCE);
+        parker.park(Some(patience()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Which rails libfabric has on this host.
 
-use farreach_fabric::{Capabilities, Error, Hints, Info, Library};
+use farreach_fabric::{Capabilities, Error, Hints, Info, Library, Profile};
 
 use super::properties::is_rdma;
 use super::{ProviderSettings, failure};
@@ -49,8 +49,27 @@ fn refused(error: &Error) -> ProviderError {
     failure::of_error("look for rails", error)
 }
 
+/// The provider by which libfabric 1.x speaks datagrams over tcp by itself; 2.x calls it `tcp`.
+const OWN_DATAGRAMS: &str = "net";
+
 /// The offers of one provider, the best of each domain, or of all domains where there is no card.
+///
+/// `tcp` is the one that speaks datagrams by itself, where the library has it. The layer that makes them of connections is not for an engine
+/// that outlives its peers: the one of 1.17 takes the process with it when a connection ends in the middle of a write with
+/// immediate data. Who wants it all the same names it in full.
 fn named(name: &str, settings: &ProviderSettings) -> Result<Vec<Info>, Error> {
+    let offers = offers_of(name, settings)?;
+    let is_layered = |info: &Info| Profile::of(info).close_spoils_waits;
+    if name == "tcp" && offers.iter().any(is_layered) {
+        match offers_of(OWN_DATAGRAMS, settings) {
+            Ok(own) if !own.is_empty() => return Ok(own),
+            _ => {}
+        }
+    }
+    Ok(offers)
+}
+
+fn offers_of(name: &str, settings: &ProviderSettings) -> Result<Vec<Info>, Error> {
     let basic = Capabilities::MSG | Capabilities::RMA;
     let is_named = |info: &Info| info.provider() == name || info.provider().split(';').next() == Some(name);
     let mut best: Vec<Info> = Vec::new();

@@ -28,7 +28,7 @@ impl Rail {
             return Err(Refused { reason: Refusal::Full, request });
         };
         let (shape, buffers) = Shape::of(request);
-        let buffers = if owner.is_bare { self.landing.byte().into() } else { buffers };
+        let buffers = owner.take_along(buffers, || self.landing.byte().into());
         let delivers = self.properties.writes_prove == Proof::Delivered;
         let made = match shape.check(&buffers, self.properties.message_max) {
             Ok(()) if owner.is_bare => Ok(shape.bare(buffers, connected, delivers)),
@@ -46,7 +46,7 @@ impl Rail {
                 );
                 return Err(Refused {
                     reason: Refusal::Never(error),
-                    request: shape.with(owner.own(buffers)),
+                    request: shape.with(owner.bring_back(buffers)),
                 });
             }
         };
@@ -58,7 +58,7 @@ impl Rail {
             Err(PostError { reason, request }) => {
                 self.posted.end(number);
                 let reason = self.understand(key, &reason);
-                Err(Refused { reason, request: shape.with(owner.own(request.into_buffers())) })
+                Err(Refused { reason, request: shape.with(owner.bring_back(request.into_buffers())) })
             }
         }
     }

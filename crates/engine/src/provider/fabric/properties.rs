@@ -106,6 +106,10 @@ fn dead_keys(profile: &Profile) -> DeadKeys {
 /// What is the same on both ends of a link.
 fn kind(info: &Info) -> String {
     let (provider, protocol, version) = (info.provider(), info.protocol(), info.protocol_version());
+    if protocol == Protocol::Xnet {
+        // `net` of 1.17 is `tcp` of 2.x, and they understand each other, whatever their versions say.
+        return format!("fabric/tcp/{protocol}");
+    }
     let kind = format!("fabric/{provider}/{protocol}.{version}");
     if is_within_host(info) { format!("{kind}/{}", host()) } else { kind }
 }

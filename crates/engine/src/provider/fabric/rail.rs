@@ -134,7 +134,7 @@ impl Rail {
             }
             let Some(owner) = self.posted.end(operation.tag) else { continue };
             let reason = self.was_reset("whether it was done is not known");
-            self.returned.push_back(Returned { owner, buffers: owner.own(operation.buffers), reason });
+            self.returned.push_back(Returned { owner, buffers: owner.bring_back(operation.buffers), reason });
         }
         // What the endpoint has kept, because a peer may still write to it.
         for owner in self.posted.end_all() {
@@ -230,7 +230,7 @@ impl Rail {
         let Some(owner) = self.posted.end(completion.tag()) else { return 0 };
         let Owner { link, tag, .. } = owner;
         let (outcome, buffers) = completion.into_parts();
-        let buffers = owner.own(buffers);
+        let buffers = owner.bring_back(buffers);
         let outcome = match outcome {
             Ok(_) => Ok(()),
             Err(failure) => {

@@ -25,7 +25,7 @@ pub struct ProviderSettings {
     pub asks_for_delivery: bool,
     /// How the network is to treat the traffic, where the provider knows such classes.
     pub traffic_class: Option<TrafficClass>,
-    /// The providers to look for: `tcp` is any that speaks it, `tcp;ofi_rxm` that one.
+    /// The providers to look for: `tcp` is what speaks it best, `tcp;ofi_rxm` that one.
     pub providers: Vec<String>,
     /// The local address to be at, where the provider has such addresses.
     pub bind: Option<IpAddr>,

@@ -48,6 +48,8 @@ pub(super) struct Card {
     pub(super) refusals_left: u32,
     pub(super) failing_polls_left: u32,
     pub(super) full_until_ns: u64,
+    /// When somebody is woken who could not post or poll.
+    pub(super) wakes_at_ns: u64,
 }
 
 impl Card {
@@ -68,6 +70,7 @@ impl Card {
             refusals_left: 0,
             failing_polls_left: 0,
             full_until_ns: 0,
+            wakes_at_ns: 0,
         }
     }
 

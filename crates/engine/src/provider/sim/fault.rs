@@ -38,6 +38,15 @@ impl World {
         self.schedule(until_ns, Action::Wake);
     }
 
+    /// Somebody is to look at a card again: once, however often it is asked for meanwhile.
+    pub(super) fn wake_soon(&mut self, card: usize) {
+        if self.cards[card].wakes_at_ns <= self.now_ns {
+            let at_ns = self.after_step().max(self.now_ns + 1);
+            self.cards[card].wakes_at_ns = at_ns;
+            self.schedule(at_ns, Action::Wake);
+        }
+    }
+
     /// Both directions end. What has landed has landed; the rest does not, or, where the card lets it, what is on its way still does.
     pub(super) fn kill_link(&mut self, end: usize) {
         self.note("kill link", end as u64, 0);

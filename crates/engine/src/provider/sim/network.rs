@@ -75,9 +75,19 @@ impl SimNetwork {
     }
 
     /// When something happens next, always later than now; none where nothing will, unless it is asked for. What is due and only waits for a poll does not
-    /// count.
+    /// count: [`waits_for_poll`](Self::waits_for_poll) tells of that, and a poll may bring about more.
     pub fn next_event_at(&self) -> Option<u64> {
         self.lock().next_event_at()
+    }
+
+    /// Whether a poll of some card would tell or do something now: of a host that runs, that is.
+    pub fn waits_for_poll(&self) -> bool {
+        let world = self.lock();
+        world.cards.iter().any(|card| {
+            let is_running = world.hosts[card.host].stopped_until_ns <= world.now_ns;
+            let has_something = !card.ready.is_empty() || !card.inbox.is_empty();
+            card.state == CardState::Alive && is_running && has_something
+        })
     }
 
     /// What whoever uses the cards has done wrong so far.
@@ -88,6 +98,12 @@ impl SimNetwork {
     /// A digest of all that has happened: equal ones are equal histories.
     pub fn history(&self) -> u64 {
         self.lock().record.digest()
+    }
+
+    /// How often links were killed, cards cut off, queues filled and so on.
+    #[cfg(test)]
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.lock().record.counts().collect()
     }
 
     /// The last things that happened, as many as [`SimSettings::notes_max`] says: time, what, who and a number.
@@ -149,7 +165,8 @@ impl SimNetwork {
 
     /// A host is killed: its cards, requests and memory are gone from one moment to the next. A new provider on it starts it again.
     ///
-    /// What its engine had is to be dropped by the caller, then or later: its providers do nothing any more.
+    /// What its engine had is to be dropped by the caller, then or later: its providers refuse everything, except that what ends something says that
+    /// it is ended.
     pub fn kill_host(&self, host: u32) {
         let mut world = self.lock();
         if let Some(host) = world.hosts.iter().position(|there| there.number == host) {

@@ -23,6 +23,8 @@ impl World {
         if is_failing || self.draw(|odds| odds.poll_fails) {
             self.cards[card].failing_polls_left -= u32::from(is_failing);
             self.note("poll fails", card as u64, 0);
+            // Somebody is to look again, though nothing else happens.
+            self.wake_soon(card);
             return Err(PollFailure::Once);
         }
         // What these bring about is due later, so that this ends.

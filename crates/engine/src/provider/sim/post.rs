@@ -111,10 +111,15 @@ impl World {
         }
         let there = &mut self.cards[card];
         let is_full = there.in_flight >= there.kind.queue_len && there.kind.refuses_overrun;
+        let is_filled = there.full_until_ns > self.now_ns;
         let is_told_to = there.refusals_left > 0;
         there.refusals_left -= u32::from(is_told_to);
-        let is_filled = there.full_until_ns > self.now_ns;
-        match is_full || is_told_to || is_filled || self.draw(|odds| odds.post_refused) {
+        let is_refused = is_told_to || self.draw(|odds| odds.post_refused);
+        if is_refused {
+            // There is nothing else that would tell whoever waits for room.
+            self.wake_soon(card);
+        }
+        match is_full || is_filled || is_refused {
             true => Err(Refusal::Full),
             false => Ok(()),
         }

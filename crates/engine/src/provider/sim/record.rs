@@ -69,7 +69,12 @@ pub(super) struct Record {
     digest: u64,
     notes: VecDeque<Note>,
     notes_max: usize,
+    /// How often each of [`RARE`] has happened.
+    rare: [u64; RARE.len()],
 }
+
+/// What is counted, so that a test of many histories sees what they contained.
+const RARE: [&str; 8] = ["kill link", "cut", "fill", "reset", "lost", "leak", "poll fails", "refused"];
 
 #[derive(Clone, Copy)]
 struct Note {
@@ -81,7 +86,14 @@ struct Note {
 
 impl Record {
     pub(super) fn new(seed: u64, notes_max: usize) -> Self {
-        Self { seed, violations: Vec::new(), digest: seed, notes: VecDeque::new(), notes_max }
+        Self {
+            seed,
+            violations: Vec::new(),
+            digest: seed,
+            notes: VecDeque::new(),
+            notes_max,
+            rare: [0; RARE.len()],
+        }
     }
 
     /// Something has happened. What is noted must not differ from run to run, as addresses do.
@@ -90,6 +102,9 @@ impl Record {
         for word in [at_ns, name, who, detail] {
             // The multiplier is the golden ratio in 64 bits: odd, so that nothing is lost.
             self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        if let Some(place) = RARE.iter().position(|rare| *rare == what) {
+            self.rare[place] += 1;
         }
         if self.notes_max > 0 {
             if self.notes.len() == self.notes_max {
@@ -106,6 +121,12 @@ impl Record {
 
     pub(super) fn violations(&self) -> &[Violation] {
         &self.violations
+    }
+
+    /// How often what is rare has happened.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        RARE.into_iter().zip(self.rare)
     }
 
     pub(super) fn digest(&self) -> u64 {

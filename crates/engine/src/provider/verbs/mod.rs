@@ -1,6 +1,6 @@
 //! Rails over verbs: one port of a card each, and a reliable connection for every link.
 //!
-//! - A link is a queue pair. Its end goes to the peer as bytes, and [`connect`](Provider::connect) needs nothing but the peer's: there is no
+//! - A link is a queue pair. Its end goes to the peer as bytes, and [`connect`](super::Provider::connect) needs nothing but the peer's: there is no
 //!   connection manager in between. Resolving the peer's hardware address is the kernel's, and takes up to a second where nobody answers.
 //! - What peers send comes into one shared queue of buffers, which go back into it by themselves.
 //! - Completion queues hold all that can be in flight, by construction. The first one is made for
@@ -110,9 +110,11 @@ impl VerbsProvider {
         let (queue, qp_num) = (link.queue, link.qp.qp_num());
         let drained = self.drain(queue);
         let Some(link) = self.account.links.remove(key) else { return drained };
-        // What cannot be destroyed may complete still: it stays known, and in flight.
-        let unfinished =
-            link.qp.destroy_unfinished().map_err(|error| self.failed("destroy a queue pair", &error))?;
+        // What cannot be destroyed may complete still: it stays known, and in flight, and the card is not to be trusted any more.
+        let unfinished = link.qp.destroy_unfinished().map_err(|error| {
+            let broken = self.failed("destroy a queue pair", &error);
+            self.broken.insert(broken).clone()
+        })?;
         let (account, backlog) = (&mut self.account, &mut self.backlog);
         for request in unfinished {
             account.give_up(key, request, &mut |event| backlog.push_back(event.into()));
@@ -122,10 +124,10 @@ impl VerbsProvider {
         self.account.links.forget(qp_num);
         self.queues.leave(queue);
         let receives = &mut self.account.receives;
-        drained.and(match was_connected {
-            _ if self.account.links.is_empty() => receives.renew(),
-            true => receives.replace_one(),
-            false => Ok(()),
+        drained.and(match (was_connected, self.account.links.is_empty()) {
+            (true, true) => receives.renew(),
+            (true, false) => receives.replace_one(),
+            (false, _) => Ok(()),
         })
     }
 }

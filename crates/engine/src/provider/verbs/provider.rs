@@ -20,8 +20,6 @@ use crate::provider::{
 
 /// A card's events are asked for by a system call: not in every poll.
 const POLLS_PER_LOOK: u32 = 1024;
-/// Events of the backlog that are told in one poll.
-const TOLD_AT_ONCE: usize = 64;
 
 impl Provider for VerbsProvider {
     fn properties(&self) -> &Properties {
@@ -139,8 +137,9 @@ impl Provider for VerbsProvider {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look_for_events()?;
         }
-        let backlog = self.backlog.len().min(TOLD_AT_ONCE);
-        self.backlog.drain(..backlog).for_each(|event| event.tell(sink));
+        // All of it: a link that was closed has given everything back now, and what comes after is told after.
+        let backlog = self.backlog.len();
+        self.backlog.drain(..).for_each(|event| event.tell(sink));
         let Self { queues, account, .. } = self;
         let told = queues.poll(|completion| account.take(completion, sink));
         account.receives.post()?;
@@ -165,9 +164,9 @@ impl Provider for VerbsProvider {
 }
 
 impl VerbsProvider {
-    /// What the card, or its library, did not take.
+    /// What the card, or its library, did not take. That a link is full is an ordinary answer.
     #[expect(clippy::result_large_err, reason = "as for the contract's post")]
-    #[cold]
+    #[inline(never)]
     fn not_posted(
         &mut self,
         key: LinkKey,
@@ -175,13 +174,15 @@ impl VerbsProvider {
         error: wr::PostError<wr::SendRequest>,
     ) -> Result<(), Refused> {
         let wr::PostError { reason, request } = error;
+        if let wr::Refusal::QueueFull { .. } = reason {
+            return Err(refused(Refusal::Full, shape, request.into_buffers()));
+        }
         let cause = ProviderError::new(
             format!("post a request over {}", self.account.rail),
             reason.to_string(),
             reason.fix(),
         );
         let reason = match reason {
-            wr::Refusal::QueueFull { .. } => Refusal::Full,
             wr::Refusal::NotReady(_) | wr::Refusal::Engine(_) => Refusal::LinkDown(cause.clone()),
             // The card may have it: it is in flight, and comes back when the link is closed at the latest.
             wr::Refusal::InDoubt(_) => {
@@ -199,7 +200,6 @@ impl VerbsProvider {
     }
 }
 
-#[cold]
 fn refused(reason: Refusal, shape: Shape, buffers: Buffers) -> Refused {
     Refused { reason, request: shape.with(buffers) }
 }

@@ -161,13 +161,13 @@ impl Queues {
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { links_at_first: 64, window: 128, receives: 512, depth_max: 32_767 };
+    const PLAN: Plan = Plan { links_at_first: 64, window: 128, receives: 1280, depth_max: 32_767 };
 
     #[test]
     fn each_queue_is_for_twice_as_many_links_as_far_as_the_card_allows() {
         let links: Vec<_> = (0..5).map(|index| PLAN.links_of(index)).collect();
-        assert_eq!(links, [64, 128, 252, 252, 252].map(Some));
-        assert!(PLAN.depth(252) <= PLAN.depth_max);
+        assert_eq!(links, [64, 128, 245, 245, 245].map(Some));
+        assert!(PLAN.depth(245) <= PLAN.depth_max);
         let a_real_card = Plan { depth_max: 4_194_303, ..PLAN };
         let queues = (0..).scan(0, |links, index| {
             *links += a_real_card.links_of(index).unwrap();
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_card_without_room_for_one_link_is_told_of() {
-        assert_eq!(Plan { depth_max: 511, ..PLAN }.links_of(0), None);
-        assert_eq!(Plan { depth_max: 639, ..PLAN }.links_of(0), None);
-        assert_eq!(Plan { depth_max: 640, ..PLAN }.links_of(7), Some(1));
+        assert_eq!(Plan { depth_max: 1279, ..PLAN }.links_of(0), None);
+        assert_eq!(Plan { depth_max: 1407, ..PLAN }.links_of(0), None);
+        assert_eq!(Plan { depth_max: 1408, ..PLAN }.links_of(7), Some(1));
     }
 }

@@ -16,23 +16,32 @@ pub(super) struct Receives {
     ready: Vec<RecvRequest>,
     count: u32,
     message_max: usize,
-    /// For links that took one along; as much room again as there was at first.
+    /// For links that took one along.
     spares: Vec<Slice>,
     spares_used: u32,
 }
 
+/// So many links may end and take a buffer along, while others stay, before there is less room for what peers send.
+const SPARES: u32 = 1024;
+
+/// More than come back in one poll.
+const AT_ONCE: usize = 128;
+
 impl Receives {
-    /// How many receives there may be for a queue of `count`: each link that ends in the middle of a message takes one along, which neither
-    /// completes nor can be told from the others, and gets a spare one posted for it. With the last link the queue is made anew.
+    /// How many receives there may be in a queue for `count`.
+    ///
+    /// A link that ends in the middle of a message takes the buffer along that was being filled: it neither completes nor can be told from
+    /// the others. So each link that ends gets a spare one posted for it. With the last link the queue is made anew.
     pub(super) fn depth(count: u32) -> u32 {
-        count.saturating_mul(2)
+        count.saturating_add(SPARES)
     }
 
     pub(super) fn new(pd: &ProtectionDomain, count: u32, message_max: usize) -> Result<Self, ProviderError> {
         let failed =
             |error| told(format!("shared receive queue of {}", pd.context().device().name()), &error);
         let srq = pd.create_srq(Self::depth(count), 1).map_err(failed)?;
-        let ready: Vec<_> = buffers(pd, count, message_max)?.into_iter().map(RecvRequest::new).collect();
+        let mut ready = Vec::with_capacity(AT_ONCE.max(count as usize));
+        ready.extend(buffers(pd, count, message_max)?.into_iter().map(RecvRequest::new));
         let mut receives = Self { srq, ready, count, message_max, spares: Vec::new(), spares_used: 0 };
         receives.post()?;
         Ok(receives)
@@ -61,12 +70,13 @@ impl Receives {
 
     /// A link has ended, and may have taken a buffer along.
     pub(super) fn replace_one(&mut self) -> Result<(), ProviderError> {
-        if self.spares_used == self.count {
+        if self.spares_used == SPARES {
             return Ok(());
         }
         if self.spares.is_empty() {
-            // All at once: memory is registered by the page.
-            self.spares = buffers(self.srq.pd(), self.count - self.spares_used, self.message_max)?;
+            // Several at once: memory is registered by the page.
+            let count = self.count.min(SPARES - self.spares_used);
+            self.spares = buffers(self.srq.pd(), count, self.message_max)?;
         }
         self.spares_used += 1;
         if let Some(spare) = self.spares.pop() {
@@ -75,11 +85,9 @@ impl Receives {
         self.post()
     }
 
-    /// No link is left: begins anew with what there was at first.
+    /// The last link has ended: begins anew with what there was at first.
     pub(super) fn renew(&mut self) -> Result<(), ProviderError> {
-        if self.spares_used > 0 {
-            *self = Self::new(self.srq.pd(), self.count, self.message_max)?;
-        }
+        *self = Self::new(self.srq.pd(), self.count, self.message_max)?;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use farreach::Slice;
 use farreach::provider::sim::{SimCard, SimNetwork, SimSettings};
-use farreach::provider::{LinkKey, Proof, Provider, Request, Target};
+use farreach::provider::{DeadKeys, LinkKey, Proof, Provider, Request, Target};
 use farreach_testkit::for_each_seed;
 
 use host::{Grant, Host, PLACE_LEN, PLACES, Revoked};
@@ -341,8 +341,9 @@ fn kind(chance: &mut Chance) -> SimCard {
     card.properties.window = 1 + chance.below(20) as u32;
     card.receives = 1 + chance.below(20);
     card.queue_len = 1 + chance.below(40);
-    if card.properties.kind == "sim/tcp" && chance.once_in(2) {
-        card.properties.writes_prove = Proof::Delivered;
+    // Who waits for a peer's word before memory is given back needs one that proves delivery.
+    if card.properties.dead_keys != DeadKeys::StopNothing {
+        card.properties.writes_prove = [Proof::Sent, Proof::Delivered][chance.below(2)];
     }
     card
 }

@@ -1,0 +1,48 @@
+//! How much memory peers take.
+
+use super::peer::{Granted, Link, Message, Peer};
+use super::transfer::TransferState;
+use super::word::{WordOrder, WordState};
+use super::{Machine, PeerKey};
+
+/// A table's places cost their content, and what finds it.
+const PLACE: usize = 16;
+
+impl Machine {
+    /// How many peers there are, those that are gone and were not let go of yet too.
+    pub(crate) fn peer_count(&self) -> usize {
+        self.peers.iter().flatten().count()
+    }
+
+    /// Bytes that are held for a peer.
+    pub(crate) fn peer_memory(&self, key: PeerKey) -> Option<usize> {
+        Some(self.peers.get(key.0 as usize)?.as_ref()?.memory())
+    }
+}
+
+impl Peer {
+    /// What it takes itself, and what its tables have room for.
+    fn memory(&self) -> usize {
+        let tables = self.links.capacity() * size_of::<Link>()
+            + self.outbox.memory()
+            + self.transfers.capacity() * size_of::<TransferState>()
+            + self.granted.capacity() * (size_of::<Granted>() + PLACE)
+            + self
+                .granted
+                .values()
+                .map(|granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>())
+                .sum::<usize>()
+            + self.counters.capacity() * (size_of::<(u64, u64)>() + PLACE)
+            + self.words.capacity() * size_of::<WordState>()
+            + self.words_waiting.capacity() * size_of::<WordOrder>();
+        size_of::<Self>() + tables + self.messages_memory() + self.cell.memory()
+    }
+
+    /// Those that wait here to be sent, and those that came before their turn. Buffers of the pool are all peers' together.
+    fn messages_memory(&self) -> usize {
+        let sending = &self.sending;
+        sending.waiting.iter().map(|(bytes, _)| bytes.capacity() + 2 * PLACE).sum::<usize>()
+            + (sending.written.capacity() + sending.posted.capacity()) * size_of::<Message>()
+            + self.receiving.early.values().map(|bytes| bytes.capacity() + 2 * PLACE).sum::<usize>()
+    }
+}

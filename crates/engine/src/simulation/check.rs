@@ -1,0 +1,156 @@
+//! What has to hold at every moment.
+
+use super::content::{Content, WORN};
+use super::pages::reached;
+use super::party::End;
+use super::thing::{Grant, Hold};
+use super::world::{World, broken};
+use crate::provider::DeadKeys;
+
+impl World {
+    /// A counter has never counted more pages than are there, and does not go back.
+    pub(super) fn look_at_count(&mut self, count: usize) {
+        let it = &mut self.counts[count];
+        let reached = reached(it);
+        if reached < it.reached {
+            broken!(self, "counter {count} was at {} and is at {reached}", it.reached);
+        }
+        it.reached = reached;
+        if reached <= it.present || it.is_blind {
+            return;
+        }
+        let mut place = 0;
+        while place < it.missing.len() && it.present < reached {
+            let (grant, page, content) = it.missing[place];
+            let grant = &self.grants[grant];
+            let Some(memory) = grant.look() else {
+                it.is_blind = true;
+                return;
+            };
+            match grant.holds(&memory, page, content) {
+                true => {
+                    it.missing.swap_remove(place);
+                    it.present += 1;
+                }
+                false => place += 1,
+            }
+        }
+        if reached > it.present {
+            let (present, total) = (it.present, it.total);
+            broken!(self, "counter {count} is at {reached} of {total}, and {present} pages are there");
+        }
+    }
+
+    /// Memory is its user's again: which of the pages that counters wait for have come, and that none will come any more.
+    pub(super) fn look_a_last_time(&mut self, grant: usize, bytes: &[u8]) {
+        let layout = self.grants[grant].layout;
+        for count in &mut self.counts {
+            let before = count.missing.len();
+            let mut present = 0;
+            count.missing.retain(|(of, page, content)| {
+                let is_here = *of == grant;
+                present += u64::from(is_here && content.is(&bytes[layout.start(*page)..][..layout.page_len]));
+                !is_here
+            });
+            count.present += present;
+            count.is_clean &= before == count.missing.len();
+        }
+        if let Some(rest) = &self.grants[grant].rest
+            && rest.iter().any(|byte| *byte != WORN)
+        {
+            broken!(self, "something landed behind grant {grant}");
+        }
+    }
+
+    /// Every wait ends in time.
+    pub(super) fn audit(&mut self) {
+        let (tuning, slack) = (self.scenario.tuning.clone(), self.scenario.slack_ns());
+        // A host that was stopped begins then.
+        let is_late = |host: usize, since: u64, bound: u64| {
+            let host = &self.hosts[host];
+            host.is_alive() && !host.is_stopped(self.now) && self.now > since.max(host.stopped_until) + bound
+        };
+        for (bond, it) in self.bonds.iter().enumerate() {
+            for end in 0..2 {
+                let (there, other) = (&it.ends[end], &it.ends[1 - end]);
+                let is_there = there.peer.is_some() && there.killed_at.is_none();
+                if let Some(killed_at) = other.killed_at.filter(|_| is_there && there.lost_at.is_none())
+                    && is_late(there.host, killed_at.max(there.since), tuning.silence + slack)
+                {
+                    broken!(self, "end {end} of bond {bond} does not notice that its peer was killed");
+                }
+                if there.lost_at.is_some() && is_there && !there.talk.waiting.is_empty() {
+                    broken!(self, "a message waits for the lost peer of bond {bond}");
+                }
+            }
+        }
+        let lost_at = |bond: usize, end: usize| self.bonds[bond].ends[end].lost_at;
+        for it in &self.transfers {
+            if let Some(at) = lost_at(it.bond, it.end)
+                && is_late(it.host, at, tuning.drain + slack)
+            {
+                broken!(self, "transfer {} waits for a peer that was lost at {at} ns", it.number);
+            }
+        }
+        for it in &self.changes {
+            if let Some(at) = lost_at(it.bond, it.end)
+                && is_late(it.host, at, tuning.drain + slack)
+            {
+                broken!(self, "word {} of grant {} waits for a peer that was lost", it.word, it.grant);
+            }
+        }
+        for (place, it) in self.grants.iter().enumerate() {
+            if let Hold::Revoking { deadline, .. } = it.hold
+                && is_late(it.host, deadline, slack)
+            {
+                broken!(self, "the revocation of grant {place} has no end");
+            }
+        }
+        for count in self.counts.iter().filter(|count| !count.is_closed) {
+            let is_lost = lost_at(count.bond, count.end).is_some();
+            if is_lost && count.cell.outcome(u64::MAX).is_none() {
+                broken!(self, "a wait for counter {} does not end with its peer", count.id.to_raw());
+            }
+        }
+    }
+
+    /// Whether a card could not be begun anew: what it has it keeps.
+    pub(super) fn has_broken_card(&self, host: usize) -> bool {
+        self.hosts[host].cards.iter().any(|card| !self.network.is_usable(*card))
+    }
+
+    /// Whether there can be no proof that a grant's peer has stopped.
+    pub(super) fn is_beyond_proof(&self, grant: &Grant) -> bool {
+        let ends = &self.bonds[grant.bond].ends;
+        let runs_apart = ends[grant.end].lost_at.is_some() && ends[1 - grant.end].killed_at.is_none();
+        let cards = self.hosts[grant.host].cards.iter().zip(&self.scenario.hosts[grant.host]);
+        cards.into_iter().any(|(card, kind)| {
+            let needs_word = kind.properties.dead_keys == DeadKeys::StopNothing;
+            (needs_word && runs_apart) || !self.network.is_usable(*card)
+        })
+    }
+
+    /// What a page of a grant holds, at the end: what was last written to it.
+    pub(super) fn check_pages(&self, place: usize) {
+        let grant = &self.grants[place];
+        let Some(memory) = grant.look() else { return };
+        let certain = |page: &super::thing::Page| match page.is_written || page.is_spoiled {
+            true => None,
+            false => page.content,
+        };
+        let known = grant.pages.iter().enumerate().filter_map(|(page, it)| Some((page, certain(it)?)));
+        for (page, content) in known {
+            if !grant.holds(&memory, page, content) {
+                let Content { tag, .. } = content;
+                broken!(self, "page {page} of grant {place} does not hold what source {tag} wrote last");
+            }
+        }
+    }
+}
+
+impl End {
+    /// Whether all that one end has said is heard by the other.
+    pub(super) fn has_heard(&self, other: &Self) -> bool {
+        self.talk.received == other.talk.accepted && other.talk.waiting.is_empty()
+    }
+}

@@ -1,0 +1,184 @@
+//! Messages and words.
+
+use super::chance::mix;
+use super::thing::{Change, Grant, Word};
+use super::world::{World, broken, tell};
+use crate::helm::promise;
+use crate::machine::{WordOrder, WordRequest};
+use crate::{Rights, SendError, WordError};
+
+/// A message: its length and its bytes tell which one it is.
+fn message(bond: usize, end: usize, number: u64) -> Vec<u8> {
+    let name = mix((bond as u64) << 33 | (end as u64) << 32 | number);
+    let len = 8 + (name % 40) as usize;
+    name.to_le_bytes().into_iter().chain((number..).map(|byte| byte as u8)).take(len).collect()
+}
+
+impl World {
+    pub(super) fn say(&mut self, bond: usize, end: usize) {
+        let now = self.now;
+        let there = &mut self.bonds[bond].ends[end];
+        let (host, key, number) = (there.host, there.key(), there.talk.asked);
+        there.talk.asked += 1;
+        let (promise, ticket) = promise();
+        there.talk.waiting.push_back(ticket);
+        tell!(self, "say: bond, end, number", bond, end, number);
+        self.hosts[host].machine().send_message(key, message(bond, end, number), promise, now);
+    }
+
+    /// Which of an end's messages the engine has taken.
+    pub(super) fn collect_said(&mut self, bond: usize, end: usize) {
+        let there = &mut self.bonds[bond].ends[end];
+        let is_lost = there.lost_at.is_some();
+        let mut accepted = 0;
+        while let Some(answer) = there.talk.waiting.front().and_then(|ticket| ticket.take()) {
+            there.talk.waiting.pop_front();
+            match answer {
+                Ok(Ok(())) => accepted += 1,
+                Ok(Err(SendError::PeerLost { .. })) if is_lost => {}
+                other => broken!(self, "a message over bond {bond} was answered by {other:?}"),
+            }
+        }
+        self.bonds[bond].ends[end].talk.accepted += accepted;
+        if accepted > 0 {
+            self.count("messages sent", accepted);
+        }
+    }
+
+    /// An end's user takes what has come.
+    pub(super) fn hear(&mut self, bond: usize, end: usize) {
+        let now = self.now;
+        let there = &mut self.bonds[bond].ends[end];
+        let Some((key, cell)) = there.peer.clone() else { return };
+        let mut taken = 0;
+        while let Some(bytes) = cell.take_message() {
+            let number = self.bonds[bond].ends[end].talk.received;
+            if bytes != message(bond, 1 - end, number) {
+                broken!(self, "message {number} over bond {bond} to end {end} is another one: {bytes:?}");
+            }
+            self.bonds[bond].ends[end].talk.received += 1;
+            taken += 1;
+        }
+        if taken > 0 {
+            self.count("messages taken", taken);
+            let host = self.bonds[bond].ends[end].host;
+            self.hosts[host].machine().taken(key, taken as u32, now);
+            self.flush(host);
+        }
+    }
+
+    pub(super) fn wish_word(&mut self, host: usize) {
+        let Some((bond, end)) = self.some_bond(host) else { return };
+        let Some(grant) = self.some_grant(bond, end, Rights::ATOMIC) else { return };
+        let word = self.chance.index(self.grants[grant].words.len());
+        let it = &mut self.grants[grant].words[word];
+        // A swap at a time, or nobody could say what a word may hold.
+        if word % 2 == 1 && it.asked > 0 {
+            return;
+        }
+        it.asked += 1;
+        let swap = (word % 2 == 1).then(|| {
+            let expected = it.candidates[self.chance.index(it.candidates.len())];
+            self.next_number += 1;
+            (expected, self.next_number)
+        });
+        let (promise, ticket) = promise();
+        let request = match swap {
+            None => WordRequest::FetchAdd { add: 1 },
+            Some((expected, desired)) => WordRequest::CompareSwap { expected, desired },
+        };
+        let (id, peer) = (self.grants[grant].id, self.bonds[bond].ends[end].key());
+        let order = WordOrder { peer, grant: id, offset: 8 * word as u64, request, promise };
+        tell!(self, "word: grant, word, host", grant, word, host);
+        let now = self.now;
+        self.hosts[host].machine().change_word(order, now);
+        self.changes.push(Change { host, bond, end, grant, word, swap, ticket });
+    }
+
+    /// What became of words.
+    pub(super) fn collect_words(&mut self, host: usize) {
+        let mut place = 0;
+        while place < self.changes.len() {
+            let change = &self.changes[place];
+            let answer = if change.host == host { change.ticket.take() } else { None };
+            match answer {
+                None => place += 1,
+                Some(answer) => {
+                    let change = self.changes.swap_remove(place);
+                    let Ok(answer) = answer else { broken!(self, "a word was never answered") };
+                    self.word_answered(&change, answer);
+                }
+            }
+        }
+    }
+
+    fn word_answered(&mut self, change: &Change, answer: Result<u64, WordError>) {
+        let (word, swap) = (change.word, change.swap);
+        tell!(self, "word answered: grant, word, ok", change.grant, word, answer.is_ok());
+        let is_lost = self.bonds[change.bond].ends[change.end].lost_at.is_some();
+        let it = &mut self.grants[change.grant].words[word];
+        it.asked -= 1;
+        let what = match (answer, swap) {
+            (Ok(found), None) => {
+                if it.found.contains(&found) {
+                    broken!(self, "two additions to word {word} found the same {found}");
+                }
+                it.found.push(found);
+                it.added += 1;
+                "words changed"
+            }
+            (Ok(found), Some(swap)) => {
+                if !it.may_hold(found) {
+                    broken!(self, "word {word} held {found}, and may have held {:?} only", it.candidates);
+                }
+                it.candidates = vec![if found == swap.0 { swap.1 } else { found }];
+                "words changed"
+            }
+            (Err(WordError::Unknown | WordError::PeerLost { .. }), None) => {
+                it.unknown += 1;
+                "words unknown"
+            }
+            (Err(WordError::Unknown | WordError::PeerLost { .. }), Some(swap)) => {
+                it.late.push(swap);
+                "words unknown"
+            }
+            (
+                Err(WordError::NotGranted | WordError::Unsupported | WordError::NoLink | WordError::Full),
+                _,
+            ) => "words refused",
+            (Err(error), _) => broken!(self, "a word was answered by {error}, lost {is_lost}"),
+        };
+        it.close_candidates();
+        self.count(what, 1);
+    }
+
+    /// Whether what words of a grant hold is what was asked for, when nothing is asked for any more.
+    pub(super) fn check_words(&self, grant: &Grant) {
+        let Some(memory) = grant.look() else { return };
+        for (index, word) in grant.words.iter().enumerate().filter(|(_, word)| word.asked == 0) {
+            let value = memory.word_at(8 * index).load(std::sync::atomic::Ordering::Relaxed);
+            let is_right = match index % 2 {
+                0 => (word.added..=word.added + word.unknown).contains(&value),
+                _ => word.may_hold(value),
+            };
+            if !is_right {
+                broken!(self, "word {index} of grant {} holds {value}, after {word:?}", grant.id);
+            }
+        }
+    }
+}
+
+impl Word {
+    fn may_hold(&self, value: u64) -> bool {
+        self.candidates.contains(&value)
+    }
+
+    /// What it may hold once any of the late swaps was done.
+    fn close_candidates(&mut self) {
+        while let Some(next) = self.late.iter().find_map(|(from, to)| {
+            (self.candidates.contains(from) && !self.candidates.contains(to)).then_some(*to)
+        }) {
+            self.candidates.push(next);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A rail whose link is cut in the middle of a transfer, and mended.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use farreach::{Engine, Explanation, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice};
+use farreach_testkit::{example, wait_for};
+
+use crate::faults::node::Node;
+use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
+use crate::faults::{GRACE, Place};
+
+/// How long a link that hangs is waited for.
+const STALL: Duration = Duration::from_millis(700);
+/// How long everything is well, before and after.
+const CALM: Duration = Duration::from_millis(300);
+/// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
+/// over the other one. It may meet the link once more when that is tried again.
+const CUT_MAX: Duration = Duration::from_secs(6);
+
+/// Another host, joined to this one by three links: two that rails go over, and one for the control connection.
+pub(crate) struct Hosts {
+    /// Whose network the other host is.
+    holder: Child,
+}
+
+/// `NUMBER OURS THEIRS`: the links, and the addresses of their ends.
+const LINKS: [(&str, &str); 3] =
+    [("192.0.2.1", "192.0.2.2"), ("192.0.2.5", "192.0.2.6"), ("192.0.2.9", "192.0.2.10")];
+
+impl Hosts {
+    pub(crate) fn new() -> Self {
+        let own = network_of("self");
+        let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare");
+        let hosts = Self { holder };
+        wait_for("network of the other host", || {
+            let other = network_of(&hosts.pid());
+            (!other.is_empty() && other != own).then_some(())
+        });
+        run(&["ip", "link", "set", "lo", "up"]);
+        for (number, (ours, theirs)) in LINKS.iter().enumerate() {
+            let (near, far) = (format!("near{number}"), format!("far{number}"));
+            run(&["ip", "link", "add", &near, "type", "veth", "peer", "name", &far, "netns", &hosts.pid()]);
+            run(&["ip", "address", "add", &format!("{ours}/30"), "dev", &near]);
+            run(&["ip", "link", "set", &near, "up"]);
+            hosts.run_there(&["ip", "address", "add", &format!("{theirs}/30"), "dev", &far]);
+            hosts.run_there(&["ip", "link", "set", &far, "up"]);
+        }
+        hosts.run_there(&["ip", "link", "set", "lo", "up"]);
+        hosts
+    }
+
+    fn pid(&self) -> String {
+        self.holder.id().to_string()
+    }
+
+    fn there(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--target", &self.pid()]);
+        command
+    }
+
+    #[track_caller]
+    fn run_there(&self, words: &[&str]) {
+        let status = self.there().args(words).status().expect("nsenter");
+        assert!(status.success(), "{words:?} on the other host: {status}");
+    }
+
+    /// Sets one end of a link down, or up again: now ours, now theirs.
+    #[track_caller]
+    fn set(&self, link: usize, is_ours: bool, state: &str) {
+        match is_ours {
+            true => run(&["ip", "link", "set", &format!("near{link}"), state]),
+            false => self.run_there(&["ip", "link", "set", &format!("far{link}"), state]),
+        }
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn network_of(process: &str) -> String {
+    let link = std::fs::read_link(format!("/proc/{process}/ns/net"));
+    link.map(|link| link.display().to_string()).unwrap_or_default()
+}
+
+#[track_caller]
+fn run(words: &[&str]) {
+    let status = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).status();
+    assert!(status.as_ref().is_ok_and(|status| status.success()), "{words:?}: {status:?}");
+}
+
+pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(place: &Place, hosts: &Hosts) {
+    let (mut longest, mut resent) = (Duration::ZERO, 0);
+    for round in 0..(place.rounds)() {
+        let (link, is_ours) = (round as usize % 2, round % 4 < 2);
+        let cut = one_cut(place, hosts, link, is_ours);
+        (longest, resent) = (longest.max(cut.0), resent + cut.1);
+    }
+    assert!(resent > 0, "no transfer was cut in the middle");
+    eprintln!("the transfer that was cut took {longest:?} at most");
+}
+
+/// How long the transfer took that was cut, and how many had pages that were sent again: none where the link was cut between two.
+fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
+    let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
+    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(STALL)).unwrap();
+    let there = Place { rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"], ..*place };
+    let mut command = hosts.there();
+    command.arg(example("node"));
+    let options = ["listen=192.0.2.10:0".to_owned(), format!("stall={}", STALL.as_millis())];
+    let node = Node::start_by(command, &there, "receive", &options);
+    let address: std::net::SocketAddr = node.says("listening at").parse().unwrap();
+    let peer = engine.connect(address).unwrap().wait(SOON).unwrap();
+    let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
+    let (grant, counter) = told.split_once(' ').unwrap();
+    let memory = peer.remote(grant.parse().unwrap()).wait(SOON).unwrap();
+    let counter = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
+    wait_for("both rails", || (peer.rails().len() == 2).then_some(()));
+
+    let (is_over, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (written, source) = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| write(&engine, &peer, &memory, &counter, (&is_over, &rounds)));
+        std::thread::sleep(CALM);
+        hosts.set(link, is_ours, "down");
+        wait_for("word of the cut link", || (peer.rails().len() == 1).then_some(()));
+        // The one that was cut ends without the link, and more do.
+        let before = rounds.load(Ordering::SeqCst);
+        wait_for("transfers by the other link", || {
+            (rounds.load(Ordering::SeqCst) >= before + 3).then_some(())
+        });
+        hosts.set(link, is_ours, "up");
+        wait_for("the mended rail", || (peer.rails().len() == 2).then_some(()));
+        std::thread::sleep(CALM);
+        is_over.store(true, Ordering::SeqCst);
+        writing.join().expect("every transfer went well")
+    });
+    assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
+    let cut = look_at(&written, &peer);
+
+    // What arrived, and how much of it was counted.
+    drop((memory, counter, peer, engine));
+    assert_eq!(node.says("holds"), format!("{:016x}", sum(&source)), "the last transfer is there, whole");
+    let said = node.ends_well();
+    let expected = format!("PeerLost after {} pages;", written.len() as u64 * PAGES);
+    assert!(said.starts_with(&expected), "{said}, and not {expected}");
+    cut
+}
+
+/// Writes round after round; how each went, and what was written last.
+fn write(
+    engine: &Engine,
+    peer: &Peer,
+    memory: &RemoteSlice,
+    counter: &RemoteCounter,
+    (is_over, rounds): (&AtomicBool, &AtomicUsize),
+) -> (Vec<Explanation>, Slice) {
+    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
+    let (mut source, mut written) = (engine.allocate(LEN).unwrap(), Vec::new());
+    while !is_over.load(Ordering::SeqCst) {
+        for (place, word) in source.chunks_exact_mut(8).enumerate() {
+            word.copy_from_slice(&(place as u64 ^ (written.len() as u64) << 32).to_le_bytes());
+        }
+        let start = Instant::now();
+        let done = peer.write_pages(source, &map, memory, Some(counter)).wait(CUT_MAX + GRACE);
+        let done = done.unwrap_or_else(|error| {
+            panic!("{error} after {:?}: {peer:?}, {:?}", start.elapsed(), peer.notes())
+        });
+        source = done.buffer.into_slice().unwrap();
+        written.push(done.explanation);
+        rounds.store(written.len(), Ordering::SeqCst);
+    }
+    (written, source)
+}
+
+/// What was cut went over both, and so did the last one. How long the longest took, and how many were cut.
+fn look_at(written: &[Explanation], peer: &Peer) -> (Duration, usize) {
+    let used =
+        |explanation: &Explanation| explanation.rails.iter().filter(|rail| rail.operations > 0).count();
+    let longest = written.iter().max_by_key(|explanation| explanation.elapsed()).expect("there were some");
+    assert!(longest.elapsed() < CUT_MAX, "{longest}");
+    let resent = written.iter().filter(|explanation| explanation.bytes() > LEN as u64);
+    let resent: Vec<_> = resent.collect();
+    assert!(!peer.notes().is_empty(), "what was wrong with the link is told: {longest}");
+    assert!(resent.iter().all(|explanation| used(explanation) == 2), "{resent:?}");
+    let last = written.last().expect("there were some");
+    assert_eq!(used(last), 2, "the mended rail is used again: {last}");
+    (longest.elapsed(), resent.len())
+}
+
+/// As the node has it.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
+        let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
+        (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

@@ -1,0 +1,271 @@
+//! A peer that is no engine: it speaks the control protocol by hand, posts to its rail itself, and keeps no rule.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farreach::provider::{LinkKey, Provider, Refusal, Request, Target};
+use farreach::{Grant, Memory};
+use farreach_core::counter::LinkId;
+use farreach_core::wire::{Decoder, Frame, Hello, PREAMBLE_LEN, RailOffer, encode, preamble};
+use farreach_memory::Shared;
+use farreach_testkit::wait_for;
+
+/// One write.
+const CHUNK: usize = 256 << 10;
+/// What is written.
+const BYTE: u8 = 0xAB;
+/// How often it says that it is there.
+const HEARTBEAT: Duration = Duration::from_millis(50);
+/// A rail that takes nothing for so long is left.
+const STUCK: Duration = Duration::from_millis(50);
+
+/// What it says when its memory is wanted back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// That it has stopped, when what was under way is done. It has not.
+    AtOnce,
+    /// Nothing.
+    Never,
+}
+
+/// The peer, in a thread of this process.
+pub(crate) struct Rogue {
+    tally: Arc<Tally>,
+    thread: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    writes: AtomicU64,
+    late: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Rogue {
+    pub(crate) fn start(survivor: SocketAddr, answer: Answer, open: fn() -> Box<dyn Provider>) -> Self {
+        let tally = Arc::new(Tally::default());
+        let counted = Arc::clone(&tally);
+        let thread = std::thread::spawn(move || Writer::connect(survivor, answer, open, counted).write_on());
+        Self { tally, thread }
+    }
+
+    /// Waits until it has written for a while by the key that it was given, so that it is known to be able to.
+    #[track_caller]
+    pub(crate) fn has_written_to(&self, grant: &Grant) {
+        let mut byte = [0];
+        wait_for("write of the peer's", || {
+            grant.read_at(0, &mut byte);
+            (byte == [BYTE] && self.tally.writes.load(Ordering::SeqCst) > 20).then_some(())
+        });
+    }
+
+    /// How many writes it has posted since it was told to stop.
+    pub(crate) fn posts_by_a_dead_key(&self) -> u64 {
+        self.tally.late.load(Ordering::SeqCst)
+    }
+
+    /// It has not stopped: it posts more than it had, though it may have to make a new link first.
+    #[track_caller]
+    pub(crate) fn goes_on(&self, before: u64) {
+        let posts = wait_for("post by a dead key", || {
+            Some(self.posts_by_a_dead_key()).filter(|posts| *posts > before)
+        });
+        eprintln!("{} posts by a dead key since the memory was back", posts - before);
+    }
+
+    pub(crate) fn finish(self) {
+        self.tally.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().expect("it went on to the end");
+    }
+}
+
+struct Writer {
+    stream: TcpStream,
+    decoder: Decoder,
+    open: fn() -> Box<dyn Provider>,
+    rail: Box<dyn Provider>,
+    link: LinkKey,
+    /// The survivor's end of the link, to be connected to again.
+    end: Vec<u8>,
+    is_end_lost: bool,
+    /// How many links it has asked for, after the first.
+    links: u64,
+    answer: Answer,
+    /// What it may write to, and how long that is.
+    target: Option<(u64, u64, u64)>,
+    /// The grant that is wanted back, and not answered for.
+    owed: Option<u64>,
+    is_told: bool,
+    source: Shared,
+    tally: Arc<Tally>,
+    spoke_at: Instant,
+    posted_at: Instant,
+}
+
+impl Writer {
+    fn connect(
+        survivor: SocketAddr,
+        answer: Answer,
+        open: fn() -> Box<dyn Provider>,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let mut stream = TcpStream::connect(survivor).unwrap();
+        stream.write_all(&preamble()).unwrap();
+        let mut theirs = [0; PREAMBLE_LEN];
+        stream.read_exact(&mut theirs).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut rail = open();
+        let source = source(rail.as_mut());
+        let (link, end) = rail.open_link().unwrap();
+        let kind = rail.properties().kind.clone();
+        let (decoder, spoke_at) = (Decoder::new(), Instant::now());
+        let mut writer = Self {
+            stream,
+            decoder,
+            open,
+            rail,
+            link,
+            end: Vec::new(),
+            is_end_lost: false,
+            links: 0,
+            answer,
+            target: None,
+            owed: None,
+            is_told: false,
+            source,
+            tally,
+            spoke_at,
+            posted_at: spoke_at,
+        };
+        writer.say(&Frame::Hello(Hello {
+            incarnation: 1,
+            name: "rogue".to_owned(),
+            heartbeat_ms: HEARTBEAT.as_millis() as u32,
+            host: String::new(),
+            process: 0,
+            rails: vec![kind],
+            messages: 8,
+        }));
+        writer.say(&Frame::Rail(RailOffer { link: LinkId(0), from: 0, to: 0, address: end }));
+        writer
+    }
+
+    fn say(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        encode(frame, &mut bytes).unwrap();
+        // The survivor may have had enough of it.
+        let _ = self.stream.write_all(&bytes);
+        self.spoke_at = Instant::now();
+    }
+
+    /// Writes until it is told that the test is over, whatever the survivor says.
+    fn write_on(mut self) {
+        let mut offset = 0;
+        while !self.tally.is_over.load(Ordering::SeqCst) {
+            self.listen();
+            if self.spoke_at.elapsed() > HEARTBEAT {
+                self.say(&Frame::Ping { nonce: 1 });
+            }
+            // What fails is what this is about.
+            let _ = self.rail.poll(&mut |_| {});
+            if self.owed.is_some() && self.answer == Answer::AtOnce && self.rail.in_flight() == 0 {
+                let grant = self.owed.take().expect("it was looked at");
+                self.say(&Frame::Revoked { grant });
+                self.is_told = true;
+            }
+            // An honest moment: what is under way when it promises to stop, it lets end.
+            let is_waiting = self.owed.is_some() && self.answer == Answer::AtOnce;
+            match self.target {
+                _ if is_waiting => {}
+                Some(_) if self.end.is_empty() || self.is_end_lost => {
+                    if self.posted_at.elapsed() > STUCK {
+                        self.begin_anew();
+                    }
+                }
+                Some(target) => self.write(target, &mut offset),
+                None => {}
+            }
+        }
+    }
+
+    fn write(&mut self, (address, key, len): (u64, u64, u64), offset: &mut u64) {
+        let target = Target { address: address + *offset, key, len: CHUNK as u64 };
+        let request =
+            Request::Write { pieces: self.source.clone().into(), target: Some(target), immediate: None };
+        match self.rail.post(self.link, 1, request) {
+            Ok(()) => {
+                *offset = (*offset + CHUNK as u64) % len;
+                let counter = if self.is_told { &self.tally.late } else { &self.tally.writes };
+                counter.fetch_add(1, Ordering::SeqCst);
+                self.posted_at = Instant::now();
+            }
+            // A write by a dead key may leave the link as it is, with nothing ever coming back.
+            Err(refused) if matches!(refused.reason, Refusal::Full) => {
+                if self.is_told && self.posted_at.elapsed() > STUCK {
+                    self.begin_anew();
+                }
+            }
+            Err(_) if self.posted_at.elapsed() > STUCK => self.begin_anew(),
+            Err(_) => {}
+        }
+    }
+
+    /// Another rail: to the same end of the survivor's, which does not ask who comes; where that is gone, to a new one, which it asks for.
+    fn begin_anew(&mut self) {
+        self.posted_at = Instant::now();
+        let mut rail = (self.open)();
+        let (link, end) = rail.open_link().unwrap();
+        self.source = source(rail.as_mut());
+        (self.rail, self.link) = (rail, link);
+        // An end that is made for one peer's end takes no other.
+        let is_open = !self.is_end_lost && !self.rail.properties().links_end_alone;
+        if is_open && self.rail.connect(self.link, &self.end).is_ok() {
+            return;
+        }
+        let (link, reason) = (LinkId(self.links), "it does not suit me".to_owned());
+        self.say(&Frame::RailLost { link, is_quiet: false, reason });
+        self.end.clear();
+        self.links += 1;
+        self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
+    }
+
+    fn listen(&mut self) {
+        let mut bytes = [0; 4096];
+        match self.stream.read(&mut bytes) {
+            Ok(count) => self.decoder.feed(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            // Without a connection it goes on all the same.
+            Err(_) => {}
+        }
+        while let Ok(Some(frame)) = self.decoder.next() {
+            match frame {
+                Frame::RailLost { link, .. } if link == LinkId(self.links) => self.is_end_lost = true,
+                Frame::Rail(offer) if self.end.is_empty() && offer.link == LinkId(self.links) => {
+                    self.rail.connect(self.link, &offer.address).unwrap();
+                    (self.end, self.is_end_lost) = (offer.address, false);
+                    self.say(&Frame::RailReady { link: offer.link, mark: 1 });
+                }
+                Frame::Grant(offer) => {
+                    let (address, key) = offer.keys[0].expect("the survivor has one rail");
+                    self.target = Some((address, key, offer.len));
+                }
+                Frame::Revoke { grant } => {
+                    self.owed = Some(grant);
+                    self.is_told = self.answer == Answer::Never;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn source(rail: &mut dyn Provider) -> Shared {
+    let mut slice = Memory::allocate(CHUNK).unwrap();
+    slice.fill(BYTE);
+    rail.register(slice.memory()).unwrap();
+    slice.share()
+}

@@ -1,0 +1,193 @@
+//! Many engines in a few processes: each is this program again, in the same test, which then is the crowd and not the hub.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use farreach::{Counter, Engine, Grant, Outcome, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
+use rand_mt::Mt;
+
+use super::usage::{available, resident};
+use super::{SOON, filled};
+
+/// The bytes that each member of a crowd lets the hub write, where no more are asked for.
+pub(super) const PAGE: usize = 4096;
+
+/// One test at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+const HUB: &str = "FARREACH_SCALE_HUB";
+const RAIL: &str = "FARREACH_SCALE_RAIL";
+const MEMBERS: &str = "FARREACH_SCALE_MEMBERS";
+const LEN: &str = "FARREACH_SCALE_LEN";
+
+/// Begins the line by which a crowd says that all of it are there.
+const READY: &str = "the crowd is there";
+
+/// A test with an engine and a crowd around it.
+pub(crate) fn hub(rail: &'static str, test: fn(&'static str)) {
+    match std::env::var(HUB) {
+        Ok(hub) => be_a_crowd(hub.parse().unwrap()),
+        Err(_) => alone(|| test(rail)),
+    }
+}
+
+/// A test that needs no others.
+pub(crate) fn alone(test: impl FnOnce()) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    test();
+}
+
+/// An engine as most would have it; patient, because a thousand of them share two processors here.
+pub(super) fn settings(rail: &str) -> Settings {
+    Settings::new().rails([rail]).heartbeat(Duration::from_millis(500), Duration::from_secs(10))
+}
+
+/// Some engines in a process of their own.
+pub(super) struct Crowd {
+    process: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Crowd {
+    /// Starts members `first` and on, which connect to the hub, and let it write `len` bytes each.
+    pub(super) fn start(hub: SocketAddr, rail: &str, (first, count): (usize, usize), len: usize) -> Self {
+        let test = thread::current().name().expect("the harness names threads by tests").to_owned();
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", &test, "--nocapture"])
+            .env(HUB, hub.to_string())
+            .env(RAIL, rail)
+            .env(MEMBERS, format!("{first} {count}"))
+            .env(LEN, len.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap());
+        Self { process, lines }
+    }
+
+    /// All of them are connected, and have told the hub what it may write to.
+    pub(super) fn wait_until_ready(&mut self) -> String {
+        let mut line = String::new();
+        while !line.starts_with(READY) {
+            line.clear();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "a crowd has ended early");
+        }
+        line.trim_end().to_owned()
+    }
+
+    /// They check what they have got, and leave.
+    pub(super) fn leave(mut self) {
+        drop(self.process.stdin.take());
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "a crowd has failed: {status}");
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // After a failed test; one that was waited for is not there any more.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What a member has told the hub: which one it is, where one may write, and what that raises.
+pub(super) fn told_by(peer: &Peer) -> (u64, RemoteSlice, RemoteCounter) {
+    let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
+    let words: Vec<&str> = told.split(' ').collect();
+    let [number, grant, counter] = words[..] else { panic!("{told}") };
+    let to = peer.remote(grant.parse().unwrap()).wait(SOON).unwrap();
+    let raises = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
+    (number.parse().unwrap(), to, raises)
+}
+
+/// Engines of one process: each has a thread, and starting more takes longer than a test may.
+const ENGINES_MAX: usize = 60;
+
+/// Which part of the memory that is free now the engines of one process may use: the libraries take tens of MiB for each.
+const MEMORY_PART: u64 = 12;
+
+/// One member of a crowd: a connection to the hub.
+struct Member {
+    number: usize,
+    page: Grant,
+    arrived: Counter,
+    peer: Peer,
+}
+
+fn be_a_crowd(hub: SocketAddr) {
+    let members = std::env::var(MEMBERS).unwrap();
+    let mut numbers = members.split(' ').map(|number| number.parse::<usize>().unwrap());
+    let (first, count) = (numbers.next().unwrap(), numbers.next().unwrap());
+    let rail = std::env::var(RAIL).unwrap();
+    let room = available() / MEMORY_PART;
+    let before = resident();
+    let mut engines: Vec<Engine> = Vec::new();
+    let mut members = Vec::new();
+    for number in first..first + count {
+        if engines.len() < ENGINES_MAX && resident() - before < room {
+            engines.push(Engine::with(settings(&rail)).unwrap());
+        }
+        // Where there is no memory for an engine each, some connect several times.
+        members.push(Member::new(number, &engines[number % engines.len()], hub));
+    }
+    let each = (resident() - before) / engines.len() as u64 / 1024;
+    println!("\n{READY}: {count} members, {} engines of {each} KiB", engines.len());
+    // The hub says that it is done by closing this.
+    let _ = std::io::stdin().read(&mut [0]);
+    members.iter().for_each(Member::check);
+}
+
+impl Member {
+    fn new(number: usize, engine: &Engine, hub: SocketAddr) -> Self {
+        let peer = engine.connect(hub).unwrap().wait(SOON).unwrap();
+        let len = std::env::var(LEN).unwrap().parse().unwrap();
+        let page = peer.grant(engine.allocate(len).unwrap(), Rights::WRITE).unwrap();
+        let arrived = peer.counter().unwrap();
+        peer.send(format!("{number} {} {}", page.token(), arrived.token())).wait(SOON).unwrap();
+        Self { number, page, arrived, peer }
+    }
+
+    /// What the hub says that it has written is there.
+    fn check(&self) {
+        let said = String::from_utf8(self.peer.recv().wait(SOON).unwrap()).unwrap();
+        let len = self.page.len();
+        let (pages, expected) = match said.as_str() {
+            "nothing" => (0, vec![0; len]),
+            "a page" => (1, filled(PAGE, self.number as u64)),
+            "scattered pages" => (len / SMALL_PAGE, scattered(&filled(len, 1))),
+            other => panic!("{other}"),
+        };
+        assert_eq!(self.arrived.wait(pages as u64, SOON), Outcome::Reached);
+        assert_eq!(self.arrived.reached(), pages as u64);
+        let mut bytes = vec![0; len];
+        self.page.read_at(0, &mut bytes);
+        assert!(bytes == expected, "member {} has other bytes", self.number);
+    }
+}
+
+/// The bytes of a page where there are very many.
+pub(super) const SMALL_PAGE: usize = 64;
+
+/// Where very many pages go, in no order: the same in each process.
+pub(super) fn places(count: u32) -> Vec<u32> {
+    let mut places: Vec<u32> = (0..count).collect();
+    let mut random = Mt::new(1);
+    for place in (1..places.len()).rev() {
+        places.swap(place, random.next_u32() as usize % (place + 1));
+    }
+    places
+}
+
+fn scattered(source: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; source.len()];
+    for (page, place) in source.chunks(SMALL_PAGE).zip(places((source.len() / SMALL_PAGE) as u32)) {
+        bytes[place as usize * SMALL_PAGE..][..SMALL_PAGE].copy_from_slice(page);
+    }
+    bytes
+}
