@@ -1,7 +1,8 @@
 //! Rails that cannot be begun anew.
 //!
 //! What such a rail has in flight is never proven to have stopped. So its buffers are never given back, and whatever waits for it is answered
-//! without them: pages as failed, words as unknown; messages are sent again by other links, from copies.
+//! without them: pages as failed, words as unknown; messages are sent again by other links, from copies. The peer never hears that nothing is
+//! under way in the memory that they were for.
 
 use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
@@ -43,6 +44,7 @@ impl Machine {
         for id in peer.outbox.transfers_on(index) {
             if let Some(state) = peer.transfers.get_mut(id.index()) {
                 state.keep_for_good(TransferFault::Rail(error.clone()));
+                peer.has_strays = true;
                 frames.extend(peer.outbox.abort(id));
             }
         }
@@ -56,9 +58,11 @@ impl Machine {
         let on_link = peer.words.iter().filter(|(_, word)| word.link == index).map(|(slot, _)| slot);
         let on_link: Vec<SlotId> = on_link.collect();
         for slot in on_link {
-            let Some(state) = self.peer(key).and_then(|peer| peer.words.take(slot)) else { continue };
-            state.promise.keep(Err(WordError::Unknown));
-            self.release(key, state.grant);
+            let Some(peer) = self.peer(key) else { return };
+            peer.has_strays = true;
+            if let Some(state) = peer.words.take(slot) {
+                state.promise.keep(Err(WordError::Unknown));
+            }
         }
     }
 

@@ -23,7 +23,10 @@ impl Machine {
         // A peer that still answers for its grants spares the rail a reset, and with that all the others.
         let is_done = peer.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
         if peer.is_left && is_done && !has_messages {
-            self.send(key, Frame::Goodbye);
+            // It says that nothing is under way.
+            if !peer.has_strays {
+                self.send(key, Frame::Goodbye);
+            }
             self.lose_peer(key, "nobody here needs it any more", false);
         }
     }

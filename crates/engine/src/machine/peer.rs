@@ -58,6 +58,8 @@ pub(super) struct Peer {
     pub(super) told_to_look_at: Option<u64>,
     /// Whether it has messages to be posted.
     pub(super) is_talking: bool,
+    /// Whether a card that is dead may still reach its memory.
+    pub(super) has_strays: bool,
     /// Whether nobody here has anything more to do with it.
     pub(super) is_left: bool,
     pub(super) lost: Option<Lost>,
@@ -237,6 +239,7 @@ impl Peer {
             spoke_at: now,
             told_to_look_at: None,
             is_talking: false,
+            has_strays: false,
             is_left: false,
             lost: None,
         }

@@ -384,13 +384,17 @@ impl Machine {
                 share.rail.clone_from(&self.rails[rail].properties().name);
                 share.link = link;
             }
+            let is_kept = state.is_kept;
             let missed = state.counter.take().filter(|_| !is_whole);
             let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
             state.answer(outcome, true, now);
             if let Some(counter) = missed {
                 self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
             }
-            self.release(key, grant);
+            // What a card has for good may land at any time: the peer never hears that nothing is under way.
+            if !is_kept {
+                self.release(key, grant);
+            }
         }
     }
 

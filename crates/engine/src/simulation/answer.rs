@@ -257,6 +257,9 @@ impl World {
             RevokeAnswer::Leaked(why) => {
                 self.log(|| format!("grant {grant}: {why}"));
                 tell!(self, "leaked: grant", grant);
+                if self.scenario.network.odds.conceal_fails == 0 && !self.has_broken_card(host) {
+                    broken!(self, "grant {grant} is leaked though every key can be ended: {why}");
+                }
                 self.count("grants leaked", 1);
                 self.grants[grant].hold = Hold::Leaked(memory);
             }

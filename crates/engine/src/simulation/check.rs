@@ -122,7 +122,9 @@ impl World {
     /// Whether there can be no proof that a grant's peer has stopped.
     pub(super) fn is_beyond_proof(&self, grant: &Grant) -> bool {
         let ends = &self.bonds[grant.bond].ends;
-        let runs_apart = ends[grant.end].lost_at.is_some() && ends[1 - grant.end].killed_at.is_none();
+        let other = &ends[1 - grant.end];
+        let is_silent = ends[grant.end].lost_at.is_some() || self.has_broken_card(other.host);
+        let runs_apart = is_silent && other.killed_at.is_none();
         let cards = self.hosts[grant.host].cards.iter().zip(&self.scenario.hosts[grant.host]);
         cards.into_iter().any(|(card, kind)| {
             let needs_word = kind.properties.dead_keys == DeadKeys::StopNothing;

@@ -36,7 +36,10 @@ impl World {
         }
         let made = match self.hosts[host].machine().grant(key, slice, rights, now) {
             Ok(made) => made,
-            Err((_, slice)) => {
+            Err((error, slice)) => {
+                if self.scenario.network.odds.setup_fails == 0 && !self.has_broken_card(host) {
+                    broken!(self, "memory cannot be granted: {error}");
+                }
                 self.count("grants refused", 1);
                 // Without it where a key could not be ended.
                 if let Some(slice) = slice {

@@ -87,7 +87,8 @@ impl Scenario {
     /// other, and a new one is made.
     pub(super) fn settled_within_ns(&self) -> u64 {
         let Tuning { silence, stall, drain, cool_down, .. } = self.tuning;
-        silence + 3 * stall + 12 * drain + 12 * cool_down + 4 * self.slack_ns()
+        let late = self.network.long_delay_ns.end();
+        silence + 3 * stall + 12 * drain + 12 * cool_down + late + 4 * self.slack_ns()
     }
 }
 
@@ -170,6 +171,8 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
     SimSettings {
         // Some are calm: what does not hold there holds nowhere.
         odds: if chance.once_in(16) { Odds::default() } else { odds },
+        // The longest are longer than anybody waits: bytes land when their link is long given up.
+        long_delay_ns: 100_000..=*pick(chance, &[2, 10, 60]) * MS,
         delay_ns: 1..=*pick(chance, &[1_000, 20_000, 300_000]),
         parts_max: 1 + chance.below(4) as u8,
         poll_max: 1 + chance.index(32),

@@ -116,6 +116,7 @@ impl World {
         let (word, swap) = (change.word, change.swap);
         tell!(self, "word answered: grant, word, ok", change.grant, word, answer.is_ok());
         let is_lost = self.bonds[change.bond].ends[change.end].lost_at.is_some();
+        let is_revoked = self.grants[change.grant].is_revoked;
         let it = &mut self.grants[change.grant].words[word];
         it.asked -= 1;
         let what = match (answer, swap) {
@@ -141,6 +142,9 @@ impl World {
             (Err(WordError::Unknown | WordError::PeerLost { .. }), Some(swap)) => {
                 it.late.push(swap);
                 "words unknown"
+            }
+            (Err(WordError::NotGranted), _) if !is_revoked => {
+                broken!(self, "a word of grant {} is refused, which is granted", change.grant)
             }
             (
                 Err(WordError::NotGranted | WordError::Unsupported | WordError::NoLink | WordError::Full),

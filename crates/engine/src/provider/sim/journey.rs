@@ -231,6 +231,10 @@ impl World {
             self.ends[end].way = Way::Lost;
         } else if self.operation(id).failure.is_none() {
             self.operation(id).failure = Some(Failure::Refused);
+            if self.cards[card].is_ordered() {
+                // What is behind it would tell of it, and does not come.
+                self.ends[end].way = Way::Lost;
+            }
             let at_ns = self.after_step();
             self.schedule(at_ns, Action::Finish { operation: id });
         }
