@@ -220,7 +220,8 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
 fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, raises) = taken(peer)?;
     let (_grant, counter) = offer(engine, peer, options.region)?;
-    let mut pinger = Pinger { peer, remote, raises, counter: &counter, source: Some(engine.allocate(8)?) };
+    let source = engine.allocate(8)?.share();
+    let mut pinger = Pinger { peer, remote, raises, counter: &counter, source, sent: None };
     let mut start = Instant::now();
     for round in 0..WARM_UP + options.count {
         if round == WARM_UP {
@@ -247,7 +248,8 @@ fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
 
 fn answer(options: &Options, engine: &Engine, peer: &Peer, counter: &Counter) -> Result<()> {
     let (remote, raises) = taken(peer)?;
-    let mut pinger = Pinger { peer, remote, raises, counter, source: Some(engine.allocate(8)?) };
+    let source = engine.allocate(8)?.share();
+    let mut pinger = Pinger { peer, remote, raises, counter, source, sent: None };
     for round in 0..WARM_UP + options.count {
         if options.by_message {
             let message = peer.recv().wait(SOON)?;
@@ -265,15 +267,19 @@ struct Pinger<'a> {
     remote: RemoteSlice,
     raises: RemoteCounter,
     counter: &'a Counter,
-    source: Option<farreach::Slice>,
+    source: farreach::Shared,
+    /// The last one: that it is done is known soon after it is answered.
+    sent: Option<farreach::Transfer>,
 }
 
 impl Pinger<'_> {
     fn send(&mut self) -> Result<()> {
-        let source = self.source.take().ok_or("it is back")?;
+        if let Some(mut sent) = self.sent.take() {
+            sent.wait(SOON)?;
+        }
         let map = PageMap::contiguous(8, 1);
-        let done = self.peer.write_pages(source, &map, &self.remote, Some(&self.raises)).wait(SOON)?;
-        self.source = done.buffer.into_slice().ok();
+        let sent = self.peer.write_pages(self.source.clone(), &map, &self.remote, Some(&self.raises));
+        self.sent = Some(sent);
         Ok(())
     }
 

@@ -77,7 +77,13 @@ impl Machine {
         // Shares follow the rates. A rail that tells none is used where no other is.
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
-        RailSettings { link: LinkId(u64::MAX), limits: properties.limits, window, weight }
+        RailSettings {
+            link: LinkId(u64::MAX),
+            limits: properties.limits,
+            window,
+            weight,
+            ticks_apart: properties.ticks_apart,
+        }
     }
 
     /// What is due for a peer's links.

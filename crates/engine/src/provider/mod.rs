@@ -115,6 +115,9 @@ pub struct Properties {
     pub has_atomics: bool,
     /// What a completed write proves.
     pub writes_prove: Proof,
+    /// Whether writes with bytes are better posted without an immediate, and a write without bytes behind them when they are done: what is
+    /// done must be there.
+    pub ticks_apart: bool,
     /// Whether [`Event::Tick`] says over which link it came.
     pub ticks_name_link: bool,
     /// Whether closing one link stops all that was begun over it, on both sides.

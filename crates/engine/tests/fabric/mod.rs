@@ -12,6 +12,7 @@ macro_rules! suite {
     ($run:ident, $reason:literal; $($name:ident = $place:expr;)*) => {
         $(suite! { @place $name, $place, $run, $reason;
             requests: a_write_lands_and_its_immediate_is_told;
+            requests: what_is_done_is_there_though_nobody_polls;
             requests: a_write_without_bytes_tells_its_immediate;
             requests: a_write_of_several_pieces_fills_several_targets;
             requests: a_tick_comes_behind_what_it_counts;

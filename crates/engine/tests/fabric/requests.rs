@@ -32,6 +32,38 @@ pub(crate) fn a_write_lands_and_its_immediate_is_told(place: &Place) {
     assert_eq!(granted.copy(0, 100), [0; 100]);
 }
 
+/// Also where the peer is busy elsewhere: within a host long writes are copied without it, and over a network nothing is done before it looks.
+pub(crate) fn what_is_done_is_there_though_nobody_polls(place: &Place) {
+    let mut pair = Pair::open(place);
+    let granted = pair.expose(B, 1 << 20);
+    let copies_directly = place.name == "shm";
+    let mut alone = 0;
+    for (tag, (len, immediate)) in [8, 64, 4096, 4097, 20_000, 300_000]
+        .into_iter()
+        .flat_map(|len| [(len, None), (len, Some(IMMEDIATE))])
+        .enumerate()
+    {
+        let data = pattern(1 + tag as u8, len);
+        let slice = pair.slice(A, &data);
+        pair.post(A, tag as u64, write(slice, granted.target(7, len as u64), immediate));
+        (0..2000).for_each(|_| pair.poll(A));
+        let is_done = !pair.seen[A].is_empty();
+        assert!(copies_directly || !is_done, "{len} bytes, {immediate:?}");
+        if is_done {
+            assert_eq!(granted.copy(7, len), data, "{len} bytes are there");
+            alone += 1;
+        } else if immediate.is_some() {
+            assert_eq!(pair.tick(B), IMMEDIATE);
+        }
+        pair.done(A, tag as u64);
+        assert_eq!(granted.copy(7, len), data, "{len} bytes are there");
+    }
+    // Between two ends of one process 2.x leaves it to the other one.
+    let is_old = Library::open().unwrap().version().major < 2;
+    assert_eq!(alone > 0, copies_directly && is_old);
+    pair.assert_quiet();
+}
+
 pub(crate) fn a_write_without_bytes_tells_its_immediate(place: &Place) {
     let mut pair = Pair::open(place);
     for (tag, from, to) in [(1, A, B), (2, A, B), (3, B, A)] {

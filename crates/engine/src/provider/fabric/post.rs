@@ -29,7 +29,8 @@ impl Rail {
         };
         let (shape, buffers) = Shape::of(request);
         let buffers = owner.take_along(buffers, || self.landing.byte().into());
-        let delivers = self.properties.writes_prove == Proof::Delivered;
+        let is_asked_for = buffers.len() as u64 <= self.delivery_is_asked_up_to;
+        let delivers = self.properties.writes_prove == Proof::Delivered && is_asked_for;
         let made = match shape.check(&buffers, self.properties.message_max) {
             Ok(()) if owner.is_bare => Ok(shape.bare(buffers, connected, delivers)),
             Ok(()) => shape.request(buffers, connected, delivers),

@@ -34,12 +34,22 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Provid
         message_max: settings.message_max.min(info.message_size_max()),
         has_atomics: atomics.fetch_add && atomics.compare_swap,
         writes_prove: if proves_delivery { Proof::Delivered } else { Proof::Sent },
+        // With an immediate, it is for the peer to copy the bytes.
+        ticks_apart: proves_delivery && is_within_host(info),
         ticks_name_link: false,
         links_end_alone: false,
         reset_stops_peers: profile.close_stops_peers,
         dead_keys: dead_keys(profile),
         rate_bps: rate_bps(info),
     }
+}
+
+/// Up to which length a write is asked to complete only when it is there.
+///
+/// Over shared memory, what fits into a place of the peer's queue counts as done when it is in there; what is longer is done when it was copied,
+/// by this side or by the peer. To ask for delivery there would keep this side from copying by itself.
+pub(super) fn delivery_is_asked_up_to(info: &Info) -> u64 {
+    if is_within_host(info) { info.inject_size() as u64 } else { u64::MAX }
 }
 
 /// What the card says; within a host, that of a copy, roughly.

@@ -14,7 +14,7 @@ use super::end::End;
 use super::landing::Landing;
 use super::links::{Connected, Doubt, Link, Links};
 use super::posted::{Owner, Posted};
-use super::properties::{depth, properties};
+use super::properties::{delivery_is_asked_up_to, depth, properties};
 use super::{ProviderSettings, failure};
 use crate::Rights;
 use crate::provider::{Event, Exposure, ExposureId, LinkKey, Properties, ProviderError};
@@ -38,6 +38,8 @@ pub(super) struct Rail {
     rooms: Vec<Slice>,
     pub(super) strays: Strays,
     pub(super) properties: Properties,
+    /// Writes that are longer complete when they are there, whatever is asked for.
+    pub(super) delivery_is_asked_up_to: u64,
     settings: ProviderSettings,
     av: AddressVector,
     domain: Domain,
@@ -75,6 +77,7 @@ impl Rail {
             returned: VecDeque::new(),
             rooms: rooms(domain, settings.receive_count, properties.message_max)?,
             strays: Strays::default(),
+            delivery_is_asked_up_to: delivery_is_asked_up_to(domain.info()),
             properties,
             settings: settings.clone(),
             av,
@@ -145,6 +148,8 @@ impl Rail {
         if could_sleep && cq.wait_fd().is_none() {
             *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
         }
+        // A new endpoint would look for all the old one's peers, and dies of those that are gone.
+        self.av = self.domain.open_av().map_err(|error| self.refused("reset", &error))?;
         let endpoint = open_endpoint(&self.domain, cq, &self.av, &self.settings);
         self.endpoint = Some(endpoint.map_err(|error| self.refused("reset", &error))?);
         self.make_room();

@@ -92,6 +92,7 @@ impl SimCard {
                 limits: limits(4, false),
                 has_atomics: true,
                 writes_prove: Proof::Delivered,
+                ticks_apart: true,
                 reset_stops_peers: false,
                 dead_keys: DeadKeys::StopNothing,
                 ..properties("shm")
@@ -129,6 +130,7 @@ fn properties(name: &str) -> Properties {
         message_max: 8192,
         has_atomics: false,
         writes_prove: Proof::Delivered,
+        ticks_apart: false,
         ticks_name_link: false,
         links_end_alone: false,
         reset_stops_peers: true,
