@@ -2,6 +2,8 @@
 
 mod suite;
 
+use std::sync::{Mutex, PoisonError};
+
 use farreach::{Engine, Settings};
 use suite::{Provider, suite};
 
@@ -18,9 +20,20 @@ suite! {
     here, "needs libfabric: cargo xtask test runs it";
     tcp = crate::TCP;
     two_tcp = crate::TWO_TCP;
+}
+
+suite! {
+    alone, "needs libfabric: cargo xtask test runs it";
     shm = crate::SHM;
 }
 
 fn here(test: impl FnOnce()) {
+    test();
+}
+
+/// One at a time: endpoints over shm that come and go in one process, on several threads, have died of each other's ends (docs/PROVIDERS.md).
+fn alone(test: impl FnOnce()) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     test();
 }

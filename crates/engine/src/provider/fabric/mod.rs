@@ -32,6 +32,7 @@ mod post;
 mod posted;
 mod properties;
 mod rail;
+mod resting;
 mod settings;
 
 use std::net::IpAddr;
