@@ -12,7 +12,7 @@ const STEPS: [Step; 8] = [
     ("check", check::execute),
     ("test", host_tests::execute),
     ("model", model::execute),
-    ("mutants", mutants::execute),
+    ("mutants", mutants::run_all),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),
     ("cross", cross::execute),

@@ -41,7 +41,7 @@ enum Task {
     /// What threads share without a lock, run in every order of the threads.
     Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
-    Mutants,
+    Mutants(mutants::MutantsArgs),
     /// Whole engines over simulated cards, in virtual time: random histories with faults, each by its seed.
     Sim(sim::SimArgs),
     /// Tests of what calls libfabric, under valgrind's memcheck.
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
         Task::Check => check::execute().map(|()| 0),
         Task::Test => host_tests::execute().map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
-        Task::Mutants => mutants::execute().map(|()| 0),
+        Task::Mutants(args) => mutants::execute(&args).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
