@@ -81,8 +81,7 @@ impl Machine {
     /// Whether bytes that the peer has sent over a lost link may land yet: its rail waits for being begun anew.
     pub(super) fn may_still_land(&mut self, key: PeerKey, id: farreach_core::counter::LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        let Some(link) = peer.links.iter().find(|link| link.id == id) else { return false };
-        let (rail, generation) = (link.pair.0, link.generation);
+        let Some((rail, generation)) = peer.rail_of(id) else { return false };
         let rail = &self.rails[rail];
         rail.generation == generation && rail.resetting_since.is_some()
     }
