@@ -1,4 +1,5 @@
-//! Guards of the engine that whole histories watch: without each, a history of the first few hundred seeds goes wrong.
+//! Guards of the engine that whole histories watch: without each, a history of the first few hundred seeds goes wrong. What takes more
+//! of them to be found has a test of its own.
 
 use super::Mutant;
 
@@ -36,6 +37,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/core/src/outbox.rs",
         guard: "let settled = debt.settled.filter(|_| debt.again == 0)?;",
         instead: "let settled = debt.settled?;",
+        test: SEEDS,
+    },
+    Mutant {
+        name: "pages that nobody counts are done while bytes of a lost rail may undo what follows them",
+        file: "crates/core/src/outbox.rs",
+        guard: "        Self::owe(&mut self.debts, new_debt, id, transfer);
+        if has_bytes {",
+        instead: "        if transfer.counter.is_some() {
+            Self::owe(&mut self.debts, new_debt, id, transfer);
+        }
+        if has_bytes {",
         test: SEEDS,
     },
     Mutant {
@@ -79,7 +91,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }",
         instead: "            let _ = is_kept;
             self.release(key, grant);",
-        test: SEEDS,
+        test: "machine::tests::strays::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
+    },
+    Mutant {
+        name: "a link is forgotten when another follows it",
+        file: "crates/engine/src/machine/link.rs",
+        guard: "            peer.past.push(PastLink { id, rail, generation });
+",
+        instead: "            let _ = PastLink { id, rail, generation };
+",
+        test: "machine::tests::strays::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
+    },
+    Mutant {
+        name: "memory is given back that a dead rail may still change",
+        file: "crates/engine/src/machine/grant.rs",
+        guard: "            if let Some(why) = self.rails[rail].dead.clone() {",
+        instead: "            if let Some(why) = self.rails[rail].dead.clone().filter(|_| false) {",
+        test: "machine::tests::strays::memory_that_a_dead_rail_of_ours_may_still_change_is_leaked",
     },
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",
@@ -138,14 +166,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ",
         instead: "        let _ = names;
 ",
-        test: SEEDS,
-    },
-    Mutant {
-        name: "a counter counts what comes over a link that was settled",
-        file: "crates/core/src/counter.rs",
-        guard: "        from.is_settled = true;
-",
-        instead: "",
         test: SEEDS,
     },
 ];

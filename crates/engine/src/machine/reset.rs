@@ -72,8 +72,9 @@ impl Machine {
                 }
                 continue;
             }
-            // One that was closed meanwhile has counted for nobody.
-            let pages = self.counters.settle(link, counter).unwrap_or(0);
+            // One that is closed has counted for nobody, and what is owed for it is owed to nobody.
+            let is_open = self.counters.is_of(counter, key);
+            let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
             self.send(key, Frame::Settled { link, counter, pages });
         }
     }

@@ -97,6 +97,9 @@ impl World {
         }
         self.take_back(transfer, held, is_ok);
         self.note_pages(transfer, is_ok);
+        if is_ok && transfer.direction == Direction::Write {
+            self.may_write_again(transfer);
+        }
     }
 
     /// A transfer is done: its bytes are where they should be.

@@ -255,7 +255,7 @@ impl World {
     /// What memory holds is what was last written to it.
     fn check_memory(&self) {
         for grant in 0..self.grants.len() {
-            self.check_pages(grant);
+            self.check_pages(grant, 0..self.grants[grant].pages.len());
             self.check_words(&self.grants[grant]);
         }
         for (_, slice, filled_with) in &self.kept {
