@@ -96,9 +96,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a link is forgotten when another follows it",
         file: "crates/engine/src/machine/link.rs",
-        guard: "            peer.past.push(PastLink { id, rail, generation });
+        guard: "            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
 ",
-        instead: "            let _ = PastLink { id, rail, generation };
+        instead: "            let _ = PastLink { id, rail, generation, may_land_late: false };
 ",
         test: "machine::tests::strays::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
     },

@@ -65,6 +65,7 @@ impl Machine {
             in_flight: 0,
             generation: 0,
             is_lost_there: false,
+            may_land_late: false,
             mark: 0,
             own_mark: 0,
             is_quiet: true,
@@ -157,7 +158,8 @@ impl Machine {
         self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
         let link = &mut peer.links[index];
-        (link.is_lost_there, link.id, link.key, link.phase) = (false, id, Some(link_key), Phase::Offered);
+        (link.is_lost_there, link.may_land_late) = (false, false);
+        (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
         (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
         (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
         Ok(address)
@@ -173,7 +175,7 @@ impl Machine {
         let properties = rails[rail].properties();
         let may_land_late = !properties.links_end_alone && properties.reset_stops_peers;
         if may_land_late && !is_lost_there && id != NO_LINK {
-            peer.past.push(PastLink { id, rail, generation });
+            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
         }
     }
 

@@ -72,12 +72,26 @@ impl Machine {
         // What the peer had under way may land late, unless it is stopped here.
         let may_land_late = !is_quiet && !properties.links_end_alone && properties.reset_stops_peers;
         if may_land_late && self.rails[rail].generation == generation {
+            if let Some(peer) = self.peer(key) {
+                peer.expect_late(id);
+            }
             self.ask_reset(rail);
+            self.lose_if_unstoppable(key, rail);
         } else if let Some(peer) = self.peer(key) {
             peer.past.retain(|past| past.id != id);
         }
         if let Some(index) = index {
             self.fail_link(key, index, reason, false);
+        }
+    }
+
+    /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
+    /// is, so that nothing can be promised of it. All waits end, and the memory is leaked when it is wanted back.
+    pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
+        let Some(why) = self.rails[rail].dead.clone() else { return };
+        let generation = self.rails[rail].generation;
+        if self.peer(key).is_some_and(|peer| peer.may_land_over(rail, generation)) {
+            self.lose_peer(key, &format!("what it has under way cannot be stopped: {why}"), false);
         }
     }
 

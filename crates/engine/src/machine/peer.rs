@@ -88,6 +88,8 @@ pub(super) struct Link {
     pub(super) generation: u64,
     /// Whether the peer has said that its end is lost.
     pub(super) is_lost_there: bool,
+    /// Whether it has said, too, that what it had under way may land yet.
+    pub(super) may_land_late: bool,
     /// What the peer wants its messages marked with.
     pub(super) mark: u32,
     /// What we want ours marked with.
@@ -135,6 +137,8 @@ pub(super) struct PastLink {
     pub(super) rail: usize,
     /// That of its rail, when it was opened.
     pub(super) generation: u64,
+    /// Whether the peer has said that what it had under way may land yet.
+    pub(super) may_land_late: bool,
 }
 
 /// The name of a link that was never offered: nobody can have posted to it.
@@ -281,6 +285,19 @@ impl Peer {
         let present = self.links.iter().find(|link| link.id == id).map(|link| (link.pair.0, link.generation));
         let past = || self.past.iter().find(|link| link.id == id).map(|link| (link.rail, link.generation));
         present.or_else(past)
+    }
+
+    /// The peer has said that what it had under way on a link may land yet.
+    pub(super) fn expect_late(&mut self, id: LinkId) {
+        self.links.iter_mut().filter(|link| link.id == id).for_each(|link| link.may_land_late = true);
+        self.past.iter_mut().filter(|link| link.id == id).for_each(|link| link.may_land_late = true);
+    }
+
+    /// Whether something of it may land over a rail that was not begun anew since.
+    pub(super) fn may_land_over(&self, rail: usize, generation: u64) -> bool {
+        let is_it = |of: usize, opened: u64, is_late: bool| is_late && (of, opened) == (rail, generation);
+        self.links.iter().any(|link| is_it(link.pair.0, link.generation, link.may_land_late))
+            || self.past.iter().any(|link| is_it(link.rail, link.generation, link.may_land_late))
     }
 
     /// Whether the peer was never told an end of ours: it can have posted nothing.

@@ -58,6 +58,7 @@ impl Machine {
                     }
                 }
             }
+            self.lose_if_unstoppable(key, rail);
             self.answer_settles(key);
         }
     }

@@ -43,6 +43,8 @@ impl World {
             || there.has_left
             || other.has_left
             || other.lost_at.is_some()
+            // What comes over a card that cannot be begun anew cannot be stopped.
+            || self.has_broken_card(there.host)
             || was_stopped(there)
             || was_stopped(other);
         if !is_deserved {
