@@ -96,6 +96,12 @@ fn memory_that_a_dead_rail_of_ours_may_still_change_is_leaked() {
     pair.run(20 * MS);
     pair.sides[SECOND].is_deaf = false;
     pair.run_until("the peer answers", |pair| pair.sides[SECOND].has_said(is_revoked));
+    pair.run(MS);
+    let lost = pair.sides[FIRST].machine.peer(PEER).and_then(|peer| peer.cell.lost().map(ToOwned::to_owned));
+    assert!(
+        lost.is_some_and(|why| why.contains("cannot be stopped")),
+        "nothing can be promised of it any more"
+    );
     let back = pair.revoke(FIRST, grant, MS);
     assert!(matches!(back.take(), Some(Ok(RevokeAnswer::Leaked(_)))));
 }
