@@ -103,10 +103,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "machine::tests::strays::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
     },
     Mutant {
-        name: "memory is given back that a dead rail may still change",
-        file: "crates/engine/src/machine/grant.rs",
-        guard: "            if let Some(why) = self.rails[rail].dead.clone() {",
-        instead: "            if let Some(why) = self.rails[rail].dead.clone().filter(|_| false) {",
+        name: "a peer is kept though nothing can stop what it has under way",
+        file: "crates/engine/src/machine/lose.rs",
+        guard: "            self.lose_if_unstoppable(key, rail);
+",
+        instead: "",
         test: "machine::tests::strays::memory_that_a_dead_rail_of_ours_may_still_change_is_leaked",
     },
     Mutant {

@@ -1,6 +1,7 @@
 //! How a history ends: nothing more goes wrong, everything that was begun ends, whoever lives goes on, and nothing is left.
 
 use super::content::WORN;
+use super::party::End;
 use super::thing::{Change, Count, Hold};
 use super::world::{World, broken, tell};
 use crate::Rights;
@@ -97,6 +98,11 @@ impl World {
             if matches!(grant.hold, Hold::Revoking { .. }) {
                 return Some(format!("grant {place} is not answered for"));
             }
+        }
+        // Who has not heard of a connection yet could not leave it.
+        let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
+        if let Some(bond) = self.bonds.iter().position(|bond| bond.ends.iter().any(is_coming)) {
+            return Some(format!("bond {bond} is not known to both of its ends"));
         }
         for (place, bond) in self.bonds.iter().enumerate().filter(|(_, bond)| bond.is_whole()) {
             // Before the first link is made, messages wait for it.
