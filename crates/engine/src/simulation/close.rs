@@ -131,19 +131,7 @@ impl World {
 
     /// Whoever lives goes on: fresh transfers between all of them succeed.
     pub(super) fn go_on(&mut self) {
-        let mut tried = Vec::new();
-        for from in 0..self.hosts.len() {
-            for to in from + 1..self.hosts.len() {
-                if self.can_reach(from, to) {
-                    tried.push(self.bond_between(from, to));
-                }
-            }
-        }
-        let is_up = |world: &mut Self| tried.iter().all(|bond| world.bonds[*bond].is_up());
-        let end = self.now + self.scenario.settled_within_ns();
-        if !self.run_until(end, is_up) {
-            broken!(self, "engines that are well do not connect");
-        }
+        let tried = self.connect_all();
         let mut offers = Vec::new();
         for bond in &tried {
             for end in 0..2 {
@@ -185,7 +173,34 @@ impl World {
         }
     }
 
+    /// Bonds between all that can reach each other, with a rail ready on both sides.
+    fn connect_all(&mut self) -> Vec<usize> {
+        let end = self.now + self.scenario.settled_within_ns();
+        loop {
+            let mut tried = Vec::new();
+            for from in 0..self.hosts.len() {
+                for to in from + 1..self.hosts.len() {
+                    if self.can_reach(from, to) {
+                        tried.push(self.bond_between(from, to));
+                    }
+                }
+            }
+            // A card that broke in the storm may cost a peer even now: then another connection has to do.
+            let is_lost = |world: &Self| tried.iter().any(|bond| world.bonds[*bond].is_lost());
+            let is_up = |world: &Self| tried.iter().all(|bond| world.bonds[*bond].is_up());
+            if !self.run_until(end, |world| is_lost(world) || is_up(world)) {
+                broken!(self, "engines that are well do not connect");
+            }
+            if !is_lost(self) {
+                return tried;
+            }
+        }
+    }
+
     fn is_known(&mut self, (bond, end, grant, count): (usize, usize, usize, usize)) -> bool {
+        if self.bonds[bond].is_lost() {
+            return true;
+        }
         let there = &self.bonds[bond].ends[1 - end];
         let (host, key) = (there.host, there.key());
         let machine = self.hosts[host].machine();
@@ -322,6 +337,11 @@ impl World {
 }
 
 impl super::party::Bond {
+    /// Whether one side has lost the other.
+    fn is_lost(&self) -> bool {
+        self.ends.iter().any(|end| end.lost_at.is_some())
+    }
+
     /// Whether a rail is ready on both sides.
     fn is_up(&self) -> bool {
         self.ends.iter().all(|end| end.peer.as_ref().is_some_and(|(_, cell)| !cell.rails().is_empty()))
