@@ -28,6 +28,19 @@ pub(crate) fn test_binaries(prefix: &str) -> Result<Vec<TestBinary>> {
     Ok(binaries)
 }
 
+/// Builds the tests of a crate's library, and gives their program.
+pub(crate) fn library_tests(package: &str, profile: &str) -> Result<String> {
+    let words =
+        ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package", package];
+    let mut cargo = command("cargo", words);
+    let messages = output(cargo.args(["--profile", profile]).current_dir(paths::repository()))?;
+    let program = |line: &str| -> Option<String> {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(ToOwned::to_owned)
+    };
+    messages.lines().filter_map(program).next_back().context("cargo names no test program")
+}
+
 /// Builds an example for release, beside the tests' own build, where a test that counts its instructions finds it.
 pub(crate) fn build_release_example(package: &str, example: &str) -> Result<()> {
     let words = ["build", "--quiet", "--release", "--package", package, "--example", example];

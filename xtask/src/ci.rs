@@ -4,15 +4,16 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, sim, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("check", check::execute),
     ("test", host_tests::execute),
     ("model", model::execute),
-    ("mutants", mutants::execute),
+    ("sim", sim::for_a_while),
+    ("mutants", mutants::run_all),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),
     ("cross", cross::execute),

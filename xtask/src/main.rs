@@ -42,7 +42,7 @@ enum Task {
     /// What threads share without a lock, run in every order of the threads.
     Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
-    Mutants,
+    Mutants(mutants::MutantsArgs),
     /// The engine beside bare libfabric, in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Task::Check => check::execute().map(|()| 0),
         Task::Test => host_tests::execute().map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
-        Task::Mutants => mutants::execute().map(|()| 0),
+        Task::Mutants(args) => mutants::execute(&args).map(|()| 0),
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),

@@ -1,18 +1,21 @@
 //! Histories of whole engines in virtual time, each by its seed.
 
 use std::collections::BTreeMap;
-use std::process::{Child, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::paths;
-use crate::process::{command, run};
+use crate::binaries::library_tests;
+use crate::process::command;
 
 /// Seeds of one process at a time: some seconds.
 const CHUNK: u64 = 500;
-/// Processes at a time.
-const WORKERS: u64 = 2;
+
+/// How long CI lets histories run.
+const CI_SECONDS: u64 = 180;
 
 /// `cargo xtask sim`
 #[derive(Debug, clap::Args)]
@@ -34,55 +37,61 @@ pub(crate) struct SimArgs {
     log: bool,
 }
 
+/// As many histories as fit into CI's time.
+pub(crate) fn for_a_while() -> Result<()> {
+    execute(&SimArgs { seeds: 0, from: 0, seconds: Some(CI_SECONDS), log: false })
+}
+
 pub(crate) fn execute(args: &SimArgs) -> Result<()> {
-    // Built once, so that no process waits for another's build.
-    run(cargo().arg("--no-run").current_dir(paths::repository()))?;
-    let start = Instant::now();
+    let program = library_tests("farreach", "sim")?;
+    let (start, next, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let limit = args.seconds.map(Duration::from_secs);
     let seeds = if limit.is_some() { u64::MAX } else { args.seeds };
-    let (mut next, mut total) = (0, BTreeMap::<String, u64>::new());
-    while next < seeds && limit.is_none_or(|limit| start.elapsed() < limit) {
-        let mut workers = Vec::new();
-        for _ in 0..WORKERS {
-            let count = CHUNK.min(seeds - next);
-            if count > 0 {
-                workers.push(begin(args.from + next, count, args.log)?);
-                next += count;
+    // Each core takes the next seeds until there are none, or no time, or one went wrong.
+    let work = || -> Result<BTreeMap<String, u64>> {
+        let mut total = BTreeMap::new();
+        while !has_failed.load(Ordering::Relaxed) && limit.is_none_or(|limit| start.elapsed() < limit) {
+            let first = next.fetch_add(CHUNK, Ordering::Relaxed);
+            if first >= seeds {
+                break;
             }
+            let count = CHUNK.min(seeds - first);
+            let told = histories(&program, args.from + first, count, args.log);
+            add(&mut total, &told.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?);
         }
-        for worker in workers {
-            add(&mut total, &end(worker)?);
-        }
+        Ok(total)
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let totals: Vec<Result<_>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker does not panic")).collect()
+    });
+    let mut total = BTreeMap::<String, u64>::new();
+    for (what, times) in totals.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten() {
+        *total.entry(what).or_default() += times;
     }
     for (what, times) in &total {
         println!("{times:>12} {what}");
     }
+    let took = start.elapsed().as_secs_f64();
     let histories = total.get("histories").copied().unwrap_or_default();
     println!(
-        "sim: {histories} histories from seed {} in {:.0} s, each as it should be",
+        "sim: {histories} histories from seed {} in {took:.0} s ({:.0} a second), each as it should be",
         args.from,
-        start.elapsed().as_secs_f32()
+        histories as f64 / took
     );
     Ok(())
 }
 
-fn cargo() -> std::process::Command {
-    command("cargo", ["test", "--quiet", "--profile", "sim", "--package", "farreach", "--lib"])
-}
-
-fn begin(from: u64, count: u64, is_logged: bool) -> Result<Child> {
-    let mut test = cargo();
-    test.args(["--", "--ignored", "--exact", "simulation::seeds_of_the_environment", "--nocapture"]);
+/// Runs some, and gives what their process tells.
+fn histories(program: &str, from: u64, count: u64, is_logged: bool) -> Result<String> {
+    let words = ["--ignored", "--exact", "simulation::seeds_of_the_environment", "--nocapture"];
+    let mut test: Command = command(program, words);
     test.env("FARREACH_SIM_FROM", from.to_string()).env("FARREACH_SIM_SEEDS", count.to_string());
     if is_logged {
         test.env("FARREACH_SIM_LOG", "1");
     }
-    test.current_dir(paths::repository()).stdout(Stdio::piped()).spawn().context("cannot start cargo")
-}
-
-/// What a process told.
-fn end(worker: Child) -> Result<String> {
-    let output = worker.wait_with_output()?;
+    let output = test.stderr(Stdio::inherit()).output().context("cannot start the simulation")?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         bail!("a history went wrong:\n{told}");

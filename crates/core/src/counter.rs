@@ -26,6 +26,16 @@ pub struct CounterId {
 }
 
 impl CounterId {
+    /// No counter at all: whoever asks how far a lost link got by this name asks only to be told when nothing of it lands any more.
+    ///
+    /// ```
+    /// use farreach_core::counter::{CounterId, Counters, LinkId};
+    ///
+    /// assert_eq!(Counters::new().settle(LinkId(1), CounterId::NONE), None);
+    /// ```
+    // An epoch that does not fit into a tick is never that of a counter.
+    pub const NONE: Self = Self { slot: u16::MAX, epoch: u8::MAX };
+
     /// As a number, for people and for messages.
     pub fn to_raw(self) -> u32 {
         u32::from(self.slot) << 8 | u32::from(self.epoch)

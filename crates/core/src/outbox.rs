@@ -430,23 +430,24 @@ impl Outbox {
     fn send_again(&mut self, link: LinkId, posted: Posted) -> Option<Frame> {
         let Posted { transfer: id, operation, debt: old_debt, stake, .. } = posted;
         let transfer = self.transfers.get_mut(id.0)?;
+        let (has_bytes, new_debt) =
+            (operation.bytes > 0, (link, transfer.counter.unwrap_or(CounterId::NONE)));
         // Sent again already for another lost rail: that debt stays.
-        let debt = old_debt.or(transfer.counter.map(|counter| (link, counter)));
-        if transfer.is_given_up && operation.bytes > 0 {
+        let debt = old_debt.unwrap_or(new_debt);
+        if old_debt.is_none() {
+            self.debts.entry(debt).or_default().again += usize::from(has_bytes);
+        }
+        if transfer.is_given_up && has_bytes {
             transfer.cut_short();
-            if let Some(key) = debt.filter(|_| old_debt.is_none()) {
-                self.debts.entry(key).or_default().again += 1;
-            }
-            let frame = debt.and_then(|key| self.forgo(key, stake));
+            let frame = self.forgo(debt, stake);
             self.check_done(id);
             return frame;
         }
-        if let Some(key) = debt.filter(|_| old_debt.is_none()) {
-            self.debts.entry(key).or_default().again += usize::from(operation.bytes > 0);
-            Self::owe(&mut self.debts, key, id, transfer);
-        }
-        if operation.bytes > 0 {
-            transfer.again.push_back(Again { operation, debt, stake });
+        // Also where there is nobody to be told: what was under way may land until the receiver has stopped it. If the transfer were done
+        // by then, it would undo what is written next.
+        Self::owe(&mut self.debts, new_debt, id, transfer);
+        if has_bytes {
+            transfer.again.push_back(Again { operation, debt: Some(debt), stake });
         }
         None
     }

@@ -319,3 +319,34 @@ fn ticks_that_go_apart_tell_of_pages_that_are_there() {
     assert_eq!(posts_apart(8192, 1, true), [(8192, None), (0, Some(1))]);
     assert_eq!(posts_apart(64, 2, true), [(64, None), (64, None), (0, Some(2))]);
 }
+
+/// Bytes that were under way on a lost rail may land until the receiver has stopped them: over whatever is written next.
+#[test]
+fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_rail() {
+    let rail = |link| {
+        let limits = Limits { bytes: 8, pieces: 1, targets: 1, pages: 1, is_ordered: false };
+        RailSettings { link: LinkId(link), limits, window: 1, weight: 1, ticks_apart: false }
+    };
+    let mut outbox = Outbox::new(vec![rail(1), rail(2)]);
+    let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);
+    let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None);
+    let first = outbox.next_post().unwrap();
+    let asked = outbox.lose(first.rail);
+    let link = LinkId(1 + first.rail as u64);
+    assert_eq!(asked, [Frame::Settle { link, counter: CounterId::NONE }]);
+    let again = outbox.next_post().unwrap();
+    assert_ne!(again.rail, first.rail);
+    // That one is lost as well, while it is sent again.
+    let asked = outbox.lose(again.rail);
+    let next = LinkId(1 + again.rail as u64);
+    assert_eq!(asked, [Frame::Settle { link: next, counter: CounterId::NONE }]);
+    outbox.restore(0, LinkId(3));
+    let last = outbox.next_post().unwrap();
+    assert_eq!(outbox.complete(last.slot), []);
+    for link in [link, next] {
+        assert_eq!(outbox.finished(), None, "its bytes may land yet");
+        assert_eq!(outbox.settled(link, CounterId::NONE, 0), []);
+    }
+    assert_eq!(outbox.finished().map(|it| (it.transfer, it.is_whole)), Some((transfer, true)));
+    assert!(outbox.is_idle());
+}

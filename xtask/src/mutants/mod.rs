@@ -3,6 +3,7 @@
 //! It works on a copy of the repository, which stays with its build, so that the next run is fast. One run at a time.
 
 mod list;
+mod simulated;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +17,6 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::model::{for_models, is_model};
 use crate::paths;
 use crate::process::{command, output};
-use list::MUTANTS;
 
 /// A test that has not ended by then is ended: a guard's absence may also be a wait without end.
 const TIME_MAX: Duration = Duration::from_secs(60);
@@ -30,8 +30,15 @@ struct Mutant {
     /// Text that is in the file once.
     guard: &'static str,
     instead: &'static str,
-    /// The test that must fail, in the library's own tests.
+    /// The test that must fail, in the library's own tests: of the file's crate, or of the engine where it is a history.
     test: &'static str,
+}
+
+/// `cargo xtask mutants`
+#[derive(Debug, clap::Args)]
+pub(crate) struct MutantsArgs {
+    /// Only those whose name, file or test contains this.
+    only: Option<String>,
 }
 
 impl Mutant {
@@ -43,7 +50,10 @@ impl Mutant {
     }
 
     fn program(&self) -> Program {
-        let krate = self.file.split('/').nth(1).expect("a file of a crate");
+        let krate = match self.test.starts_with("simulation::") {
+            true => "engine",
+            false => self.file.split('/').nth(1).expect("a file of a crate"),
+        };
         Program { krate, is_model: is_model(self.test) }
     }
 }
@@ -65,15 +75,31 @@ impl Program {
     }
 }
 
-/// Runs every mutant; one that survives, or whose guard is not found any more, is a failure.
-pub(crate) fn execute() -> Result<()> {
+/// Every mutant there is.
+fn all() -> impl Iterator<Item = &'static Mutant> {
+    list::MUTANTS.iter().chain(simulated::MUTANTS)
+}
+
+/// Runs every mutant.
+pub(crate) fn run_all() -> Result<()> {
+    execute(&MutantsArgs { only: None })
+}
+
+/// Runs mutants; one that survives, or whose guard is not found any more, is a failure.
+pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
+    let is_meant = |mutant: &&Mutant| match &args.only {
+        None => true,
+        Some(only) => [mutant.name, mutant.file, mutant.test].iter().any(|text| text.contains(only)),
+    };
+    let mutants: Vec<&Mutant> = all().filter(is_meant).collect();
+    ensure!(!mutants.is_empty(), "no mutant is called so");
     let (started, folder) = (Instant::now(), paths::target().join("mutants"));
     let bench = Bench { tree: folder.join("tree"), build: folder.join("build") };
     copy(paths::repository(), &bench.tree)?;
-    bench.check_unchanged()?;
+    bench.check_unchanged(&mutants)?;
     println!("without a change every test passes ({:.0} s)", started.elapsed().as_secs_f32());
     let mut failed = Vec::new();
-    for mutant in MUTANTS {
+    for mutant in &mutants {
         match bench.try_one(mutant) {
             Ok(end) if end.is_caught() => println!("caught    {}: {end}", mutant.name),
             Ok(end) => {
@@ -86,8 +112,8 @@ pub(crate) fn execute() -> Result<()> {
             }
         }
     }
-    let (caught, took) = (MUTANTS.len() - failed.len(), started.elapsed().as_secs_f32());
-    println!("mutants: {caught} of {} caught, {took:.0} s", MUTANTS.len());
+    let (caught, took) = (mutants.len() - failed.len(), started.elapsed().as_secs_f32());
+    println!("mutants: {caught} of {} caught, {took:.0} s", mutants.len());
     if !failed.is_empty() {
         bail!("a test does not fail without its guard, or the list is out of date: {}", failed.join("; "));
     }
@@ -102,10 +128,10 @@ struct Bench {
 
 impl Bench {
     /// A test that fails anyway, or that there is not, would catch every mutant.
-    fn check_unchanged(&self) -> Result<()> {
-        for program in MUTANTS.iter().map(Mutant::program).collect::<BTreeSet<_>>() {
+    fn check_unchanged(&self, mutants: &[&Mutant]) -> Result<()> {
+        for program in mutants.iter().map(|it| it.program()).collect::<BTreeSet<_>>() {
             let tests: BTreeSet<_> =
-                MUTANTS.iter().filter(|it| it.program() == program).map(|it| it.test).collect();
+                mutants.iter().filter(|it| it.program() == program).map(|it| it.test).collect();
             let path = self.build(program)?;
             let told = output(command(&path, ["--exact"]).args(&tests).current_dir(&self.tree))?;
             for test in tests {
@@ -251,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_guard_is_where_the_list_says() {
-        for mutant in MUTANTS {
+        for mutant in all() {
             let text = std::fs::read_to_string(paths::repository().join(mutant.file)).unwrap();
             if let Err(error) = mutant.apply(&text) {
                 panic!("{}: {error}", mutant.name);

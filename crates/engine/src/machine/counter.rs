@@ -44,7 +44,7 @@ impl CounterDesk {
     }
 
     /// Whether a peer may raise this counter: it is that peer's.
-    fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
+    pub(super) fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
         self.cells.get(&counter).is_some_and(|(owner, _)| *owner == key)
     }
 }
@@ -120,11 +120,6 @@ impl Machine {
     }
 
     pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
-        if !self.counters.is_of(counter, key) {
-            // It was closed: what the peer owes for it, it owes to nobody.
-            self.send(key, Frame::Settled { link, counter, pages: 0 });
-            return;
-        }
         if let Some(peer) = self.peer(key) {
             peer.settles.push((link, counter));
         }

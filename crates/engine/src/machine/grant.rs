@@ -209,8 +209,14 @@ impl Machine {
             }
         }
         // A peer whose link has failed may have written more than it knows of.
-        if dead_keys == DeadKeys::StopNew && self.rails[rail].resetting_since.is_some() {
-            return Err(Wait::Longer("the rail is about to be begun anew"));
+        if dead_keys == DeadKeys::StopNew {
+            if self.rails[rail].resetting_since.is_some() {
+                return Err(Wait::Longer("the rail is about to be begun anew"));
+            }
+            // Nothing stops that any more, and its word does not cover it.
+            if let Some(why) = self.rails[rail].dead.clone() {
+                return Err(Wait::ForEver(why));
+            }
         }
         let is_stopped = match dead_keys {
             DeadKeys::StopAll => true,

@@ -8,12 +8,15 @@ use farreach_core::outbox::{Outbox, RailSettings};
 use farreach_core::route::pairs;
 use farreach_core::wire::{Frame, RailOffer};
 
-use super::peer::{Link, Phase};
+use super::peer::{Link, NO_LINK, PastLink, Phase};
 use super::{Machine, PeerKey};
 use crate::provider::ProviderError;
 
 /// Places in a card's queue that pages leave to messages and words.
 const RESERVED: u32 = 8;
+
+/// Links that may be followed by others before the peer has said that its ends are lost. It says so of each, sooner or later.
+const PAST_MAX: usize = 256;
 
 /// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
 pub(crate) fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
@@ -56,11 +59,13 @@ impl Machine {
         (0..chosen.len()).for_each(|link| outbox.pause(link));
         let links = chosen.into_iter().map(|pair| Link {
             pair,
-            id: LinkId(u64::MAX),
+            id: NO_LINK,
             key: None,
             phase: Phase::Down { retry_at: now },
             in_flight: 0,
             generation: 0,
+            is_lost_there: false,
+            may_land_late: false,
             mark: 0,
             own_mark: 0,
             is_quiet: true,
@@ -78,7 +83,7 @@ impl Machine {
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
         RailSettings {
-            link: LinkId(u64::MAX),
+            link: NO_LINK,
             limits: properties.limits,
             window,
             weight,
@@ -125,6 +130,10 @@ impl Machine {
             return;
         }
         let Some(peer) = self.peer(key) else { return };
+        if peer.past.len() >= PAST_MAX {
+            self.lose_peer(key, "it does not say what became of its links", false);
+            return;
+        }
         let id = LinkId(peer.next_link);
         peer.next_link += 1;
         match self.open_end(key, index, id) {
@@ -152,12 +161,28 @@ impl Machine {
         let own_mark = self.next_mark;
         self.next_mark = self.next_mark.wrapping_add(1);
         self.marks.insert(own_mark, (key, index));
+        self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
         let link = &mut peer.links[index];
+        (link.is_lost_there, link.may_land_late) = (false, false);
         (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
         (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
         (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
         Ok(address)
+    }
+
+    /// Another link is about to follow one: what the peer has under way on that may land yet.
+    fn remember_link(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let rails = &self.rails;
+        // Nothing lands any more over a rail that was begun anew.
+        peer.past.retain(|past| rails[past.rail].generation == past.generation);
+        let Link { pair: (rail, _), id, generation, is_lost_there, .. } = peer.links[index];
+        let properties = rails[rail].properties();
+        let may_land_late = !properties.links_end_alone && properties.reset_stops_peers;
+        if may_land_late && !is_lost_there && id != NO_LINK {
+            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
+        }
     }
 
     /// The peer's end of a link: of one that it offers, or as its answer.

@@ -63,21 +63,44 @@ impl Machine {
     /// The peer's end of a link is lost.
     pub(super) fn on_rail_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
         let Some(peer) = self.peer(key) else { return };
-        let Some(index) = peer.links.iter().position(|link| link.id == id) else { return };
-        let (rail, generation) = (peer.links[index].pair.0, peer.links[index].generation);
+        let Some((rail, generation)) = peer.rail_of(id) else { return };
+        let index = peer.links.iter().position(|link| link.id == id);
+        if let Some(index) = index {
+            peer.links[index].is_lost_there = true;
+        }
         let properties = self.rails[rail].properties();
         // What the peer had under way may land late, unless it is stopped here.
         let may_land_late = !is_quiet && !properties.links_end_alone && properties.reset_stops_peers;
         if may_land_late && self.rails[rail].generation == generation {
+            if let Some(peer) = self.peer(key) {
+                peer.expect_late(id);
+            }
             self.ask_reset(rail);
+            self.lose_if_unstoppable(key, rail);
+        } else if let Some(peer) = self.peer(key) {
+            peer.past.retain(|past| past.id != id);
         }
-        self.fail_link(key, index, reason, false);
+        if let Some(index) = index {
+            self.fail_link(key, index, reason, false);
+        }
+    }
+
+    /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
+    /// is, so that nothing can be promised of it. All waits end, and the memory is leaked when it is wanted back.
+    pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
+        let Some(why) = self.rails[rail].dead.clone() else { return };
+        let generation = self.rails[rail].generation;
+        if self.peer(key).is_some_and(|peer| peer.may_land_over(rail, generation)) {
+            self.lose_peer(key, &format!("what it has under way cannot be stopped: {why}"), false);
+        }
     }
 
     /// A peer is lost: all waits on it end.
     pub(super) fn lose_peer(&mut self, key: PeerKey, reason: &str, is_quiet: bool) {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        // One that cannot have begun anything has nothing under way, whatever became of it.
+        let is_quiet = is_quiet || peer.was_never_linked();
         peer.lost = Some(Lost { at: now, is_quiet });
         self.stir();
         let Some(peer) = self.peer(key) else { return };

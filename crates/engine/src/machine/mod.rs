@@ -20,6 +20,8 @@ mod numbers;
 mod peer;
 mod rail;
 mod reset;
+#[cfg(test)]
+mod tests;
 mod transfer;
 mod watch;
 mod word;

@@ -32,6 +32,8 @@ pub(super) struct Peer {
     pub(super) is_initiator: bool,
     pub(super) hello: Option<Hello>,
     pub(super) links: Vec<Link>,
+    /// Links that others have followed here while the peer's end may still have something under way: it says so when it is lost.
+    pub(super) past: Vec<PastLink>,
     pub(super) next_link: u64,
     pub(super) outbox: Outbox,
     pub(super) transfers: Sequence<TransferState>,
@@ -84,6 +86,10 @@ pub(super) struct Link {
     pub(super) in_flight: u32,
     /// That of its rail, when it was opened.
     pub(super) generation: u64,
+    /// Whether the peer has said that its end is lost.
+    pub(super) is_lost_there: bool,
+    /// Whether it has said, too, that what it had under way may land yet.
+    pub(super) may_land_late: bool,
     /// What the peer wants its messages marked with.
     pub(super) mark: u32,
     /// What we want ours marked with.
@@ -123,6 +129,20 @@ impl Link {
         (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
     }
 }
+
+/// A link that there is no more on this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PastLink {
+    pub(super) id: LinkId,
+    pub(super) rail: usize,
+    /// That of its rail, when it was opened.
+    pub(super) generation: u64,
+    /// Whether the peer has said that what it had under way may land yet.
+    pub(super) may_land_late: bool,
+}
+
+/// The name of a link that was never offered: nobody can have posted to it.
+pub(super) const NO_LINK: LinkId = LinkId(u64::MAX);
 
 /// How far a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -213,6 +233,7 @@ impl Peer {
             is_initiator,
             hello: None,
             links: Vec::new(),
+            past: Vec::new(),
             next_link: 0,
             outbox: Outbox::new(Vec::new()),
             transfers: Sequence::new(),
@@ -257,6 +278,31 @@ impl Peer {
     /// Requests of ours that are with cards, on all links.
     pub(super) fn in_flight(&self) -> u32 {
         self.links.iter().map(|link| link.in_flight).sum()
+    }
+
+    /// The rail of a link, also of one that others have followed, and the rail's generation when it was opened.
+    pub(super) fn rail_of(&self, id: LinkId) -> Option<(usize, u64)> {
+        let present = self.links.iter().find(|link| link.id == id).map(|link| (link.pair.0, link.generation));
+        let past = || self.past.iter().find(|link| link.id == id).map(|link| (link.rail, link.generation));
+        present.or_else(past)
+    }
+
+    /// The peer has said that what it had under way on a link may land yet.
+    pub(super) fn expect_late(&mut self, id: LinkId) {
+        self.links.iter_mut().filter(|link| link.id == id).for_each(|link| link.may_land_late = true);
+        self.past.iter_mut().filter(|link| link.id == id).for_each(|link| link.may_land_late = true);
+    }
+
+    /// Whether something of it may land over a rail that was not begun anew since.
+    pub(super) fn may_land_over(&self, rail: usize, generation: u64) -> bool {
+        let is_it = |of: usize, opened: u64, is_late: bool| is_late && (of, opened) == (rail, generation);
+        self.links.iter().any(|link| is_it(link.pair.0, link.generation, link.may_land_late))
+            || self.past.iter().any(|link| is_it(link.rail, link.generation, link.may_land_late))
+    }
+
+    /// Whether the peer was never told an end of ours: it can have posted nothing.
+    pub(super) fn was_never_linked(&self) -> bool {
+        self.past.is_empty() && self.links.iter().all(|link| link.id == NO_LINK)
     }
 
     pub(super) fn link_named(&self, id: LinkId) -> Option<usize> {

@@ -58,6 +58,7 @@ impl Machine {
                     }
                 }
             }
+            self.lose_if_unstoppable(key, rail);
             self.answer_settles(key);
         }
     }
@@ -72,8 +73,9 @@ impl Machine {
                 }
                 continue;
             }
-            // One that was closed meanwhile has counted for nobody.
-            let pages = self.counters.settle(link, counter).unwrap_or(0);
+            // One that is closed has counted for nobody, and what is owed for it is owed to nobody.
+            let is_open = self.counters.is_of(counter, key);
+            let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
             self.send(key, Frame::Settled { link, counter, pages });
         }
     }
@@ -81,8 +83,7 @@ impl Machine {
     /// Whether bytes that the peer has sent over a lost link may land yet: its rail waits for being begun anew.
     pub(super) fn may_still_land(&mut self, key: PeerKey, id: farreach_core::counter::LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        let Some(link) = peer.links.iter().find(|link| link.id == id) else { return false };
-        let (rail, generation) = (link.pair.0, link.generation);
+        let Some((rail, generation)) = peer.rail_of(id) else { return false };
         let rail = &self.rails[rail];
         rail.generation == generation && rail.resetting_since.is_some()
     }

@@ -43,6 +43,8 @@ impl World {
             || there.has_left
             || other.has_left
             || other.lost_at.is_some()
+            // What comes over a card that cannot be begun anew cannot be stopped.
+            || self.has_broken_card(there.host)
             || was_stopped(there)
             || was_stopped(other);
         if !is_deserved {
@@ -97,6 +99,9 @@ impl World {
         }
         self.take_back(transfer, held, is_ok);
         self.note_pages(transfer, is_ok);
+        if is_ok && transfer.direction == Direction::Write {
+            self.may_write_again(transfer);
+        }
     }
 
     /// A transfer is done: its bytes are where they should be.

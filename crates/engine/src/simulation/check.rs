@@ -106,6 +106,9 @@ impl World {
                 broken!(self, "the revocation of grant {place} has no end");
             }
         }
+        for (place, it) in self.grants.iter().enumerate() {
+            self.check_pages(place, 0..it.pages.len());
+        }
         for count in self.counts.iter().filter(|count| !count.is_closed) {
             let is_lost = lost_at(count.bond, count.end).is_some();
             if is_lost && count.cell.outcome(u64::MAX).is_none() {
@@ -132,16 +135,15 @@ impl World {
         })
     }
 
-    /// What a page of a grant holds, at the end: what was last written to it.
-    pub(super) fn check_pages(&self, place: usize) {
+    /// Whether pages of a grant hold what was last written to them. What was under way before must not land behind it.
+    pub(super) fn check_pages(&self, place: usize, pages: impl IntoIterator<Item = usize>) {
         let grant = &self.grants[place];
         let Some(memory) = grant.look() else { return };
-        let certain = |page: &super::thing::Page| match page.is_written || page.is_spoiled {
-            true => None,
-            false => page.content,
+        let certain = |page: usize| match grant.pages[page] {
+            it if it.is_written || it.is_spoiled => None,
+            it => Some((page, it.content?)),
         };
-        let known = grant.pages.iter().enumerate().filter_map(|(page, it)| Some((page, certain(it)?)));
-        for (page, content) in known {
+        for (page, content) in pages.into_iter().filter_map(certain) {
             if !grant.holds(&memory, page, content) {
                 let Content { tag, .. } = content;
                 broken!(self, "page {page} of grant {place} does not hold what source {tag} wrote last");

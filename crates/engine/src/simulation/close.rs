@@ -1,6 +1,7 @@
 //! How a history ends: nothing more goes wrong, everything that was begun ends, whoever lives goes on, and nothing is left.
 
 use super::content::WORN;
+use super::party::End;
 use super::thing::{Change, Count, Hold};
 use super::world::{World, broken, tell};
 use crate::Rights;
@@ -98,6 +99,11 @@ impl World {
                 return Some(format!("grant {place} is not answered for"));
             }
         }
+        // Who has not heard of a connection yet could not leave it.
+        let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
+        if let Some(bond) = self.bonds.iter().position(|bond| bond.ends.iter().any(is_coming)) {
+            return Some(format!("bond {bond} is not known to both of its ends"));
+        }
         for (place, bond) in self.bonds.iter().enumerate().filter(|(_, bond)| bond.is_whole()) {
             // Before the first link is made, messages wait for it.
             let is_stranded = !self.can_reach(bond.ends[0].host, bond.ends[1].host);
@@ -125,19 +131,7 @@ impl World {
 
     /// Whoever lives goes on: fresh transfers between all of them succeed.
     pub(super) fn go_on(&mut self) {
-        let mut tried = Vec::new();
-        for from in 0..self.hosts.len() {
-            for to in from + 1..self.hosts.len() {
-                if self.can_reach(from, to) {
-                    tried.push(self.bond_between(from, to));
-                }
-            }
-        }
-        let is_up = |world: &mut Self| tried.iter().all(|bond| world.bonds[*bond].is_up());
-        let end = self.now + self.scenario.settled_within_ns();
-        if !self.run_until(end, is_up) {
-            broken!(self, "engines that are well do not connect");
-        }
+        let tried = self.connect_all();
         let mut offers = Vec::new();
         for bond in &tried {
             for end in 0..2 {
@@ -179,7 +173,34 @@ impl World {
         }
     }
 
+    /// Bonds between all that can reach each other, with a rail ready on both sides.
+    fn connect_all(&mut self) -> Vec<usize> {
+        let end = self.now + self.scenario.settled_within_ns();
+        loop {
+            let mut tried = Vec::new();
+            for from in 0..self.hosts.len() {
+                for to in from + 1..self.hosts.len() {
+                    if self.can_reach(from, to) {
+                        tried.push(self.bond_between(from, to));
+                    }
+                }
+            }
+            // A card that broke in the storm may cost a peer even now: then another connection has to do.
+            let is_lost = |world: &Self| tried.iter().any(|bond| world.bonds[*bond].is_lost());
+            let is_up = |world: &Self| tried.iter().all(|bond| world.bonds[*bond].is_up());
+            if !self.run_until(end, |world| is_lost(world) || is_up(world)) {
+                broken!(self, "engines that are well do not connect");
+            }
+            if !is_lost(self) {
+                return tried;
+            }
+        }
+    }
+
     fn is_known(&mut self, (bond, end, grant, count): (usize, usize, usize, usize)) -> bool {
+        if self.bonds[bond].is_lost() {
+            return true;
+        }
         let there = &self.bonds[bond].ends[1 - end];
         let (host, key) = (there.host, there.key());
         let machine = self.hosts[host].machine();
@@ -255,7 +276,7 @@ impl World {
     /// What memory holds is what was last written to it.
     fn check_memory(&self) {
         for grant in 0..self.grants.len() {
-            self.check_pages(grant);
+            self.check_pages(grant, 0..self.grants[grant].pages.len());
             self.check_words(&self.grants[grant]);
         }
         for (_, slice, filled_with) in &self.kept {
@@ -316,6 +337,11 @@ impl World {
 }
 
 impl super::party::Bond {
+    /// Whether one side has lost the other.
+    fn is_lost(&self) -> bool {
+        self.ends.iter().any(|end| end.lost_at.is_some())
+    }
+
     /// Whether a rail is ready on both sides.
     fn is_up(&self) -> bool {
         self.ends.iter().all(|end| end.peer.as_ref().is_some_and(|(_, cell)| !cell.rails().is_empty()))

@@ -205,6 +205,23 @@ impl World {
         self.write(bond, end, grant, &pages, counter);
     }
 
+    /// Some users write again what they have just written: whatever of the first write comes late would undo the second.
+    pub(super) fn may_write_again(&mut self, transfer: &Transfer) {
+        let Transfer { bond, end, grant, .. } = *transfer;
+        if !self.is_storm || !self.chance.once_in(self.scenario.rewrite_once_in) {
+            return;
+        }
+        let is_usable = self.bonds[bond].ends[end].is_usable() && self.grants[grant].is_granted();
+        let is_open = |counter: &usize| !self.counts[*counter].is_closed;
+        let counter = transfer.counter.filter(is_open);
+        let is_fit = |page: &Page| !page.is_written && page.readers == 0 && !page.is_spoiled;
+        let pages = transfer.pages.iter().map(|(page, _)| *page);
+        let pages: Vec<usize> = pages.filter(|page| is_fit(&self.grants[grant].pages[*page])).collect();
+        if is_usable {
+            self.write(bond, end, grant, &pages, counter);
+        }
+    }
+
     /// Writes pages, from memory of its own or shared with others.
     pub(super) fn write(
         &mut self,
@@ -219,6 +236,7 @@ impl World {
         if pages.is_empty() {
             return;
         }
+        self.check_pages(grant, pages.iter().copied());
         let (held, tag, layout, source) = match self.some_source(host, page_len) {
             Some(source) => source,
             None => return,

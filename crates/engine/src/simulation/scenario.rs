@@ -29,6 +29,8 @@ pub(super) struct Scenario {
     pub(super) faults: Vec<(u64, Fault)>,
     /// How often each kind of [wish](super::user) is had.
     pub(super) habits: [u32; WISHES],
+    /// How often pages are written again as soon as they are.
+    pub(super) rewrite_once_in: u64,
     /// The bytes of a page: few different ones, so that sources fit many grants.
     pub(super) page_lens: Vec<usize>,
 }
@@ -55,7 +57,7 @@ impl Scenario {
         let is_one_machine = chance.once_in(3);
         let hosts = hosts(&mut chance, is_one_machine);
         let storm_ns = chance.within(5..=60) * MS;
-        Self {
+        let mut scenario = Self {
             hosts,
             tuning: tuning(&mut chance),
             network: network(&mut chance, seed),
@@ -66,10 +68,31 @@ impl Scenario {
             control_ns: 1_000..=*pick(&mut chance, &[2_000, 50_000, 500_000]),
             faults: faults(&mut chance, storm_ns, is_one_machine),
             habits: habits(&mut chance),
+            rewrite_once_in: *pick(&mut chance, &[1, 2, 8]),
             page_lens: (0..chance.within(1..=2))
                 .map(|_| *pick(&mut chance, &[8, 16, 40, 64, 128, 256, 1024]))
                 .collect(),
+        };
+        if chance.once_in(8) {
+            scenario.make_late(&mut chance);
         }
+        scenario
+    }
+
+    /// Links die under bytes that land a little later, while they are sent again over others, told of, and written over.
+    fn make_late(&mut self, chance: &mut Chance) {
+        let kind = if chance.once_in(4) { SimCard::tcp() } else { SimCard::efa() };
+        self.hosts = (0..2).map(|_| (0..chance.within(2..=3)).map(|_| kind.clone()).collect()).collect();
+        let network = &mut self.network;
+        let link_dies = chance.within(10..=60) as u32;
+        network.odds = Odds { long_delay: chance.within(8..=20) as u32, link_dies, ..Odds::default() };
+        network.delay_ns = 1..=*pick(chance, &[1_000, 10_000]);
+        (network.long_delay_ns, network.dead_after_ns) = (MS..=6 * MS, 100_000..=MS);
+        (self.wish_gap_ns, self.poll_gap_ns, self.control_ns) = (60_000, 2_000, 1_000..=5_000);
+        (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
+        (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
+        // They write, and give nothing up.
+        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4];
     }
 
     /// More than anything takes that takes no time of its own: timers are looked at now and then only.

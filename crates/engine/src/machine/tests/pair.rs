@@ -1,0 +1,183 @@
+//! Two machines that know each other, with a card each.
+
+use std::collections::VecDeque;
+
+use farreach_core::plan::{Pages, Plan};
+use farreach_core::wire::{Frame, Hello};
+use farreach_memory::{Memory, Slice};
+
+use crate::Rights;
+use crate::helm::{Ticket, promise};
+use crate::machine::grant::GrantMade;
+use crate::machine::peer::Link;
+use crate::machine::{
+    Direction, Held, Machine, Order, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning,
+};
+use crate::provider::Provider;
+use crate::provider::sim::{CardId, SimCard, SimNetwork, SimProvider, SimSettings};
+
+const MS: u64 = 1_000_000;
+/// From one look at everything to the next.
+const STEP: u64 = 20_000;
+
+/// The one who connected, and the other.
+pub(super) const FIRST: usize = 0;
+pub(super) const SECOND: usize = 1;
+
+/// Each machine has one peer.
+pub(super) const PEER: PeerKey = PeerKey(0);
+
+pub(super) struct Pair {
+    pub(super) network: SimNetwork,
+    pub(super) now: u64,
+    pub(super) sides: [Side; 2],
+}
+
+pub(super) struct Side {
+    pub(super) machine: Machine,
+    pub(super) card: CardId,
+    /// What has come to it and was not read.
+    inbox: VecDeque<Frame>,
+    /// All that it has said.
+    pub(super) said: Vec<Frame>,
+    /// Whether it reads nothing for now.
+    pub(super) is_deaf: bool,
+}
+
+impl Side {
+    fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
+        let provider = SimProvider::new(network, host, card);
+        let card = provider.id();
+        let hello = Hello {
+            incarnation: host.into(),
+            name: String::new(),
+            heartbeat_ms: 1,
+            host: String::new(),
+            process: 1,
+            rails: Vec::new(),
+            messages: 0,
+        };
+        let tuning = Tuning {
+            heartbeat: 2 * MS,
+            silence: 1000 * MS,
+            stall: 20 * MS,
+            drain: 2 * MS,
+            cool_down: MS,
+            messages: 4,
+            message_max: 48,
+        };
+        let providers: Vec<Box<dyn Provider>> = vec![Box::new(provider)];
+        let machine = Machine::new(providers, hello, tuning, Box::new(|_| false)).unwrap();
+        Self { machine, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
+    }
+
+    pub(super) fn link(&mut self) -> &mut Link {
+        &mut self.machine.peer(PEER).unwrap().links[0]
+    }
+
+    pub(super) fn has_said(&self, is_it: impl Fn(&Frame) -> bool) -> bool {
+        self.said.iter().any(is_it)
+    }
+}
+
+impl Pair {
+    /// They have just connected, and have not heard of each other.
+    pub(super) fn new(card: &SimCard) -> Self {
+        let network = SimNetwork::new(SimSettings { delay_ns: 1_000..=1_000, ..SimSettings::new(7) });
+        let mut sides = [0, 1].map(|host| Side::new(&network, host, card.clone()));
+        for (side, it) in sides.iter_mut().enumerate() {
+            it.machine.add_peer(side == FIRST, 0);
+        }
+        Self { network, now: 0, sides }
+    }
+
+    /// Their link is ready.
+    pub(super) fn connected(card: &SimCard) -> Self {
+        let mut pair = Self::new(card);
+        pair.run_until("a link is ready", |pair| {
+            pair.sides.iter_mut().all(|side| side.machine.peer(PEER).is_some_and(|peer| peer.cell.is_up()))
+        });
+        pair
+    }
+
+    /// Lets time go on until it is so.
+    pub(super) fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
+        let end = self.now + 500 * MS;
+        while !is_so(self) {
+            assert!(self.now < end, "it never is so that {what}");
+            self.run(STEP);
+        }
+    }
+
+    pub(super) fn run(&mut self, for_ns: u64) {
+        let end = self.now + for_ns;
+        while self.now < end {
+            self.now = (self.now + STEP).min(end);
+            self.network.advance_to(self.now);
+            for side in 0..2 {
+                self.sides[side].machine.step(self.now);
+                self.carry(side);
+            }
+        }
+    }
+
+    /// What one side has said goes to the other, which reads it.
+    fn carry(&mut self, side: usize) {
+        while let Some(output) = self.sides[side].machine.output() {
+            if let Output::Frame(_, frame) = output {
+                self.sides[side].said.push(frame.clone());
+                self.sides[1 - side].inbox.push_back(frame);
+            }
+        }
+        let reader = &mut self.sides[1 - side];
+        if reader.is_deaf {
+            return;
+        }
+        for frame in std::mem::take(&mut reader.inbox) {
+            reader.machine.frame(PEER, frame, self.now);
+        }
+    }
+
+    /// One side grants some memory to the other.
+    pub(super) fn grant(&mut self, side: usize, len: usize) -> u64 {
+        let GrantMade { id, .. } =
+            self.sides[side].machine.grant(PEER, memory(len), Rights::WRITE, self.now).unwrap();
+        id
+    }
+
+    pub(super) fn revoke(&mut self, side: usize, id: u64, within_ns: u64) -> Ticket<RevokeAnswer> {
+        let (promise, ticket) = promise();
+        self.sides[side].machine.revoke(id, self.now + within_ns, Some(promise), self.now);
+        ticket
+    }
+
+    /// One side writes all of what the other has granted.
+    pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> Ticket<TransferAnswer> {
+        let source = memory(len);
+        let machine = &mut self.sides[side].machine;
+        machine.register(source.memory()).unwrap();
+        let pages = || Pages { indices: vec![0], stride: len as u64, offset: 0 };
+        let plan = Plan::new(len as u64, (pages(), len as u64), (pages(), len as u64)).unwrap();
+        let (promise, ticket) = promise();
+        let order = Order {
+            number: 1,
+            peer: PEER,
+            direction: Direction::Write,
+            held: Held::Lent(source.lend()),
+            plan,
+            grant,
+            base: 0,
+            len: len as u64,
+            counter: None,
+            promise,
+        };
+        machine.submit(order, self.now).unwrap();
+        ticket
+    }
+}
+
+fn memory(len: usize) -> Slice {
+    let mut slice = Memory::allocate(len).unwrap();
+    drop(slice.split_off(len));
+    slice
+}
