@@ -7,7 +7,7 @@ use super::landing;
 use crate::provider::ProviderError;
 
 /// The first thing in an end: of which provider's it is, and in which version.
-const MARK: u32 = 0xfa_b0_00_02;
+const MARK: u32 = 0xfa_b0_00_01;
 
 /// One end of a link, as it is told to the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,6 @@ pub(super) struct End {
     pub(super) address: Address,
     /// Where writes without bytes go.
     pub(super) landing: RemoteRegion,
-    /// Whose it is, as its host numbers processes.
-    pub(super) process: u32,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -27,7 +25,6 @@ struct Encoded<'a> {
     address: &'a [u8],
     landing_address: u64,
     landing_key: u64,
-    process: u32,
 }
 
 impl End {
@@ -38,7 +35,6 @@ impl End {
             address: self.address.bytes(),
             landing_address: self.landing.address(),
             landing_key: self.landing.key(),
-            process: self.process,
         };
         postcard::to_allocvec(&encoded)
             .map_err(|error| ProviderError::new("tell an end of a link", error.to_string(), "report this"))
@@ -68,7 +64,6 @@ impl End {
         Ok(Self {
             address: Address::new(format, encoded.address),
             landing: RemoteRegion::new(encoded.landing_address, landing::LEN, encoded.landing_key),
-            process: encoded.process,
         })
     }
 }
@@ -79,7 +74,7 @@ mod tests {
 
     fn end() -> End {
         let address = Address::new(AddressFormat::Ipv4, (0..16).collect::<Vec<u8>>());
-        End { address, landing: RemoteRegion::new(1 << 40, landing::LEN, u64::MAX - 1), process: 7 }
+        End { address, landing: RemoteRegion::new(1 << 40, landing::LEN, u64::MAX - 1) }
     }
 
     #[test]

@@ -32,7 +32,6 @@ mod post;
 mod posted;
 mod properties;
 mod rail;
-mod resting;
 mod settings;
 
 use std::net::IpAddr;

@@ -125,7 +125,7 @@ fn kind(info: &Info) -> String {
 }
 
 /// Whether it reaches only processes of this host.
-pub(super) fn is_within_host(info: &Info) -> bool {
+fn is_within_host(info: &Info) -> bool {
     matches!(info.protocol(), Protocol::Shm | Protocol::Sm2)
 }
 

@@ -14,8 +14,7 @@ use super::end::End;
 use super::landing::Landing;
 use super::links::{Connected, Doubt, Link, Links};
 use super::posted::{Owner, Posted};
-use super::properties::{delivery_is_asked_up_to, depth, is_within_host, properties};
-use super::resting::Presence;
+use super::properties::{delivery_is_asked_up_to, depth, properties};
 use super::{ProviderSettings, failure};
 use crate::Rights;
 use crate::provider::{Event, Exposure, ExposureId, LinkKey, Properties, ProviderError};
@@ -44,10 +43,6 @@ pub(super) struct Rail {
     settings: ProviderSettings,
     av: AddressVector,
     domain: Domain,
-    /// Whether another endpoint of this process was connected.
-    has_peer_within: bool,
-    /// Of a rail over shared memory.
-    presence: Option<Presence>,
 }
 
 /// Errors that are no request's.
@@ -87,8 +82,6 @@ impl Rail {
             settings: settings.clone(),
             av,
             domain: domain.clone(),
-            has_peer_within: false,
-            presence: is_within_host(domain.info()).then(Presence::new),
             endpoint: Some(endpoint),
         };
         rail.make_room();
@@ -110,8 +103,7 @@ impl Rail {
 
     pub(super) fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), ProviderError> {
         let Some(endpoint) = &self.endpoint else { return Err(self.no_endpoint()) };
-        let (address, landing) = (endpoint.address().clone(), self.landing.remote());
-        let end = End { address, landing, process: std::process::id() };
+        let end = End { address: endpoint.address().clone(), landing: self.landing.remote() };
         let encoded = end.encode()?;
         Ok((self.links.open(), encoded))
     }
@@ -120,7 +112,6 @@ impl Rail {
         let end = End::decode(peer_end, self.domain.info().address_format())?;
         let peer = self.av.insert(&end.address);
         let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
-        self.has_peer_within |= end.process == std::process::id();
         let connected = Connected { peer, landing: end.landing, doubt: Doubt::new(self.strays.count) };
         match self.links.get_mut(key) {
             Some(link @ Link::Open) => {
@@ -289,16 +280,6 @@ impl Rail {
 
     pub(super) fn in_flight(&self) -> usize {
         self.posted.len() + self.returned.len()
-    }
-}
-
-impl Drop for Rail {
-    fn drop(&mut self) {
-        if let Some(presence) = self.presence.as_ref().filter(|_| self.has_peer_within)
-            && let Some(endpoint) = self.endpoint.take()
-        {
-            presence.rest(endpoint);
-        }
     }
 }
 
