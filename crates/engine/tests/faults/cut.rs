@@ -1,5 +1,6 @@
 //! A rail whose link is cut in the middle of a transfer, and mended.
 
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,8 +12,6 @@ use crate::faults::node::Node;
 use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
 use crate::faults::{GRACE, Place};
 
-/// How long a link that hangs is waited for.
-const STALL: Duration = Duration::from_millis(700);
 /// How long everything is well at first.
 const CALM: Duration = Duration::from_millis(300);
 /// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
@@ -23,9 +22,22 @@ const CUT_MAX: Duration = Duration::from_secs(6);
 pub(crate) struct Hosts {
     /// Whose network the other host is.
     holder: Child,
+    /// Whether the rails' links have devices on them.
+    has_devices: bool,
 }
 
-/// `NUMBER OURS THEIRS`: the links, and the addresses of their ends.
+/// What both sides have for a cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The place, with the rails of this side.
+    pub(crate) place: Place,
+    /// The rails of the other.
+    pub(crate) far_rails: &'static [&'static str],
+    /// How long a link that hangs is waited for.
+    pub(crate) stall: Duration,
+}
+
+/// `OURS THEIRS`: the addresses of the links' ends.
 const LINKS: [(&str, &str); 3] =
     [("192.0.2.1", "192.0.2.2"), ("192.0.2.5", "192.0.2.6"), ("192.0.2.9", "192.0.2.10")];
 
@@ -33,7 +45,7 @@ impl Hosts {
     pub(crate) fn new() -> Self {
         let own = network_of("self");
         let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare");
-        let hosts = Self { holder };
+        let hosts = Self { holder, has_devices: false };
         wait_for("network of the other host", || {
             let other = network_of(&hosts.pid());
             (!other.is_empty() && other != own).then_some(())
@@ -48,6 +60,23 @@ impl Hosts {
             hosts.run_there(&["ip", "link", "set", &far, "up"]);
         }
         hosts.run_there(&["ip", "link", "set", "lo", "up"]);
+        hosts
+    }
+
+    /// With a Soft-RoCE device on each end of the rails' links: `rnear0` and `rnear1` here, `rfar0` and `rfar1` there.
+    #[allow(dead_code)] // tcp needs none
+    pub(crate) fn with_devices() -> Self {
+        let mut hosts = Self::new();
+        hosts.has_devices = true;
+        for number in 0..2 {
+            let names = |side: &str| (format!("r{side}{number}"), format!("{side}{number}"));
+            let ((near, near_link), (far, far_link)) = (names("near"), names("far"));
+            run(&["rdma", "link", "add", &near, "type", "rxe", "netdev", &near_link]);
+            hosts.run_there(&["rdma", "link", "add", &far, "type", "rxe", "netdev", &far_link]);
+            for (device, address) in [(near, LINKS[number].0), (far, LINKS[number].1)] {
+                wait_for("address of a device", || has_address(&device, address).then_some(()));
+            }
+        }
         hosts
     }
 
@@ -79,9 +108,26 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
+        if self.has_devices {
+            for device in ["rnear0", "rnear1", "rfar0", "rfar1"] {
+                // They would go with their links, at some time.
+                let _ = Command::new("rdma").args(["link", "delete", device]).status();
+            }
+        }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
+}
+
+/// Whether a device has a GID that ends with these four bytes.
+fn has_address(device: &str, address: &str) -> bool {
+    let address: Ipv4Addr = address.parse().expect("an address of a link");
+    let [a, b, c, d] = address.octets();
+    let end = format!("{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let gids = std::fs::read_dir(format!("/sys/class/infiniband/{device}/ports/1/gids"));
+    let gids = gids.into_iter().flatten().flatten();
+    let mut texts = gids.filter_map(|gid| std::fs::read_to_string(gid.path()).ok());
+    texts.any(|text| text.trim().ends_with(&end))
 }
 
 fn network_of(process: &str) -> String {
@@ -95,25 +141,29 @@ fn run(words: &[&str]) {
     assert!(status.as_ref().is_ok_and(|status| status.success()), "{words:?}: {status:?}");
 }
 
-pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(place: &Place, hosts: &Hosts) {
+pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut, hosts: &Hosts) {
     let (mut longest, mut resent) = (Duration::ZERO, 0);
-    for round in 0..(place.rounds)() {
+    let rounds = (cut.place.rounds)();
+    for round in 0..rounds {
         let (link, is_ours) = (round as usize % 2, round % 4 < 2);
-        let cut = one_cut(place, hosts, link, is_ours);
+        let cut = one_cut(cut, hosts, link, is_ours);
         (longest, resent) = (longest.max(cut.0), resent + cut.1);
     }
     assert!(resent > 0, "no transfer was cut in the middle");
-    eprintln!("the transfer that was cut took {longest:?} at most");
+    eprintln!(
+        "{rounds} cuts: the transfer that was cut took {longest:?} at most, {resent} had pages sent again"
+    );
 }
 
 /// How long the transfer took that was cut, and how many had pages that were sent again: none where the link was cut between two.
-fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
+fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
+    let (place, stall) = (&cut.place, cut.stall);
     let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
-    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(STALL)).unwrap();
-    let there = Place { rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"], ..*place };
+    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(stall)).unwrap();
+    let there = Place { rails: cut.far_rails, ..*place };
     let mut command = hosts.there();
     command.arg(example("node"));
-    let options = ["listen=192.0.2.10:0".to_owned(), format!("stall={}", STALL.as_millis())];
+    let options = ["listen=192.0.2.10:0".to_owned(), format!("stall={}", stall.as_millis())];
     let node = Node::start_by(command, &there, "receive", &options);
     let address: std::net::SocketAddr = node.says("listening at").parse().unwrap();
     let peer = engine.connect(address).unwrap().wait(SOON).unwrap();
