@@ -14,6 +14,8 @@ use crate::faults::{GRACE, Place};
 
 /// How long everything is well at first.
 const CALM: Duration = Duration::from_millis(300);
+/// How many bytes tell of the round that they were written in.
+const STAMPED: usize = 4 << 10;
 /// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
 /// over the other one. It may meet the link once more when that is tried again.
 const CUT_MAX: Duration = Duration::from_secs(6);
@@ -213,9 +215,14 @@ fn write(
 ) -> (Vec<Explanation>, Slice) {
     let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
     let (mut source, mut written) = (engine.allocate(LEN).unwrap(), Vec::new());
+    for (place, word) in source.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(place as u64).to_le_bytes());
+    }
     while !is_over.load(Ordering::SeqCst) {
-        for (place, word) in source.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&(place as u64 ^ (written.len() as u64) << 32).to_le_bytes());
+        // Each part of each page tells of its round. To fill all of it takes an emulated machine longer than to send it, and a link would be cut
+        // between two transfers.
+        for part in source.chunks_exact_mut(STAMPED) {
+            part[..8].copy_from_slice(&(written.len() as u64).to_le_bytes());
         }
         let start = Instant::now();
         let done = peer.write_pages(source, &map, memory, Some(counter)).wait(CUT_MAX + GRACE);
