@@ -22,9 +22,16 @@ const SILENCE: Duration = Duration::from_secs(4);
 
 /// Two rails, over links that can be cut.
 const TWO_DEVICES: Cut = Cut {
-    place: Place { rails: &["rnear0", "rnear1"], rounds, heartbeat: HEARTBEAT, silence: SILENCE },
+    place: Place {
+        rails: &["rnear0", "rnear1"],
+        rounds,
+        heartbeat: HEARTBEAT,
+        // To destroy a queue pair, Soft-RoCE waits for its packets, and those wait up to three seconds for an address that nobody tells.
+        silence: Duration::from_secs(8),
+    },
     far_rails: &["rfar0", "rfar1"],
     stall: Duration::from_secs(3),
+    transfer_max: Duration::from_secs(12),
 };
 
 fn place() -> Place {

@@ -29,6 +29,7 @@ const TWO_TCP: Cut = Cut {
     place: Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP },
     far_rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"],
     stall: Duration::from_millis(700),
+    transfer_max: Duration::from_secs(6),
 };
 
 /// No key is enforced there.

@@ -16,10 +16,6 @@ use crate::faults::{GRACE, Place};
 const CALM: Duration = Duration::from_millis(300);
 /// How many bytes tell of the round that they were written in.
 const STAMPED: usize = 4 << 10;
-/// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
-/// over the other one. It may meet the link once more when that is tried again.
-const CUT_MAX: Duration = Duration::from_secs(6);
-
 /// Another host, joined to this one by three links: two that rails go over, and one for the control connection.
 pub(crate) struct Hosts {
     /// Whose network the other host is.
@@ -37,6 +33,9 @@ pub(crate) struct Cut {
     pub(crate) far_rails: &'static [&'static str],
     /// How long a link that hangs is waited for.
     pub(crate) stall: Duration,
+    /// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
+    /// over the other one. It may meet the link once more when that is tried again.
+    pub(crate) transfer_max: Duration,
 }
 
 /// `OURS THEIRS`: the addresses of the links' ends.
@@ -175,9 +174,10 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
     let counter = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
     wait_for("both rails", || (peer.rails().len() == 2).then_some(()));
 
-    let (is_over, rounds, both) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let progress = Progress::default();
+    let Progress { is_over, rounds, both } = &progress;
     let (written, source) = std::thread::scope(|scope| {
-        let writing = scope.spawn(|| write(&engine, &peer, &memory, &counter, (&is_over, &rounds, &both)));
+        let writing = scope.spawn(|| write(cut, &engine, &peer, (&memory, &counter), &progress));
         std::thread::sleep(CALM);
         hosts.set(link, is_ours, "down");
         wait_for("word of the cut link", || (peer.rails().len() == 1).then_some(()));
@@ -194,7 +194,7 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
         writing.join().expect("every transfer went well")
     });
     assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
-    let cut = look_at(&written, &peer);
+    let cut = look_at(cut, &written, &peer);
 
     // What arrived, and how much of it was counted.
     drop((memory, counter, peer, engine));
@@ -205,14 +205,24 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
     cut
 }
 
+/// What the writing thread tells, and is told.
+#[derive(Debug, Default)]
+struct Progress {
+    is_over: AtomicBool,
+    rounds: AtomicUsize,
+    /// Those that went over both links.
+    both: AtomicUsize,
+}
+
 /// Writes round after round, and counts them, and those that went over both links; how each went, and what was written last.
 fn write(
+    cut: &Cut,
     engine: &Engine,
     peer: &Peer,
-    memory: &RemoteSlice,
-    counter: &RemoteCounter,
-    (is_over, rounds, both): (&AtomicBool, &AtomicUsize, &AtomicUsize),
+    (memory, counter): (&RemoteSlice, &RemoteCounter),
+    Progress { is_over, rounds, both }: &Progress,
 ) -> (Vec<Explanation>, Slice) {
+    let deadline = cut.transfer_max + GRACE;
     let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
     let (mut source, mut written) = (engine.allocate(LEN).unwrap(), Vec::new());
     for (place, word) in source.chunks_exact_mut(8).enumerate() {
@@ -225,7 +235,7 @@ fn write(
             part[..8].copy_from_slice(&(written.len() as u64).to_le_bytes());
         }
         let start = Instant::now();
-        let done = peer.write_pages(source, &map, memory, Some(counter)).wait(CUT_MAX + GRACE);
+        let done = peer.write_pages(source, &map, memory, Some(counter)).wait(deadline);
         let done = done.unwrap_or_else(|error| {
             panic!("{error} after {:?}: {peer:?}, {:?}", start.elapsed(), peer.notes())
         });
@@ -244,9 +254,9 @@ fn used(explanation: &Explanation) -> usize {
 }
 
 /// What was cut went over both. How long the longest took, and how many were cut.
-fn look_at(written: &[Explanation], peer: &Peer) -> (Duration, usize) {
+fn look_at(cut: &Cut, written: &[Explanation], peer: &Peer) -> (Duration, usize) {
     let longest = written.iter().max_by_key(|explanation| explanation.elapsed()).expect("there were some");
-    assert!(longest.elapsed() < CUT_MAX, "{longest}");
+    assert!(longest.elapsed() < cut.transfer_max, "{longest}");
     let resent = written.iter().filter(|explanation| explanation.bytes() > LEN as u64);
     let resent: Vec<_> = resent.collect();
     assert!(!peer.notes().is_empty(), "what was wrong with the link is told: {longest}");
