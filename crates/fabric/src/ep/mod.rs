@@ -3,6 +3,7 @@
 mod atomics;
 mod builder;
 mod inject;
+mod kept;
 mod list;
 mod parts;
 mod post;
@@ -148,7 +149,13 @@ impl Endpoint {
     /// do buffers that a peer may still write to: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
     #[doc(alias = "fi_close")]
     pub fn close(mut self) -> Result<Vec<Returned>, Error> {
-        self.open.take().expect("it is taken out only at the end").close()
+        let open = self.open.take().expect("it is taken out only at the end");
+        let has_siblings = open.domain.profile().siblings_look_in;
+        let returned = open.close();
+        if has_siblings {
+            close_all(kept::closed());
+        }
+        returned
     }
 }
 
@@ -184,10 +191,18 @@ impl Open {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            // What fails is counted, and kept.
-            let _ = open.close();
+        let Some(open) = self.open.take() else { return };
+        match open.domain.profile().siblings_look_in {
+            true => close_all(kept::dropped(open)),
+            false => close_all([open]),
         }
+    }
+}
+
+fn close_all(endpoints: impl IntoIterator<Item = Open>) {
+    for open in endpoints {
+        // What fails is counted, and kept.
+        let _ = open.close();
     }
 }
 
