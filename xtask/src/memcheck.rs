@@ -34,7 +34,7 @@ const LEFT_OUT: [(&str, &str); 1] = [(
 /// `cargo xtask memcheck`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct MemcheckArgs {
-    /// Run every test of these programs, and not only those that CI runs. It takes a quarter of an hour.
+    /// Run every test of these programs, and not only those that CI runs. It takes an hour on a busy machine.
     #[arg(long, conflicts_with = "filter")]
     all: bool,
 

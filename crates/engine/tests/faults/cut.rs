@@ -69,12 +69,12 @@ impl Hosts {
     pub(crate) fn with_devices() -> Self {
         let mut hosts = Self::new();
         hosts.has_devices = true;
-        for number in 0..2 {
-            let names = |side: &str| (format!("r{side}{number}"), format!("{side}{number}"));
-            let ((near, near_link), (far, far_link)) = (names("near"), names("far"));
-            run(&["rdma", "link", "add", &near, "type", "rxe", "netdev", &near_link]);
-            hosts.run_there(&["rdma", "link", "add", &far, "type", "rxe", "netdev", &far_link]);
-            for (device, address) in [(near, LINKS[number].0), (far, LINKS[number].1)] {
+        for (number, (ours, theirs)) in LINKS.iter().take(2).enumerate() {
+            let (near, far) = (format!("near{number}"), format!("far{number}"));
+            run(&["rdma", "link", "add", &format!("r{near}"), "type", "rxe", "netdev", &near]);
+            hosts.run_there(&["rdma", "link", "add", &format!("r{far}"), "type", "rxe", "netdev", &far]);
+            for (link, address) in [(near, ours), (far, theirs)] {
+                let device = format!("r{link}");
                 wait_for("address of a device", || has_address(&device, address).then_some(()));
             }
         }
