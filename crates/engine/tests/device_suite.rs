@@ -1,4 +1,5 @@
-//! The suite over Soft-RoCE, with two devices as rails.
+//! The suite over Soft-RoCE: with two devices as rails, and by libfabric's verbs provider, with reliable datagrams made of its connections by
+//! `ofi_rxm`.
 
 mod suite;
 
@@ -15,6 +16,12 @@ const TWO_RAILS: Provider = Provider {
     rails: 2,
 };
 
+const VERBS_UNDER_RXM: Provider = Provider {
+    open: |settings| Engine::with(settings.rails([by_libfabric()])).unwrap(),
+    has_atomics: Some(true),
+    rails: 1,
+};
+
 /// The providers' own tests run in every guest.
 mod one_guest {
     use crate::suite::suite;
@@ -22,6 +29,7 @@ mod one_guest {
     suite! {
         on_host_a, "needs an RDMA device: cargo xtask vm test runs it";
         two_rails = crate::TWO_RAILS;
+        verbs_under_rxm = crate::VERBS_UNDER_RXM;
     }
 }
 
@@ -49,4 +57,18 @@ fn two_devices() -> [String; 2] {
         });
     });
     [Device::find().name, "rxe8".to_owned()]
+}
+
+/// The device that is here, as libfabric has it.
+fn by_libfabric() -> String {
+    static SETTINGS: Once = Once::new();
+    SETTINGS.call_once(|| {
+        // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a
+        // cache of registrations nothing can be exposed.
+        for (name, value) in [("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")] {
+            // SAFETY: once, before libfabric is first asked for anything, and device tests run one at a time.
+            unsafe { std::env::set_var(name, value) };
+        }
+    });
+    format!("verbs;ofi_rxm@{}", Device::find().address)
 }

@@ -13,6 +13,7 @@ mod refused;
 
 use std::time::Duration;
 
+use cut::Cut;
 use faults::Place;
 
 const TCP: Place = Place {
@@ -24,7 +25,12 @@ const TCP: Place = Place {
 };
 
 /// Two rails, over links that can be cut.
-const TWO_TCP: Place = Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP };
+const TWO_TCP: Cut = Cut {
+    place: Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP },
+    far_rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"],
+    stall: Duration::from_millis(700),
+    transfer_max: Duration::from_secs(6),
+};
 
 /// No key is enforced there.
 const SHM: Place = Place { rails: &["shm"], ..TCP };

@@ -29,6 +29,9 @@ pub struct Profile {
     /// Whether closing an endpoint leaves it in what its completion queue sleeps on. The queue's descriptor is then of no use any more: to
     /// ask whether it may be slept on would look into what was freed.
     pub close_spoils_waits: bool,
+    /// Whether endpoints of one process look into each other's memory, which goes when one is closed. One that is dropped is then closed only when no
+    /// other is open; until then it is polled no more, and takes its memory.
+    pub siblings_look_in: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's memory.
     pub target_must_know_initiator: bool,
     /// Whether a peer can be removed from an address vector. Where it cannot, its entry stays until the vector is closed.
@@ -93,6 +96,7 @@ const UNKNOWN: Profile = Profile {
     revoke_stops_writes: false,
     close_stops_peers: false,
     close_spoils_waits: true,
+    siblings_look_in: true,
     target_must_know_initiator: true,
     forgets_peers: true,
     same_host: SameHost::Uncertain,
@@ -106,6 +110,7 @@ const THROUGH_TARGET: Profile = Profile {
     revoke_stops_writes: false,
     close_stops_peers: true,
     close_spoils_waits: false,
+    siblings_look_in: false,
     target_must_know_initiator: false,
     forgets_peers: true,
     same_host: SameHost::Reachable,
@@ -123,11 +128,17 @@ const KNOWN: &[(Protocol, Profile)] = &[
     (Protocol::Xnet, THROUGH_TARGET),
     (Protocol::SockTcp, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
-    // target copies the answer of a read into the initiator's buffer, whenever it gets to it. To remove a peer of the same process whose
-    // endpoint is closed, 2.1 looks into what that had mapped, and dies.
+    // target copies the answer of a read into the initiator's buffer, whenever it gets to it. A peer of the same process is mapped once for
+    // both, and closing it takes that away: who polls for what it has sent, or removes it, dies.
     (
         Protocol::Shm,
-        Profile { keys_enforced: false, close_stops_peers: false, forgets_peers: false, ..THROUGH_TARGET },
+        Profile {
+            keys_enforced: false,
+            close_stops_peers: false,
+            siblings_look_in: true,
+            forgets_peers: false,
+            ..THROUGH_TARGET
+        },
     ),
     // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
     (

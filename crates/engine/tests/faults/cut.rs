@@ -1,5 +1,6 @@
 //! A rail whose link is cut in the middle of a transfer, and mended.
 
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,21 +12,33 @@ use crate::faults::node::Node;
 use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
 use crate::faults::{GRACE, Place};
 
-/// How long a link that hangs is waited for.
-const STALL: Duration = Duration::from_millis(700);
 /// How long everything is well at first.
 const CALM: Duration = Duration::from_millis(300);
-/// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
-/// over the other one. It may meet the link once more when that is tried again.
-const CUT_MAX: Duration = Duration::from_secs(6);
-
+/// How many bytes tell of the round that they were written in.
+const STAMPED: usize = 4 << 10;
 /// Another host, joined to this one by three links: two that rails go over, and one for the control connection.
 pub(crate) struct Hosts {
     /// Whose network the other host is.
     holder: Child,
+    /// Whether the rails' links have devices on them.
+    has_devices: bool,
 }
 
-/// `NUMBER OURS THEIRS`: the links, and the addresses of their ends.
+/// What both sides have for a cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The place, with the rails of this side.
+    pub(crate) place: Place,
+    /// The rails of the other.
+    pub(crate) far_rails: &'static [&'static str],
+    /// How long a link that hangs is waited for.
+    pub(crate) stall: Duration,
+    /// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
+    /// over the other one. It may meet the link once more when that is tried again.
+    pub(crate) transfer_max: Duration,
+}
+
+/// `OURS THEIRS`: the addresses of the links' ends.
 const LINKS: [(&str, &str); 3] =
     [("192.0.2.1", "192.0.2.2"), ("192.0.2.5", "192.0.2.6"), ("192.0.2.9", "192.0.2.10")];
 
@@ -33,7 +46,7 @@ impl Hosts {
     pub(crate) fn new() -> Self {
         let own = network_of("self");
         let holder = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare");
-        let hosts = Self { holder };
+        let hosts = Self { holder, has_devices: false };
         wait_for("network of the other host", || {
             let other = network_of(&hosts.pid());
             (!other.is_empty() && other != own).then_some(())
@@ -48,6 +61,23 @@ impl Hosts {
             hosts.run_there(&["ip", "link", "set", &far, "up"]);
         }
         hosts.run_there(&["ip", "link", "set", "lo", "up"]);
+        hosts
+    }
+
+    /// With a Soft-RoCE device on each end of the rails' links: `rnear0` and `rnear1` here, `rfar0` and `rfar1` there.
+    #[allow(dead_code)] // tcp needs none
+    pub(crate) fn with_devices() -> Self {
+        let mut hosts = Self::new();
+        hosts.has_devices = true;
+        for (number, (ours, theirs)) in LINKS.iter().take(2).enumerate() {
+            let (near, far) = (format!("near{number}"), format!("far{number}"));
+            run(&["rdma", "link", "add", &format!("r{near}"), "type", "rxe", "netdev", &near]);
+            hosts.run_there(&["rdma", "link", "add", &format!("r{far}"), "type", "rxe", "netdev", &far]);
+            for (link, address) in [(near, ours), (far, theirs)] {
+                let device = format!("r{link}");
+                wait_for("address of a device", || has_address(&device, address).then_some(()));
+            }
+        }
         hosts
     }
 
@@ -79,9 +109,26 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
+        if self.has_devices {
+            for device in ["rnear0", "rnear1", "rfar0", "rfar1"] {
+                // They would go with their links, at some time.
+                let _ = Command::new("rdma").args(["link", "delete", device]).status();
+            }
+        }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
+}
+
+/// Whether a device has a GID that ends with these four bytes.
+fn has_address(device: &str, address: &str) -> bool {
+    let address: Ipv4Addr = address.parse().expect("an address of a link");
+    let [a, b, c, d] = address.octets();
+    let end = format!("{a:02x}{b:02x}:{c:02x}{d:02x}");
+    let gids = std::fs::read_dir(format!("/sys/class/infiniband/{device}/ports/1/gids"));
+    let gids = gids.into_iter().flatten().flatten();
+    let mut texts = gids.filter_map(|gid| std::fs::read_to_string(gid.path()).ok());
+    texts.any(|text| text.trim().ends_with(&end))
 }
 
 fn network_of(process: &str) -> String {
@@ -95,25 +142,29 @@ fn run(words: &[&str]) {
     assert!(status.as_ref().is_ok_and(|status| status.success()), "{words:?}: {status:?}");
 }
 
-pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(place: &Place, hosts: &Hosts) {
+pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut, hosts: &Hosts) {
     let (mut longest, mut resent) = (Duration::ZERO, 0);
-    for round in 0..(place.rounds)() {
+    let rounds = (cut.place.rounds)();
+    for round in 0..rounds {
         let (link, is_ours) = (round as usize % 2, round % 4 < 2);
-        let cut = one_cut(place, hosts, link, is_ours);
+        let cut = one_cut(cut, hosts, link, is_ours);
         (longest, resent) = (longest.max(cut.0), resent + cut.1);
     }
     assert!(resent > 0, "no transfer was cut in the middle");
-    eprintln!("the transfer that was cut took {longest:?} at most");
+    eprintln!(
+        "{rounds} cuts: the transfer that was cut took {longest:?} at most, {resent} had pages sent again"
+    );
 }
 
 /// How long the transfer took that was cut, and how many had pages that were sent again: none where the link was cut between two.
-fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
+fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
+    let (place, stall) = (&cut.place, cut.stall);
     let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
-    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(STALL)).unwrap();
-    let there = Place { rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"], ..*place };
+    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(stall)).unwrap();
+    let there = Place { rails: cut.far_rails, ..*place };
     let mut command = hosts.there();
     command.arg(example("node"));
-    let options = ["listen=192.0.2.10:0".to_owned(), format!("stall={}", STALL.as_millis())];
+    let options = ["listen=192.0.2.10:0".to_owned(), format!("stall={}", stall.as_millis())];
     let node = Node::start_by(command, &there, "receive", &options);
     let address: std::net::SocketAddr = node.says("listening at").parse().unwrap();
     let peer = engine.connect(address).unwrap().wait(SOON).unwrap();
@@ -123,9 +174,10 @@ fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duratio
     let counter = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
     wait_for("both rails", || (peer.rails().len() == 2).then_some(()));
 
-    let (is_over, rounds, both) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let progress = Progress::default();
+    let Progress { is_over, rounds, both } = &progress;
     let (written, source) = std::thread::scope(|scope| {
-        let writing = scope.spawn(|| write(&engine, &peer, &memory, &counter, (&is_over, &rounds, &both)));
+        let writing = scope.spawn(|| write(cut, &engine, &peer, (&memory, &counter), &progress));
         std::thread::sleep(CALM);
         hosts.set(link, is_ours, "down");
         wait_for("word of the cut link", || (peer.rails().len() == 1).then_some(()));
@@ -142,7 +194,7 @@ fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duratio
         writing.join().expect("every transfer went well")
     });
     assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
-    let cut = look_at(&written, &peer);
+    let cut = look_at(cut, &written, &peer);
 
     // What arrived, and how much of it was counted.
     drop((memory, counter, peer, engine));
@@ -153,22 +205,37 @@ fn one_cut(place: &Place, hosts: &Hosts, link: usize, is_ours: bool) -> (Duratio
     cut
 }
 
+/// What the writing thread tells, and is told.
+#[derive(Debug, Default)]
+struct Progress {
+    is_over: AtomicBool,
+    rounds: AtomicUsize,
+    /// Those that went over both links.
+    both: AtomicUsize,
+}
+
 /// Writes round after round, and counts them, and those that went over both links; how each went, and what was written last.
 fn write(
+    cut: &Cut,
     engine: &Engine,
     peer: &Peer,
-    memory: &RemoteSlice,
-    counter: &RemoteCounter,
-    (is_over, rounds, both): (&AtomicBool, &AtomicUsize, &AtomicUsize),
+    (memory, counter): (&RemoteSlice, &RemoteCounter),
+    Progress { is_over, rounds, both }: &Progress,
 ) -> (Vec<Explanation>, Slice) {
+    let deadline = cut.transfer_max + GRACE;
     let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
     let (mut source, mut written) = (engine.allocate(LEN).unwrap(), Vec::new());
+    for (place, word) in source.chunks_exact_mut(8).enumerate() {
+        word.copy_from_slice(&(place as u64).to_le_bytes());
+    }
     while !is_over.load(Ordering::SeqCst) {
-        for (place, word) in source.chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&(place as u64 ^ (written.len() as u64) << 32).to_le_bytes());
+        // Each part of each page tells of its round. To fill all of it takes an emulated machine longer than to send it, and a link would be cut
+        // between two transfers.
+        for part in source.chunks_exact_mut(STAMPED) {
+            part[..8].copy_from_slice(&(written.len() as u64).to_le_bytes());
         }
         let start = Instant::now();
-        let done = peer.write_pages(source, &map, memory, Some(counter)).wait(CUT_MAX + GRACE);
+        let done = peer.write_pages(source, &map, memory, Some(counter)).wait(deadline);
         let done = done.unwrap_or_else(|error| {
             panic!("{error} after {:?}: {peer:?}, {:?}", start.elapsed(), peer.notes())
         });
@@ -187,9 +254,9 @@ fn used(explanation: &Explanation) -> usize {
 }
 
 /// What was cut went over both. How long the longest took, and how many were cut.
-fn look_at(written: &[Explanation], peer: &Peer) -> (Duration, usize) {
+fn look_at(cut: &Cut, written: &[Explanation], peer: &Peer) -> (Duration, usize) {
     let longest = written.iter().max_by_key(|explanation| explanation.elapsed()).expect("there were some");
-    assert!(longest.elapsed() < CUT_MAX, "{longest}");
+    assert!(longest.elapsed() < cut.transfer_max, "{longest}");
     let resent = written.iter().filter(|explanation| explanation.bytes() > LEN as u64);
     let resent: Vec<_> = resent.collect();
     assert!(!peer.notes().is_empty(), "what was wrong with the link is told: {longest}");

@@ -22,6 +22,9 @@ const BYTE: u8 = 0xAB;
 const HEARTBEAT: Duration = Duration::from_millis(50);
 /// A rail that takes nothing for so long is left.
 const STUCK: Duration = Duration::from_millis(50);
+/// A link that was asked for is waited for so long: on an emulated machine its answer takes longer than a rail may be stuck, and whoever asks for
+/// another one meanwhile has none, ever.
+const UNANSWERED: Duration = Duration::from_secs(2);
 
 /// What it says when its memory is wanted back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,11 +184,8 @@ impl Writer {
             let is_waiting = self.owed.is_some() && self.answer == Answer::AtOnce;
             match self.target {
                 _ if is_waiting => {}
-                Some(_) if self.end.is_empty() || self.is_end_lost => {
-                    if self.posted_at.elapsed() > STUCK {
-                        self.begin_anew();
-                    }
-                }
+                Some(_) if self.is_end_lost => self.begin_anew_after(STUCK),
+                Some(_) if self.end.is_empty() => self.begin_anew_after(UNANSWERED),
                 Some(target) => self.write(target, &mut offset),
                 None => {}
             }
@@ -204,31 +204,34 @@ impl Writer {
                 self.posted_at = Instant::now();
             }
             // A write by a dead key may leave the link as it is, with nothing ever coming back.
-            Err(refused) if matches!(refused.reason, Refusal::Full) => {
-                if self.is_told && self.posted_at.elapsed() > STUCK {
-                    self.begin_anew();
-                }
-            }
-            Err(_) if self.posted_at.elapsed() > STUCK => self.begin_anew(),
-            Err(_) => {}
+            Err(refused) if matches!(refused.reason, Refusal::Full) && !self.is_told => {}
+            Err(_) => self.begin_anew_after(STUCK),
+        }
+    }
+
+    fn begin_anew_after(&mut self, patience: Duration) {
+        if self.posted_at.elapsed() > patience {
+            self.begin_anew();
+            // It takes its time, too.
+            self.posted_at = Instant::now();
         }
     }
 
     /// Another rail: to the same end of the survivor's, which does not ask who comes; where that is gone, to a new one, which it asks for.
     fn begin_anew(&mut self) {
-        self.posted_at = Instant::now();
         let mut rail = (self.open)();
         let (link, end) = rail.open_link().unwrap();
         self.source = source(rail.as_mut());
         (self.rail, self.link) = (rail, link);
         // An end that is made for one peer's end takes no other.
-        let is_open = !self.is_end_lost && !self.rail.properties().links_end_alone;
+        let is_open = !self.is_end_lost && !self.end.is_empty() && !self.rail.properties().links_end_alone;
         if is_open && self.rail.connect(self.link, &self.end).is_ok() {
             return;
         }
         let (link, reason) = (LinkId(self.links), "it does not suit me".to_owned());
         self.say(&Frame::RailLost { link, is_quiet: false, reason });
         self.end.clear();
+        self.is_end_lost = false;
         self.links += 1;
         self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
     }

@@ -50,7 +50,12 @@ impl Steady {
         let (before, deadline) = (self.rounds(), Instant::now() + SOON);
         while self.rounds() < before + 2 {
             let is_serving = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-            assert!(is_serving, "the other peer is not served any more: see above");
+            if !is_serving {
+                panic!(
+                    "the other peer is not served any more, see above; it says: ended {}",
+                    self.node.says("ended")
+                );
+            }
             assert!(Instant::now() < deadline, "the other peer is not served");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -9,7 +9,7 @@ use farreach_fabric_sys as sys;
 
 use super::atomics::{Atomics, Operands};
 use super::slots::Slots;
-use super::{Endpoint, Limits, Open};
+use super::{Endpoint, Limits, Open, kept};
 use crate::handle::Handle;
 use crate::{Address, AddressVector, CompletionQueue, Domain, EndpointType, Error};
 
@@ -89,6 +89,9 @@ impl EndpointBuilder {
         let transmit = Arc::new(Slots::new(depth(self.transmit_depth, info.transmit_queue_size())));
         let receive = Arc::new(Slots::new(depth(self.receive_depth, info.receive_queue_size())));
         domain.endpoint_opened();
+        if domain.profile().siblings_look_in {
+            kept::opened();
+        }
         self.transmit_cq.registry().add(&transmit);
         self.receive_cq.registry().add(&receive);
         let mut endpoint = Endpoint {

@@ -3,6 +3,7 @@
 mod atomics;
 mod builder;
 mod inject;
+mod kept;
 mod list;
 #[cfg(all(loom, test))]
 mod model;
@@ -156,7 +157,13 @@ impl Endpoint {
     pub fn close(self) -> Result<Vec<Returned>, Error> {
         let mut endpoint = ManuallyDrop::new(self);
         // SAFETY: this is its end, and it is not dropped.
-        unsafe { ManuallyDrop::take(&mut endpoint.open) }.close()
+        let open = unsafe { ManuallyDrop::take(&mut endpoint.open) };
+        let has_siblings = open.domain.profile().siblings_look_in;
+        let returned = open.close();
+        if has_siblings {
+            close_all(kept::closed());
+        }
+        returned
     }
 }
 
@@ -194,6 +201,15 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         // SAFETY: this is its end.
         let open = unsafe { ManuallyDrop::take(&mut self.open) };
+        match open.domain.profile().siblings_look_in {
+            true => close_all(kept::dropped(open)),
+            false => close_all([open]),
+        }
+    }
+}
+
+fn close_all(endpoints: impl IntoIterator<Item = Open>) {
+    for open in endpoints {
         // What fails is counted, and kept.
         let _ = open.close();
     }

@@ -88,6 +88,16 @@ impl VerbsProvider {
             .build(&self.pd)
     }
 
+    /// An error while the port carries nothing: the kernel would look for the peer's hardware address all the same, for a second in which nobody
+    /// is served.
+    fn look_at_port(&self, operation: &str) -> Result<(), ProviderError> {
+        let port = self.parameters.port;
+        let attributes =
+            self.pd.context().query_port(port).map_err(|error| self.failed(operation, &error))?;
+        let operation = format!("{operation} over {}", self.account.rail);
+        rails::inactive(operation, port, &attributes).map_or(Ok(()), Err)
+    }
+
     fn failed(&self, operation: &str, error: &farreach_verbs::Error) -> ProviderError {
         told(format!("{operation} over {}", self.account.rail), error)
     }

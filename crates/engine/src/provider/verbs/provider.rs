@@ -30,6 +30,7 @@ impl Provider for VerbsProvider {
         if let Some(broken) = &self.broken {
             return Err(broken.clone());
         }
+        self.look_at_port("open a link")?;
         let queue = self.queues.enter()?;
         let made = self.make_queue_pair(queue).and_then(|qp| {
             let own = qp.to_init(&self.parameters)?;
@@ -46,6 +47,7 @@ impl Provider for VerbsProvider {
     }
 
     fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), ProviderError> {
+        self.look_at_port("connect a link")?;
         let rail = &self.account.rail;
         let operation = format!("connect a link over {rail}");
         let wrong = |cause: &str| {

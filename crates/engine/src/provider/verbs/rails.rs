@@ -3,7 +3,7 @@
 use farreach_verbs::context::Context;
 use farreach_verbs::device::{Device, DeviceList, Transport};
 use farreach_verbs::gid::GidChoice;
-use farreach_verbs::port::PortState;
+use farreach_verbs::port::{PortAttributes, PortState};
 use farreach_verbs::system;
 
 use super::VerbsSettings;
@@ -125,16 +125,23 @@ fn look(
     };
     let failed = |error| told(format!("open {name}"), &error);
     let attributes = context.query_port(port).map_err(failed)?;
-    if attributes.state != PortState::Active {
-        return Err(ProviderError::new(
-            format!("open {name}"),
-            format!("port {port} is {}, {}", attributes.state, attributes.physical_state),
-            "set its net device up, or connect the cable; on InfiniBand, see that a subnet manager runs",
-        ));
+    if let Some(reason) = inactive(format!("open {name}"), port, &attributes) {
+        return Err(reason);
     }
     let gid = match settings.gid_index {
         Some(index) => context.gid_at(port, index),
         None => context.choose_gid(port, None),
     };
     Ok(VerbsRail { device: device.clone(), port, gid: gid.map_err(failed)?, name })
+}
+
+/// Why a port carries nothing now, if it does not.
+pub(super) fn inactive(operation: String, port: u8, attributes: &PortAttributes) -> Option<ProviderError> {
+    (attributes.state != PortState::Active).then(|| {
+        ProviderError::new(
+            operation,
+            format!("port {port} is {}, {}", attributes.state, attributes.physical_state),
+            "set its net device up, or connect the cable; on InfiniBand, see that a subnet manager runs",
+        )
+    })
 }
