@@ -105,7 +105,8 @@ mod tcp {
     /// A rail for a peer that is no engine.
     fn open() -> Box<dyn Provider> {
         let bind = Some(Ipv4Addr::LOCALHOST.into());
-        Box::new(FabricProvider::open_named("tcp", bind, &ProviderSettings::default()).unwrap())
+        // SAFETY: what it must not do, it does over tcp, which looks at keys.
+        Box::new(unsafe { FabricProvider::open_named("tcp", bind, &ProviderSettings::default()) }.unwrap())
     }
 }
 

@@ -100,7 +100,8 @@ impl Chooser {
         match fabric::offers(&settings) {
             Ok(offers) => {
                 for info in offers {
-                    match FabricProvider::open(&info, &settings) {
+                    // SAFETY: it goes to the engine, which keeps the rules.
+                    match unsafe { FabricProvider::open(&info, &settings) } {
                         Ok(provider) => opened.push(Box::new(provider)),
                         Err(error) => tried.push((info.provider().to_owned(), error)),
                     }
@@ -127,7 +128,9 @@ impl Chooser {
             None => (name, None),
         };
         if is_of_fabric(provider) {
-            return Ok(vec![Box::new(FabricProvider::open_named(provider, bind, &self.fabric)?)]);
+            // SAFETY: it goes to the engine, which keeps the rules.
+            let rail = unsafe { FabricProvider::open_named(provider, bind, &self.fabric) };
+            return Ok(vec![Box::new(rail?)]);
         }
         let rails = verbs::rails_named(name, &self.verbs)?;
         let open =

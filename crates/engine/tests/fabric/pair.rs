@@ -32,7 +32,8 @@ impl Place {
     }
 
     pub(crate) fn open(&self, settings: &ProviderSettings) -> FabricProvider {
-        let opened = FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings);
+        // SAFETY: what a pair has exposed is there until its end, and a test that goes beyond it does so where keys are looked at.
+        let opened = unsafe { FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings) };
         opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix))
     }
 }

@@ -38,7 +38,8 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     let settings = ProviderSettings { providers: vec![place.name.to_owned()], ..ProviderSettings::default() };
     let found = offers(&settings).unwrap();
     assert!(!found.is_empty() && is_named(found[0].provider()), "{found:?}");
-    let error = FabricProvider::open_named("no_such_provider", None, &settings).unwrap_err();
+    // SAFETY: there is none.
+    let error = unsafe { FabricProvider::open_named("no_such_provider", None, &settings) }.unwrap_err();
     assert!(error.cause.contains("no_such_provider") && !error.fix.is_empty(), "{error:?}");
     let all = offers(&ProviderSettings::default()).unwrap();
     let is_rdma: Vec<_> = all.iter().map(|info| info.provider().contains("verbs")).collect();
@@ -50,7 +51,8 @@ pub(crate) fn an_end_of_another_kind_is_refused(place: &Place) {
     let mut pair = Pair::open(place);
     let (link, end) = pair.rails[A].open_link().unwrap();
     let other = if place.name == "shm" { "tcp" } else { "shm" };
-    let mut other = FabricProvider::open_named(other, None, &ProviderSettings::default()).unwrap();
+    // SAFETY: nothing is posted.
+    let mut other = unsafe { FabricProvider::open_named(other, None, &ProviderSettings::default()) }.unwrap();
     assert_ne!(other.properties().kind, pair.rails[A].properties().kind);
     let (_, other_end) = other.open_link().unwrap();
     for wrong in [&other_end[..], &end[..end.len() - 1], &[], &[0xff; 64], &[&end[..], &[0]].concat()] {
@@ -75,7 +77,8 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
         } else {
             place.bind.map(|bind| bind())
         };
-        let rail = || FabricProvider::open_named(place.name, bind, &settings).unwrap();
+        // SAFETY: the memory is there until the end of the test.
+        let rail = || unsafe { FabricProvider::open_named(place.name, bind, &settings) }.unwrap();
         let pair = Pair::of([rail(), rail()]);
         if let (true, Some(bind)) = (is_loopback, bind) {
             assert!(

@@ -4,7 +4,8 @@
 //! use farreach::provider::Provider;
 //! use farreach::provider::fabric::{FabricProvider, ProviderSettings};
 //!
-//! let mut rail = FabricProvider::open_named("tcp", None, &ProviderSettings::default())?;
+//! // SAFETY: nothing is posted.
+//! let mut rail = unsafe { FabricProvider::open_named("tcp", None, &ProviderSettings::default()) }?;
 //! let (link, end) = rail.open_link()?;
 //! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
 //! # Ok::<(), farreach::provider::ProviderError>(())
@@ -59,7 +60,8 @@ use rail::Rail;
 ///
 /// let settings = ProviderSettings::default();
 /// for info in offers(&settings)? {
-///     let rail = FabricProvider::open(&info, &settings)?;
+///     // SAFETY: nothing is posted.
+///     let rail = unsafe { FabricProvider::open(&info, &settings) }?;
 ///     println!("{}: {:?}", rail.properties().name, rail.properties().limits);
 /// }
 /// # Ok::<(), farreach::provider::ProviderError>(())
@@ -73,7 +75,11 @@ pub struct FabricProvider {
 
 impl FabricProvider {
     /// Opens the domain of an offer, and an endpoint in it. [`offers`] has those that can be opened.
-    pub fn open(info: &Info, settings: &ProviderSettings) -> Result<Self, ProviderError> {
+    ///
+    /// # Safety
+    ///
+    /// Whoever uses it keeps the two rules of [the module](self#what-it-relies-on).
+    pub unsafe fn open(info: &Info, settings: &ProviderSettings) -> Result<Self, ProviderError> {
         let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
         let domain = Fabric::open(info).and_then(|fabric| fabric.open_domain(info)).map_err(refused)?;
         let cq = domain.open_cq().map_err(refused)?;
@@ -83,13 +89,19 @@ impl FabricProvider {
 
     /// Opens a rail by its provider's name: `tcp`, `shm`, `efa`, or in full, as `tcp;ofi_rxm`. `bind` is the local address to be at, where
     /// the provider has such addresses, so that several rails of one host are told apart.
-    pub fn open_named(
+    ///
+    /// # Safety
+    ///
+    /// As for [`open`](Self::open).
+    pub unsafe fn open_named(
         name: &str,
         bind: Option<IpAddr>,
         settings: &ProviderSettings,
     ) -> Result<Self, ProviderError> {
         let settings = ProviderSettings { providers: vec![name.to_owned()], bind, ..settings.clone() };
-        Self::open(&offers::best(name, &settings)?, &settings)
+        let info = offers::best(name, &settings)?;
+        // SAFETY: passed on to the caller.
+        unsafe { Self::open(&info, &settings) }
     }
 
     /// How many errors came that are no request's, since it was opened.
