@@ -47,6 +47,17 @@ impl Pages {
 
     /// The first index that is there twice.
     fn repeated(&self) -> Option<u32> {
+        let last = *self.indices.iter().max()? as usize;
+        // A bit for each page that could be there, unless those are far more than are.
+        if last / 32 <= self.indices.len() {
+            let mut seen = vec![0_u64; last / 64 + 1];
+            return self.indices.iter().copied().find(|index| {
+                let (word, bit) = (&mut seen[*index as usize / 64], 1 << (index % 64));
+                let is_seen = *word & bit != 0;
+                *word |= bit;
+                is_seen
+            });
+        }
         let mut sorted = self.indices.clone();
         sorted.sort_unstable();
         sorted.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
@@ -313,11 +324,7 @@ impl Plan {
                 false if operation.bytes == 0 => left,
                 false => break,
             };
-            let (Some(from), Some(to)) =
-                (self.extent(&self.source, len), self.extent(&self.destination, len))
-            else {
-                break;
-            };
+            let (from, to) = (self.extent(&self.source, len), self.extent(&self.destination, len));
             if !fits_in(&operation.pieces, from, limits.pieces)
                 || !fits_in(&operation.targets, to, limits.targets)
             {
@@ -379,9 +386,10 @@ impl Plan {
         self.source.indices.len() - self.place
     }
 
-    /// The next bytes of a side. Every page was checked, so that it has them.
-    fn extent(&self, pages: &Pages, len: u64) -> Option<Extent> {
-        Some(Extent { offset: pages.start(self.place)? + self.within, len })
+    /// The next bytes of a side. Every page was checked, so that it has them, and no number is too large.
+    fn extent(&self, pages: &Pages, len: u64) -> Extent {
+        let index = u64::from(pages.indices[self.place]);
+        Extent { offset: pages.offset + index * pages.stride + self.within, len }
     }
 }
 

@@ -66,7 +66,7 @@ impl Buffers {
 
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.as_slice().iter().all(|buffer| buffer.len() == 0)
     }
 
     /// The one exclusive slice that it is, or itself where it is anything else.

@@ -20,7 +20,7 @@ impl Rail {
             Some(Link::Connected(connected)) => connected,
             link => return Err(Refused { reason: Refusal::LinkDown(why_down(link)), request }),
         };
-        let Some(endpoint) = &self.endpoint else {
+        let Some(endpoint) = &mut self.endpoint else {
             return Err(Refused { reason: Refusal::LinkDown(why_down(None)), request });
         };
         let owner = Owner { link: key, tag, is_bare: is_bare(&request) };
@@ -29,7 +29,8 @@ impl Rail {
         };
         let (shape, buffers) = Shape::of(request);
         let buffers = owner.take_along(buffers, || self.landing.byte().into());
-        let is_asked_for = buffers.len() as u64 <= self.delivery_is_asked_up_to;
+        let is_asked_for =
+            self.delivery_is_asked_up_to == u64::MAX || buffers.len() as u64 <= self.delivery_is_asked_up_to;
         let delivers = self.properties.writes_prove == Proof::Delivered && is_asked_for;
         let made = match shape.check(&buffers, self.properties.message_max) {
             Ok(()) if owner.is_bare => Ok(shape.bare(buffers, connected, delivers)),
@@ -37,7 +38,7 @@ impl Rail {
             Err(why) => Err((why, buffers)),
         };
         let posted = match made {
-            Ok(request) => endpoint.post(request.tag(number)),
+            Ok(request) => endpoint.post_mut(request.tag(number)),
             Err((why, buffers)) => {
                 self.posted.end(number);
                 let error = ProviderError::new(
