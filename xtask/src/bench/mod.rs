@@ -1,7 +1,7 @@
 //! Benchmarks: the engine beside a program of our own in C that does the same on bare libfabric.
 //!
 //! Times on a machine that does other things, too, say little; ratios of neighbours say more. So both programs run in turn, bare, engine,
-//! engine, bare, and a round in which other processes had more than a little of a core does not count.
+//! engine, bare, ahead of other processes, and a round in which those had more than a little of a core all the same does not count.
 
 pub(crate) mod bare;
 mod contest;
