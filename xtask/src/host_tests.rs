@@ -34,6 +34,7 @@ fn engines() -> Result<()> {
         ensure!(!binary.ignored()?.is_empty(), "{} has no test that waits for a library", binary.name);
     }
     build_release_example("farreach-fabric", "fabric_cost")?;
+    build_release_example("farreach", "paged")?;
     let mut failed = Vec::new();
     for userland in [Userland::Debian12, Userland::Newest] {
         let root = userland.root().get()?;

@@ -9,7 +9,7 @@
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
 //! - [`for_each_seed`]: one test with many histories, each of which its seed replays.
 //! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
-//! - [`machine_code`]: whether a function compiles to what it should.
+//! - [`machine_code`]: whether a function compiles to what it should; [`cost`]: what a program does, counted.
 //!
 //! Everything panics with a sentence instead of returning an error: the caller is a test, and a test that does not find
 //! what it needs has failed.
@@ -18,6 +18,7 @@
 
 mod allocations;
 mod buffer;
+pub mod cost;
 mod device;
 mod guest;
 mod host;

@@ -1,0 +1,83 @@
+//! What a program costs: instructions, counted by callgrind, and system calls, counted by strace.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A program whose work is counted, but not that of the processes that it starts.
+#[derive(Debug, Clone)]
+pub struct Counted {
+    path: PathBuf,
+    words: Vec<String>,
+    function: Option<String>,
+}
+
+impl Counted {
+    /// A program, and what it is told in every run.
+    pub fn new(path: impl Into<PathBuf>, words: &[&str]) -> Self {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Self { path: path.into(), words, function: None }
+    }
+
+    /// Only the instructions of the function whose name matches this, and of what it calls.
+    pub fn within(self, function: &str) -> Self {
+        Self { function: Some(function.to_owned()), ..self }
+    }
+
+    /// The instructions of a run with these words more.
+    pub fn instructions(&self, more: &[&str]) -> u64 {
+        let file = file("callgrind");
+        let mut words =
+            vec!["--tool=callgrind".to_owned(), format!("--callgrind-out-file={}", file.display())];
+        words.extend(self.function.as_ref().map(|function| format!("--toggle-collect={function}")));
+        self.run("valgrind", &words, more);
+        let text = fs::read_to_string(file).expect("callgrind writes its counts");
+        let total =
+            text.lines().find_map(|line| line.strip_prefix("summary: ")).expect("a line with the sum");
+        total.trim().parse().expect("a number")
+    }
+
+    /// The system calls of its first thread in a run with these words more, but for pauses.
+    pub fn system_calls(&self, more: &[&str]) -> u64 {
+        let file = file("strace");
+        let words = ["-c", "-e", "trace=!clock_nanosleep", "-o", &file.display().to_string()];
+        self.run("strace", &words.map(str::to_owned), more);
+        let text = fs::read_to_string(file).expect("strace writes its counts");
+        let total = text.lines().find(|line| line.ends_with(" total")).expect("a line with the sum");
+        total.split_whitespace().nth(3).and_then(|count| count.parse().ok()).expect("a number")
+    }
+
+    fn run(&self, counter: &str, words: &[String], more: &[&str]) {
+        let mut command = Command::new(counter);
+        command.args(words).arg(&self.path).args(&self.words).args(more);
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// Where a tool writes what it has counted: tests run at the same time.
+fn file(tool: &str) -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    PathBuf::from(format!("/tmp/{tool}.{}.{number}", std::process::id()))
+}
+
+/// An example of a package, in the release build beside this test's.
+pub fn release_example(package: &str, name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("Linux tells a program's file");
+    let target = test.ancestors().nth(3).map(Path::to_owned).expect("tests are built three folders deep");
+    let program = target.join("release/examples").join(name);
+    assert!(
+        program.exists(),
+        "{} is not built: cargo build --release --package {package} --example {name}",
+        program.display()
+    );
+    program
+}
+
+/// The same work in C, on bare libfabric.
+pub fn bare_program() -> PathBuf {
+    let path = std::env::var_os("FARREACH_BARE");
+    path.expect("cargo xtask test says where it has built the program").into()
+}
