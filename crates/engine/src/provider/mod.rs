@@ -48,7 +48,7 @@ pub trait Provider: Send + fmt::Debug {
 
     /// Ends all links of this rail at once, and begins anew with none. It is the proof, also for rails whose links do not end by themselves,
     /// that nothing of a peer's lands over it any more, as far as [`Properties::reset_stops_peers`] says so. What was in flight comes
-    /// back by the next [`poll`](Self::poll).
+    /// back by the next [`poll`](Self::poll). Ticks and messages that had come and were not polled for may be lost.
     ///
     /// After an error the rail is of no use any more.
     fn reset(&mut self) -> Result<(), ProviderError>;
