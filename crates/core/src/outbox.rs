@@ -204,20 +204,18 @@ impl Outbox {
     }
 
     fn next_planned(&mut self, id: TransferId) -> Option<Post> {
-        let plan = &self.transfers.get(id.0)?.plan;
-        if plan.pages_left() == 0 {
+        let transfer = self.transfers.get(id.0)?;
+        if transfer.plan.pages_left() == 0 {
             return None;
         }
-        let page_len = plan.page_len();
-        let rail = match self.transfers.get(id.0)?.begun_on {
-            Some(rail) if self.windows[rail].free() == 0 || self.tellable(id, rail) == 0 => return None,
-            Some(rail) => rail,
-            None => self
-                .rails
-                .pick(page_len, |rail| self.windows[rail].free() > 0 && self.tellable(id, rail) > 0)?,
-        };
+        let page_len = transfer.plan.page_len();
+        let takes_more = |rail: usize| self.windows[rail].free() > 0 && self.tellable(transfer, rail) > 0;
+        let rail = match transfer.begun_on {
+            Some(rail) => Some(rail).filter(|rail| takes_more(*rail)),
+            None => self.rails.pick(page_len, takes_more),
+        }?;
         let mut limits = self.settings[rail].limits;
-        limits.pages = limits.pages.min(self.tellable(id, rail));
+        limits.pages = limits.pages.min(self.tellable(transfer, rail));
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
@@ -233,7 +231,7 @@ impl Outbox {
         let is_posted = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         let is_due = |rail: &usize| {
             let is_there = !self.settings[*rail].ticks_apart || transfer.flying[*rail] == 0;
-            let is_whole = is_posted || self.tellable(id, *rail) == 0;
+            let is_whole = is_posted || self.tellable(transfer, *rail) == 0;
             transfer.untold[*rail] > 0 && is_whole && is_there && self.has_room(*rail)
         };
         let rail = (0..self.settings.len()).find(is_due)?;
@@ -241,12 +239,10 @@ impl Outbox {
     }
 
     /// How many pages the next operation may have on a rail, so that a tick can tell of them.
-    fn tellable(&self, id: TransferId, rail: usize) -> u32 {
-        match self.transfers.get(id.0) {
-            Some(transfer) if self.settings[rail].ticks_apart => {
-                TICK_PAGES_MAX.saturating_sub(transfer.untold[rail])
-            }
-            _ => TICK_PAGES_MAX,
+    fn tellable(&self, transfer: &Transfer, rail: usize) -> u32 {
+        match self.settings[rail].ticks_apart {
+            true => TICK_PAGES_MAX.saturating_sub(transfer.untold[rail]),
+            false => TICK_PAGES_MAX,
         }
     }
 
