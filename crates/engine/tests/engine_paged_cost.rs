@@ -3,7 +3,7 @@
 //! Counted over the example `paged`, built for release, and over `benches/bare`, which does the same in C with a page an operation. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away. What waits is counted, too.
 
-use farreach_testkit::cost::{Counted, bare_program, release_example};
+use farreach_testkit::cost::{Counted, bare_program, release_example, tell};
 
 /// Instructions that a page may cost more than in C. It is 650 at most; the goal is 200, and ARCHITECTURE.md tells what is between.
 const MOST_ABOVE_BARE: f64 = 750.0;
@@ -37,11 +37,6 @@ fn a_page_makes_no_further_system_call() {
         // Over shm the other side copies what goes to several places, and this one makes hardly any.
         assert!(bare > 0.9 && engine < bare, "{told}");
     }
-}
-
-/// Not by println, which is kept back where tests pass.
-fn tell(told: &str) {
-    std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
 }
 
 /// The program in C, and ours.

@@ -3,7 +3,7 @@
 //! Counted over the example `fabric_cost`, built for release, and over `benches/bare/paged cost`, which does the same in C. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
 
-use farreach_testkit::cost::{Counted, bare_program, release_example};
+use farreach_testkit::cost::{Counted, bare_program, release_example, tell};
 
 /// What a write, posted and completed, may cost more than in C, in instructions. It is 70; the goal is 50, and ARCHITECTURE.md tells what
 /// is between.
@@ -50,11 +50,6 @@ fn compare_instructions(provider: &str) {
     tell(&told);
     assert!(bare > 100.0 && fabric > bare, "that was not counted: {told}");
     assert!(more <= MOST_ABOVE_BARE, "more than {MOST_ABOVE_BARE}: {told}");
-}
-
-/// Not by println, which is kept back where tests pass.
-fn tell(told: &str) {
-    std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
 }
 
 /// The program in C, and ours.
