@@ -44,6 +44,8 @@ pub(crate) use grant::RevokeAnswer;
 #[cfg(test)]
 pub(crate) use link::pairs_of;
 pub(crate) use message::HEADER;
+#[cfg(test)]
+pub(crate) use tests::plain_hello;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
 pub(crate) use watch::{CounterCell, PeerCell, Watch};
 pub(crate) use word::{WordOrder, WordRequest};

@@ -9,7 +9,7 @@ use super::party::Host;
 use super::scenario::Fault;
 use super::thing::Hold;
 use super::world::{What, World, broken, tell};
-use crate::machine::Machine;
+use crate::machine::{Machine, plain_hello};
 use crate::provider::Provider;
 use crate::provider::sim::SimProvider;
 
@@ -49,15 +49,7 @@ impl World {
             let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
             is_one_machine && gone.contains(&hello.incarnation)
         };
-        let hello = Hello {
-            incarnation: incarnation(host, life),
-            name: String::new(),
-            heartbeat_ms: 1,
-            host: String::new(),
-            process: 1,
-            rails: Vec::new(),
-            messages: 0,
-        };
+        let hello = plain_hello(incarnation(host, life));
         let tuning = self.scenario.tuning.clone();
         let mut machine = Machine::new(providers.collect(), hello, tuning, Box::new(is_gone)).ok()?;
         let mut rest = Memory::allocate(PIECE * PIECES).ok()?;

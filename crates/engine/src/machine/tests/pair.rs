@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use farreach_core::plan::{Pages, Plan};
-use farreach_core::wire::{Frame, Hello};
+use farreach_core::wire::Frame;
 use farreach_memory::{Memory, Slice};
 
 use crate::Rights;
@@ -11,7 +11,7 @@ use crate::helm::{Ticket, promise};
 use crate::machine::grant::GrantMade;
 use crate::machine::peer::Link;
 use crate::machine::{
-    Direction, Held, Machine, Order, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning,
+    Direction, Held, Machine, Order, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning, plain_hello,
 };
 use crate::provider::Provider;
 use crate::provider::sim::{CardId, SimCard, SimNetwork, SimProvider, SimSettings};
@@ -48,15 +48,7 @@ impl Side {
     fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
         let provider = SimProvider::new(network, host, card);
         let card = provider.id();
-        let hello = Hello {
-            incarnation: host.into(),
-            name: String::new(),
-            heartbeat_ms: 1,
-            host: String::new(),
-            process: 1,
-            rails: Vec::new(),
-            messages: 0,
-        };
+        let hello = plain_hello(host.into());
         let tuning = Tuning {
             heartbeat: 2 * MS,
             silence: 1000 * MS,
