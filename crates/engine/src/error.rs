@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use std::fmt;
 use std::time::Duration;
 
 use farreach_core::plan::PlanError;
@@ -8,7 +9,7 @@ use crate::provider::ProviderError;
 use crate::{Buffer, Explanation};
 
 /// Why an engine could not do something. It displays as what was asked for; [`cause`](Self::cause) says why, and [`fix`](Self::fix) what to
-/// do about it.
+/// do about it. Where a program ends with it, all three are told: that is what `Debug` writes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::{Buffer, Explanation};
 /// assert_eq!(error.to_string(), "accept: nothing came within 3s");
 /// assert!(!error.fix().is_empty());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A rail, or its library, said no.
@@ -87,6 +88,17 @@ pub enum Error {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (told, cause) = (self.to_string(), self.cause());
+        f.write_str(&told)?;
+        if !told.contains(&cause) {
+            write!(f, "\ncause: {cause}")?;
+        }
+        write!(f, "\nfix: {}", self.fix())
+    }
 }
 
 impl Error {
@@ -247,4 +259,22 @@ pub enum WordError {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_ends_with_an_error_tells_operation_cause_and_fix() {
+        let (address, cause, fix) = ("10.0.0.7:1".to_owned(), "nobody".to_owned(), "start it".to_owned());
+        let error = Error::Connect { address, cause, fix };
+        assert_eq!(format!("{error:?}"), "connect to 10.0.0.7:1: nobody\nfix: start it");
+        let tried = vec![("shm".to_owned(), ProviderError::new("open", "busy", "wait"))];
+        let told = format!("{:?}", Error::NoRail { tried, needs_rdma: false });
+        assert!(
+            told.starts_with("no rail could be opened\ncause: shm: ") && told.ends_with("\nfix: wait"),
+            "{told}"
+        );
+    }
 }
