@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, model, mutants, sim, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("check", check::execute),
     ("test", host_tests::execute),
+    ("memcheck", memcheck::run_part),
     ("model", model::execute),
     ("sim", sim::for_a_while),
     ("mutants", mutants::run_all),
