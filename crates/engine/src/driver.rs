@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use farreach_core::wire::Frame;
 
-use crate::control::{Bell, ConnectionId, Control, ControlEvent};
+use crate::control::{Bell, ConnectionId, Control, ControlEvent, ControlStream};
 use crate::error::{Error, SendError};
 use crate::helm::{Drive, Promise};
 use crate::machine::{Machine, Order, Output, PeerCell, PeerKey, WordOrder};
@@ -85,12 +85,20 @@ impl Doorstep {
 /// A connection that was made.
 pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
 
+/// A connection that is being made.
+struct Connecting {
+    address: SocketAddr,
+    /// Whether this side offers the links.
+    is_initiator: bool,
+    promise: Promise<Connected>,
+}
+
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     control: Control,
     peers: HashMap<ConnectionId, PeerKey>,
     connections: HashMap<PeerKey, ConnectionId>,
-    connecting: HashMap<ConnectionId, (SocketAddr, Promise<Connected>)>,
+    connecting: HashMap<ConnectionId, Connecting>,
     doorstep: Arc<Doorstep>,
     start: Instant,
     looked_at: Option<Instant>,
@@ -153,11 +161,28 @@ impl Driver {
     }
 
     pub(crate) fn connect(&mut self, address: SocketAddr, promise: Promise<Connected>) {
-        match self.control.connect(address) {
-            Ok(id) => drop(self.connecting.insert(id, (address, promise))),
+        let begun = self.control.connect(address);
+        self.await_peer(begun, Connecting { address, is_initiator: true, promise });
+    }
+
+    /// Has a stream that was made elsewhere, and one side of it offer the links.
+    pub(crate) fn adopt(
+        &mut self,
+        stream: ControlStream,
+        address: SocketAddr,
+        is_initiator: bool,
+        promise: Promise<Connected>,
+    ) {
+        let begun = self.control.adopt(stream, address);
+        self.await_peer(begun, Connecting { address, is_initiator, promise });
+    }
+
+    fn await_peer(&mut self, begun: std::io::Result<ConnectionId>, connecting: Connecting) {
+        match begun {
+            Ok(id) => drop(self.connecting.insert(id, connecting)),
             Err(error) => {
-                promise.keep(Err(Error::Connect {
-                    address: address.to_string(),
+                connecting.promise.keep(Err(Error::Connect {
+                    address: connecting.address.to_string(),
                     cause: error.to_string(),
                     fix: "see the limits of this process: ulimit -n".to_owned(),
                 }));
@@ -192,10 +217,10 @@ impl Driver {
                 self.introduce(id, key);
             }
             ControlEvent::Connected(id) => {
-                let Some((_, promise)) = self.connecting.remove(&id) else { return };
-                let (key, cell) = self.machine.add_peer(true, now);
+                let Some(connecting) = self.connecting.remove(&id) else { return };
+                let (key, cell) = self.machine.add_peer(connecting.is_initiator, now);
                 self.introduce(id, key);
-                promise.keep(Ok((key, cell)));
+                connecting.promise.keep(Ok((key, cell)));
             }
             ControlEvent::Frame(id, frame) => {
                 if let Some(key) = self.peers.get(&id) {
@@ -203,7 +228,7 @@ impl Driver {
                 }
             }
             ControlEvent::Closed(id, reason) => {
-                if let Some((address, promise)) = self.connecting.remove(&id) {
+                if let Some(Connecting { address, promise, .. }) = self.connecting.remove(&id) {
                     let (address, fix) = (address.to_string(), reason.fix());
                     promise.keep(Err(Error::Connect { address, cause: reason.cause(), fix }));
                 } else if let Some(key) = self.peers.remove(&id) {

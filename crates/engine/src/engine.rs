@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use farreach_core::wire::Hello;
 
-use crate::control::Control;
+use crate::control::{Control, ControlStream};
 use crate::driver::{Command, Connected, Doorstep, Driver};
 use crate::error::Error;
-use crate::helm::{Awaited, Helm, Ticket, promise};
+use crate::helm::{Awaited, Helm, Promise, Ticket, promise};
 use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::provider::{Properties, Provider};
@@ -108,11 +108,76 @@ impl Engine {
     /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Connecting>, Error> {
         let address = resolve(address)?;
+        Ok(self.connecting(address, move |driver, promise| driver.connect(address, promise)))
+    }
+
+    /// Makes a peer of whoever is at the other end of a connection that the caller has made, and who calls [`accept_over`](Self::accept_over) on it.
+    /// Both may have talked over it before, and are done. From here on the connection is the engine's.
+    ///
+    /// ```no_run
+    /// use std::io::Write;
+    /// use std::net::TcpStream;
+    /// use std::time::Duration;
+    /// use farreach::Engine;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut stream = TcpStream::connect("10.0.0.7:18520")?;
+    /// stream.write_all(b"two rails, please\n")?;
+    /// let engine = Engine::new()?;
+    /// let peer = engine.connect_over(stream)?.wait(Duration::from_secs(5))?;
+    /// println!("{}", peer.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connect_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Connecting>, Error> {
+        self.adopt(stream.into(), true)
+    }
+
+    /// As [`connect_over`](Self::connect_over), on the other side of the connection. The peer comes from here, and not from
+    /// [`accept`](Self::accept).
+    ///
+    /// ```no_run
+    /// use std::io::Read;
+    /// use std::net::TcpListener;
+    /// use std::time::Duration;
+    /// use farreach::Engine;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (mut stream, _) = TcpListener::bind("0.0.0.0:18520")?.accept()?;
+    /// let mut wish = [0; b"two rails, please\n".len()];
+    /// stream.read_exact(&mut wish)?;
+    /// let engine = Engine::new()?;
+    /// let peer = engine.accept_over(stream)?.wait(Duration::from_secs(5))?;
+    /// println!("{}", peer.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn accept_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Connecting>, Error> {
+        self.adopt(stream.into(), false)
+    }
+
+    fn adopt(&self, stream: ControlStream, is_initiator: bool) -> Result<Pending<Connecting>, Error> {
+        let address = stream.peer_addr().map_err(|error| Error::Connect {
+            address: "the other end of a stream".to_owned(),
+            cause: error.to_string(),
+            fix: "give a stream that is connected, and that the other side has not ended".to_owned(),
+        })?;
+        Ok(self.connecting(address, move |driver, promise| {
+            driver.adopt(stream, address, is_initiator, promise);
+        }))
+    }
+
+    /// Has the driver begin a connection, and waits for its peer.
+    fn connecting(
+        &self,
+        address: SocketAddr,
+        begin: impl FnOnce(&mut Driver, Promise<Connected>) + Send + 'static,
+    ) -> Pending<Connecting> {
         let (promise, ticket) = promise();
-        let call = move |driver: &mut Driver, _: u64| driver.connect(address, promise);
+        let call = move |driver: &mut Driver, _: u64| begin(driver, promise);
         self.0.helm.submit(Command::Call(Box::new(call)));
         let connecting = Connecting { engine: self.clone(), address, ticket, made: None };
-        Ok(Pending { helm: Arc::clone(&self.0.helm), answer: connecting })
+        Pending { helm: Arc::clone(&self.0.helm), answer: connecting }
     }
 
     /// The next peer that has connected.

@@ -64,6 +64,7 @@ mod simulation;
 mod token;
 mod transfer;
 
+pub use control::ControlStream;
 pub use counter::{Arrival, Counter, CounterToken};
 pub use engine::{Accepting, Connecting, Engine};
 pub use error::{Error, SendError, TransferError, TransferReason, WordError};

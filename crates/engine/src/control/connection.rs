@@ -16,7 +16,8 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
     phase: Phase,
-    is_dialed: bool,
+    /// Whether its user hears of it when the other side has greeted, and not before.
+    is_told_when_greeted: bool,
     outgoing: Vec<u8>,
     /// How much of that was written.
     written: usize,
@@ -48,14 +49,14 @@ pub(super) enum Progress {
     Dry,
     /// There may be more.
     More,
-    /// The other side is one of us, which this side called. There may be more.
+    /// The other side is one of us, and that is waited for. There may be more.
     Greeted,
 }
 
 impl Connection {
     /// One that this side begins.
     pub(super) fn dialed(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self::new(stream, peer, Phase::Connecting, true)
+        Self { is_watched_for_writing: true, ..Self::new(stream, peer, Phase::Connecting, true) }
     }
 
     /// One that the other side has begun.
@@ -63,19 +64,24 @@ impl Connection {
         Self::new(stream, peer, GREETING, false)
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr, phase: Phase, is_dialed: bool) -> Self {
+    /// One that stands already, made by whoever uses this.
+    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr) -> Self {
+        Self::new(stream, peer, GREETING, true)
+    }
+
+    fn new(stream: TcpStream, peer: SocketAddr, phase: Phase, is_told_when_greeted: bool) -> Self {
         Self {
             stream,
             peer,
             phase,
-            is_dialed,
+            is_told_when_greeted,
             // The preamble goes first whoever the other one is, so that it can say who is too old.
             outgoing: wire::preamble().to_vec(),
             written: 0,
             write_failed: None,
             decoder: Decoder::new(),
             fed: 0,
-            is_watched_for_writing: is_dialed,
+            is_watched_for_writing: false,
             is_in_backlog: false,
         }
     }
@@ -173,7 +179,7 @@ impl Connection {
             }
             bytes = rest;
             self.phase = Phase::Open;
-            if self.is_dialed {
+            if self.is_told_when_greeted {
                 progress = Progress::Greeted;
             }
         }

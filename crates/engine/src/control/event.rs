@@ -22,7 +22,7 @@ impl ConnectionId {
 pub(crate) enum ControlEvent {
     /// Somebody has connected, who may still turn out to be a stranger: then it is [`Closed`](Self::Closed) without any frame.
     Accepted(ConnectionId, SocketAddr),
-    /// Who was called is there, and one of us.
+    /// Who was called, or whose stream was [adopted](super::Control::adopt), is there and one of us.
     Connected(ConnectionId),
     /// A peer says something.
     Frame(ConnectionId, Frame),

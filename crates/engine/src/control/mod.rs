@@ -15,6 +15,7 @@ mod listener;
 mod model;
 mod poller;
 mod reason;
+mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod turn;
@@ -34,6 +35,7 @@ pub(crate) use bell::Bell;
 pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
+pub use stream::ControlStream;
 
 use connection::Connection;
 use leaving::Leaving;
@@ -125,6 +127,18 @@ impl Control {
                 self.untold.push_back(ControlEvent::Closed(id, reason));
             }
         }
+        Ok(id)
+    }
+
+    /// Goes on with a stream that was made elsewhere. How it ends is told as for [`connect`](Self::connect), whoever began it.
+    pub(crate) fn adopt(&mut self, stream: ControlStream, peer: SocketAddr) -> io::Result<ConnectionId> {
+        let id = ConnectionId(self.next_token());
+        let stream = stream.into_nonblocking()?;
+        self.poller.add(id.token(), &stream, false)?;
+        let mut connection = Connection::adopted(stream, peer);
+        connection.flush();
+        self.connections.insert(id, connection);
+        self.settle(id);
         Ok(id)
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod messages;
 pub(crate) mod pages;
 mod pair;
 pub(crate) mod peers;
+pub(crate) mod streams;
 pub(crate) mod words;
 
 pub(crate) use pair::Provider;
@@ -46,6 +47,8 @@ macro_rules! suite {
             peers: a_peer_that_leaves_and_comes_again_is_served;
             peers: nobody_listens_and_a_stranger_are_told_of;
             peers: an_engine_that_ends_ends_all_waits;
+            streams: a_connection_that_was_made_elsewhere_becomes_a_peer;
+            streams: what_becomes_of_a_stream_is_told_to_its_own_side;
         })*
     };
     (@provider $attributes:tt $name:ident, $provider:expr, $run:ident; $($module:ident: $test:ident;)*) => {

@@ -1,5 +1,6 @@
 //! With real sockets, on loopback.
 
+mod adopted;
 mod bell;
 mod ends;
 mod frames;
