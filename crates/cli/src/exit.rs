@@ -3,36 +3,191 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::terminal;
+use farreach::provider::ProviderError;
+use farreach::{Error, SendError, TransferError, TransferReason, WordError};
+use serde::{Deserialize, Serialize};
 
-/// Why the command ended. Usage mistakes (2) are clap's to tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why the command ended. Usage mistakes (2) that clap sees are clap's to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Exit {
     /// All went well.
     Ok,
     /// A test or check failed.
     Failed,
+    /// What was asked for makes no sense.
+    Usage,
     /// There is no device, or it lacks what was asked for.
     Unavailable,
+    /// The peer is lost, or was never there.
+    PeerLost,
+    /// Bytes came that were not sent.
+    Mismatch,
+    /// The person has had enough, and was told what was measured until then.
+    Interrupted,
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unavailable => 3,
+            Self::PeerLost => 4,
+            Self::Mismatch => 5,
+            Self::Interrupted => 130,
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(match exit {
-            Exit::Ok => 0,
-            Exit::Failed => 1,
-            Exit::Unavailable => 3,
-        })
+        Self::from(exit.code())
     }
 }
 
-/// Tells an error to the person and gives the code to end with.
-pub(crate) fn from_error(error: &anyhow::Error) -> Exit {
-    // Whoever read our output has had enough (`| head`): that is not an error of ours.
-    let is_closed_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
-    if error.downcast_ref().is_some_and(is_closed_pipe) {
-        return Exit::Ok;
+/// What went wrong, in the words that a person reads: it is what every error is turned into in the end, and what an agent tells its client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{error}")]
+pub(crate) struct Failure {
+    pub(crate) error: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: Option<String>,
+    pub(crate) exit: Exit,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<String>) -> Self {
+        Self { error: error.into(), cause: None, fix: None, exit }
     }
-    terminal::tell_error(error);
-    Exit::Failed
+
+    pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = Some(fix.into());
+        self
+    }
+
+    /// In one line, without the fix.
+    pub(crate) fn sentence(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{}: {cause}", self.error),
+            None => self.error.clone(),
+        }
+    }
+
+    /// Of any error: those of the libraries know their cause and fix.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        if let Some(failure) = error.downcast_ref::<Self>() {
+            return failure.clone();
+        }
+        let known = error
+            .downcast_ref::<Error>()
+            .map(of_engine)
+            .or_else(|| error.downcast_ref::<ProviderError>().map(of_rail))
+            .or_else(|| error.downcast_ref::<TransferError>().map(of_transfer))
+            .or_else(|| error.downcast_ref::<SendError>().map(of_send))
+            .or_else(|| error.downcast_ref::<WordError>().map(of_word));
+        let mut failure = known.unwrap_or_else(|| {
+            let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+            let cause = (!causes.is_empty()).then(|| causes.join(": "));
+            Self { error: error.to_string(), cause, fix: None, exit: Exit::Failed }
+        });
+        // A context that was put around an error says what was being done.
+        let outermost = error.to_string();
+        if outermost != failure.error && !failure.error.contains(&outermost) {
+            failure.cause = Some(match failure.cause.take() {
+                Some(cause) if cause != failure.error && !cause.contains(&failure.error) => {
+                    format!("{}: {cause}", failure.error)
+                }
+                Some(cause) => cause,
+                None => failure.error,
+            });
+            failure.error = outermost;
+        }
+        failure
+    }
+}
+
+fn of_engine(error: &Error) -> Failure {
+    let exit = match error {
+        Error::Rail(_) | Error::NoRail { .. } => Exit::Unavailable,
+        Error::Connect { .. } | Error::PeerLost { .. } | Error::TimedOut { .. } => Exit::PeerLost,
+        Error::Address { .. } => Exit::Usage,
+        _ => Exit::Failed,
+    };
+    let (told, cause) = (error.to_string(), error.cause());
+    // Those that have their cause in their sentence are told once.
+    let what = told.strip_suffix(&format!(": {cause}")).unwrap_or(&told).to_owned();
+    let cause = (what != cause).then_some(cause);
+    Failure { error: what, cause, fix: Some(error.fix()), exit }
+}
+
+fn of_rail(error: &ProviderError) -> Failure {
+    let ProviderError { operation, cause, fix } = error;
+    Failure::new(Exit::Unavailable, operation.clone()).cause(cause.clone()).fix(fix.clone())
+}
+
+pub(crate) fn lost(reason: &str) -> Failure {
+    let fix = "see the server's log; start the test again";
+    Failure::new(Exit::PeerLost, "the peer is lost").cause(reason).fix(fix)
+}
+
+fn of_transfer(error: &TransferError) -> Failure {
+    match &error.reason {
+        TransferReason::PeerLost(reason) => lost(reason),
+        TransferReason::Rail(error) => of_rail(error),
+        other => Failure::new(Exit::Failed, "move pages").cause(other.to_string()),
+    }
+}
+
+fn of_send(error: &SendError) -> Failure {
+    match error {
+        SendError::PeerLost { reason } => lost(reason),
+        other => Failure::new(Exit::Failed, "send a message").cause(other.to_string()),
+    }
+}
+
+fn of_word(error: &WordError) -> Failure {
+    let failure = |exit| Failure::new(exit, "change a word of the peer's memory").cause(error.to_string());
+    match error {
+        WordError::PeerLost { reason } => lost(reason),
+        WordError::Rail(error) => of_rail(error),
+        WordError::Unsupported => {
+            failure(Exit::Unavailable).fix("take a rail that has them: -d shm on one host, or an RDMA card")
+        }
+        _ => failure(Exit::Failed),
+    }
+}
+
+/// Whether whoever read our output has had enough (`| head`): that is not an error of ours.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_library_keeps_its_cause_and_fix_under_what_was_being_done() {
+        let rail = ProviderError::new("open rxe0", "it is down", "set it up");
+        let error = Err::<(), _>(rail).context("cannot measure").expect_err("it is one");
+        let expected = Failure::new(Exit::Unavailable, "cannot measure").cause("open rxe0: it is down").fix("set it up");
+        assert_eq!(Failure::of(&error), expected);
+    }
+
+    #[test]
+    fn a_sentence_that_has_its_cause_is_told_once() {
+        let error = Error::PeerLost { reason: "it was silent".to_owned() };
+        let failure = Failure::of(&error.into());
+        assert_eq!((failure.error.as_str(), failure.cause.as_deref()), ("the peer is lost", Some("it was silent")));
+        assert_eq!(failure.exit.code(), 4);
+    }
 }

@@ -1,21 +1,40 @@
 //! The command `farreach`.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod args;
 mod cmd;
 mod exit;
+mod interrupt;
+mod measure;
+mod rails;
+mod report;
+mod session;
 mod terminal;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 
+use args::{Args, Command};
+use exit::Exit;
+
 fn main() -> ExitCode {
-    let outcome = match args::Args::parse().command {
-        args::Command::Devices(args) => cmd::devices::run(&args),
-    };
-    match outcome {
+    let args = Args::parse();
+    let wants_json = args.command.wants_json();
+    match run(&args.command) {
         Ok(exit) => exit.into(),
-        Err(error) => exit::from_error(&error).into(),
+        Err(error) if exit::is_closed_pipe(&error) => Exit::Ok.into(),
+        Err(error) => terminal::tell_failure(&exit::Failure::of(&error), wants_json).into(),
+    }
+}
+
+fn run(command: &Command) -> Result<Exit> {
+    match command {
+        Command::Devices(args) => cmd::devices::run(args),
+        Command::Serve(args) => cmd::serve::run(args),
+        Command::Ping(args) => cmd::ping::run(args),
+        Command::Agent(args) => agent::run(args),
     }
 }

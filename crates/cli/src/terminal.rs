@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 
+use crate::exit::{Exit, Failure};
+
 /// Prints a result.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
@@ -11,12 +13,35 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Prints an error with what lies under it.
-pub(crate) fn tell_error(error: &anyhow::Error) {
-    let mut text = format!("error: {error}\n");
-    for cause in error.chain().skip(1) {
-        text.push_str(&format!("cause: {cause}\n"));
+/// Tells what went wrong, and gives what to end with. A program that reads JSON gets it in that form as well.
+pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
+    if wants_json {
+        let told = serde_json::json!({
+            "schema_version": 1,
+            "exit_code": failure.exit.code(),
+            "error": { "error": failure.error, "cause": failure.cause, "fix": failure.fix },
+        });
+        // When stdout is gone there is stderr.
+        let _ = print(&format!("{told:#}\n"));
     }
+    let width = io::stderr().is_terminal().then(terminal_width);
+    let mut text = folded("error: ", &failure.error, width);
+    if let Some(cause) = &failure.cause {
+        text.push_str(&folded("cause: ", cause, width));
+    }
+    if let Some(fix) = &failure.fix {
+        text.push_str(&folded("  fix: ", fix, width));
+    }
+    tell_raw(&text);
+    failure.exit
+}
+
+/// A line on stderr for whoever watches: what happens, never a result.
+pub(crate) fn tell(line: &str) {
+    tell_raw(&format!("{line}\n"));
+}
+
+fn tell_raw(text: &str) {
     // When stderr is gone too there is nobody left to tell.
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -26,7 +51,11 @@ pub(crate) fn width() -> Option<u16> {
     if !io::stdout().is_terminal() {
         return None;
     }
-    Some(terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0))
+    Some(terminal_width())
+}
+
+fn terminal_width() -> u16 {
+    terminal_size::terminal_size().map_or(USUAL_WIDTH, |(width, _)| width.0)
 }
 
 /// What a terminal has that does not know its size, such as a serial console.

@@ -36,6 +36,7 @@ pub struct Settings {
     pub(crate) messages: u32,
     pub(crate) message_max: usize,
     pub(crate) traffic_class: Option<u8>,
+    pub(crate) gid_index: Option<u32>,
     pub(crate) progress: Progress,
     pub(crate) listen: Vec<SocketAddr>,
 }
@@ -62,6 +63,7 @@ impl Settings {
             messages: 64,
             message_max: 4096,
             traffic_class: None,
+            gid_index: None,
             progress: Progress::Adaptive,
             listen: Vec::new(),
         }
@@ -115,6 +117,12 @@ impl Settings {
     /// The traffic class of its packets, where a rail has such.
     pub fn traffic_class(mut self, class: u8) -> Self {
         self.traffic_class = Some(class);
+        self
+    }
+
+    /// The place of the GID that cards of verbs' send from, in their ports' tables. By default each takes the best one.
+    pub fn gid_index(mut self, index: u32) -> Self {
+        self.gid_index = Some(index);
         self
     }
 

@@ -1,3 +1,5 @@
-//! One module for each subcommand.
+//! The subcommands. Each test has both of its sides in its folder: the client's, and the agent's that serves it.
 
 pub(crate) mod devices;
+pub(crate) mod ping;
+pub(crate) mod serve;

@@ -101,6 +101,8 @@ pub struct ExposureId(pub u64);
 pub struct Properties {
     /// For people: `rxe0`, `tcp;ofi_rxm`.
     pub name: String,
+    /// For people: where it is in its own network's words, such as a GID, or the address that libfabric gave it when it was opened.
+    pub native: String,
     /// Ends of the same kind can be connected.
     pub kind: String,
     /// Whether a card moves the bytes, or at least its protocol is spoken: neither tcp nor shared memory.

@@ -62,6 +62,7 @@ impl Chooser {
                 window: settings.depth as u32,
                 message_max,
                 traffic_class: class.unwrap_or(0),
+                gid_index: settings.gid_index,
                 ..VerbsSettings::default()
             },
             fabric: ProviderSettings {
@@ -127,7 +128,7 @@ impl Chooser {
             }
             None => (name, None),
         };
-        if is_of_fabric(provider) {
+        if fabric::is_provider(provider) {
             // SAFETY: it goes to the engine, which keeps the rules.
             let rail = unsafe { FabricProvider::open_named(provider, bind, &self.fabric) };
             return Ok(vec![Box::new(rail?)]);
@@ -137,11 +138,4 @@ impl Chooser {
             |rail| VerbsProvider::open(rail, &self.verbs).map(|opened| Box::new(opened) as Box<dyn Provider>);
         rails.iter().map(open).collect()
     }
-}
-
-/// Names of libfabric's providers; devices have others.
-fn is_of_fabric(name: &str) -> bool {
-    let core = name.split(';').next().unwrap_or(name);
-    name.contains(';')
-        || ["tcp", "net", "shm", "sm2", "efa", "sockets", "udp", "psm3", "opx", "cxi"].contains(&core)
 }

@@ -23,7 +23,7 @@ pub(crate) struct DevicesArgs {
 
     /// Everything, as JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 const EXAMPLES: &str = "\

@@ -47,7 +47,7 @@ use crate::provider::{
     Event, Exposure, ExposureId, LinkKey, Properties, Provider, ProviderError, Refused, Request,
 };
 
-pub use offers::offers;
+pub use offers::{is_provider, offers};
 pub use settings::ProviderSettings;
 
 use rail::Rail;

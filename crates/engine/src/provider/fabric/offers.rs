@@ -45,6 +45,20 @@ pub(super) fn best(name: &str, settings: &ProviderSettings) -> Result<Info, Prov
     })
 }
 
+/// Whether a rail of this name is one of libfabric's providers, and no device of verbs'.
+///
+/// ```
+/// use farreach::provider::fabric::is_provider;
+///
+/// assert!(is_provider("tcp") && is_provider("verbs;ofi_rxm"));
+/// assert!(!is_provider("mlx5_0"));
+/// ```
+pub fn is_provider(name: &str) -> bool {
+    let core = name.split(';').next().unwrap_or(name);
+    name.contains(';')
+        || ["tcp", "net", "shm", "sm2", "efa", "sockets", "udp", "psm3", "opx", "cxi"].contains(&core)
+}
+
 fn refused(error: &Error) -> ProviderError {
     failure::of_error("look for rails", error)
 }

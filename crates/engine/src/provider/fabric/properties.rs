@@ -27,6 +27,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Provid
     let proves_delivery = settings.asks_for_delivery && domain.delivers();
     Properties {
         name: name(info),
+        native: endpoint.address().to_string(),
         kind: kind(info),
         is_rdma: is_rdma(info),
         limits: limits(info),

@@ -122,6 +122,7 @@ impl SimCard {
 /// What most of them have in common.
 fn properties(name: &str) -> Properties {
     Properties {
+        native: name.to_owned(),
         name: format!("sim-{name}"),
         kind: format!("sim/{name}"),
         is_rdma: false,

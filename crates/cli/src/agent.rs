@@ -1,0 +1,106 @@
+//! The agent: a process of its own that serves one client of `farreach serve`, whose connection is its standard input.
+//!
+//! One process for each, because a library that dies takes its process with it, and because all that a client's test has had (queue pairs, regions,
+//! descriptors) is given back with certainty when its process ends.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use farreach::Engine;
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::cmd::ping;
+use crate::exit::{Exit, Failure};
+use crate::rails::Wish;
+use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
+use crate::{interrupt, terminal};
+
+/// What `farreach serve` tells its agent.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArgs {
+    /// The rails that the server offers
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) rails: Vec<String>,
+
+    /// The GID that the server was told to use
+    #[arg(long)]
+    pub(crate) gid_index: Option<u32>,
+}
+
+/// How long the client's rails may take to be ready.
+const RAIL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Serves, and logs one line.
+pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
+    // Who stops the server stops this one too. It fails for no process that we may be.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+    interrupt::watch().context("cannot watch for signals")?;
+    let stdin = std::io::stdin();
+    let stream = TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot take the connection")?);
+    let client = stream.peer_addr().context("standard input is no connection: `farreach serve` starts agents")?;
+    let client = SocketAddr::new(client.ip().to_canonical(), client.port());
+    let line = Line::new(stream).context("cannot set the connection up")?;
+    let ended = serve(args, line, client);
+    match &ended {
+        Ok(what) => log(client, what),
+        Err(error) => log(client, &Failure::of(error).sentence()),
+    }
+    Ok(if ended.is_ok() { Exit::Ok } else { Exit::Failed })
+}
+
+fn log(client: SocketAddr, what: &str) {
+    terminal::tell(&format!("{client}: {what}"));
+}
+
+/// What was done, for the log.
+fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String> {
+    let here = line.stream().local_addr().context("the connection is gone")?;
+    let welcome = Welcome {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: Host::this(),
+        offers: Wish::of(&args.rails),
+    };
+    let order = session::greet(&mut line, &welcome)?;
+    let engine = match open(args, &order, here) {
+        Ok(engine) => engine,
+        Err(error) => {
+            let failure = Failure::of(&error);
+            line.say(&Err::<(), _>(&failure))?;
+            return Err(error);
+        }
+    };
+    line.say(&Ok::<_, Failure>(()))?;
+    let peer = engine.accept_over(line.into_control())?.wait(RAIL_PATIENCE)?;
+    let talk = Talk::of_agent(peer);
+    let over = talk.peer.rails().join(", ");
+    log(client, &format!("{} from {} over {over}", order.task.name(), order.host.name));
+    match perform(&engine, &talk, &order.task) {
+        Ok(()) => {
+            talk.linger();
+            Ok(format!("{} is done", order.task.name()))
+        }
+        Err(error) => {
+            // One that is lost hears nothing any more.
+            let _ = talk.say_failure(&Failure::of(&error));
+            Err(error.context(format!("{} did not come to its end", order.task.name())))
+        }
+    }
+}
+
+/// The engine that the client wants to meet.
+fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
+    let rails = order.rails.among(&args.rails, here);
+    let mut settings = order.engine.settings().rails(rails).name(Host::this().name);
+    if let Some(index) = args.gid_index {
+        settings = settings.gid_index(index);
+    }
+    Ok(Engine::with(settings)?)
+}
+
+fn perform(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+    match task {
+        Task::Ping(task) => ping::serve(engine, talk, task),
+    }
+}

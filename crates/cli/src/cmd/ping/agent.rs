@@ -1,0 +1,70 @@
+//! The agent's side of a ping: it answers.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use farreach::{Engine, Outcome, Rights};
+
+use super::client::Writes;
+use super::{Enough, Operation, PATIENCE, Task};
+use crate::interrupt::GLANCE;
+use crate::measure::{Pattern, Stopwatch};
+use crate::session::{Heard, Talk};
+
+/// Answers, size by size, until the client has enough or is gone.
+pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+    for size in &task.sizes {
+        let pattern = Pattern::new(task.seed, *size);
+        let stopwatch = Stopwatch::start();
+        match task.operation {
+            Operation::Send => messages(talk, pattern)?,
+            Operation::Write => writes(engine, talk, pattern)?,
+            Operation::Read => reads(engine, talk, pattern)?,
+        }
+        talk.say(stopwatch.usage())?;
+    }
+    Ok(())
+}
+
+fn messages(talk: &Talk, mut pattern: Pattern) -> Result<()> {
+    for number in 0.. {
+        match talk.hear_either::<Enough>(PATIENCE)? {
+            Heard::Word(Enough) => break,
+            Heard::Bytes(bytes) => {
+                talk.peer.send(pattern.stamped(number).to_vec()).wait(PATIENCE)?;
+                pattern.check(number, &bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn writes(engine: &Engine, talk: &Talk, pattern: Pattern) -> Result<()> {
+    let mut half = Writes::open(engine, talk.clone(), pattern)?;
+    for number in 0.. {
+        half.prepare(number);
+        loop {
+            match half.wait(number, GLANCE) {
+                Outcome::Reached => break,
+                Outcome::TimedOut => {
+                    if let Some(Enough) = talk.hear_for(Duration::ZERO)? {
+                        return Ok(());
+                    }
+                }
+                other => return Err(talk.why_not(other, "a message").into()),
+            }
+        }
+        half.write(number)?;
+        half.look(number)?;
+    }
+    Ok(())
+}
+
+fn reads(engine: &Engine, talk: &Talk, mut pattern: Pattern) -> Result<()> {
+    let mut slice = engine.allocate(pattern.len())?;
+    slice.copy_from_slice(pattern.stamped(0));
+    let memory = talk.peer.grant(slice, Rights::READ).map_err(|refused| refused.error)?;
+    talk.say(memory.token())?;
+    let Enough = talk.hear_at_last()?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The client's side of a ping.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use farreach::{Buffer, Counter, Engine, Grant, Outcome, PageMap, RemoteCounter, RemoteSlice, Rights, Slice};
+use hdrhistogram::Histogram;
+
+use super::report::{PingReport, Row};
+use super::{Ends, Enough, Operation, PATIENCE, PingArgs, Task, WARM_UP};
+use crate::exit::Failure;
+use crate::interrupt;
+use crate::measure::{self, Pattern, Stopwatch, Usage};
+use crate::report::{Head, Processors};
+use crate::session::{Session, Talk};
+
+/// Measures every size in turn.
+pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> {
+    let task = Task { operation: args.op, sizes: args.sizes.clone(), seed: measure::any_seed() };
+    let session = Session::open(&args.client, super::rules(args), &crate::session::Task::Ping(task.clone()))?;
+    let mut report = PingReport::new(Head::new("ping", &session, args.client.wait), args.op);
+    let mut histograms = Vec::new();
+    for size in &task.sizes {
+        let mut trips = open(&session, &task, *size)?;
+        let (histogram, client) = measure(args, trips.as_mut())?;
+        session.talk().say(Enough)?;
+        let server: Usage = session.talk().hear()?;
+        report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
+        histograms.push(histogram);
+        if interrupt::is_asked() {
+            report.head.interrupted = true;
+            break;
+        }
+    }
+    Ok((report, histograms))
+}
+
+/// The round trips of one size.
+fn measure(args: &PingArgs, trips: &mut dyn Trips) -> Result<(Histogram<u64>, Usage)> {
+    for number in 0..WARM_UP {
+        trips.go(number)?;
+        trips.check(number)?;
+    }
+    let mut histogram = measure::histogram();
+    let stopwatch = Stopwatch::start();
+    let is_enough = |done: u64| match args.seconds {
+        Some(seconds) => stopwatch.elapsed() >= Duration::from_secs(seconds),
+        None => done >= args.count,
+    };
+    let mut done = 0;
+    while !is_enough(done) && !interrupt::is_asked() {
+        let number = WARM_UP + done;
+        let rtt = trips.go(number)?;
+        histogram.saturating_record(rtt.as_nanos() as u64);
+        trips.check(number)?;
+        done += 1;
+    }
+    Ok((histogram, stopwatch.usage()))
+}
+
+/// How one message goes there and back.
+trait Trips {
+    /// Sends message `number`, waits for its answer, and tells how long that took.
+    fn go(&mut self, number: u64) -> Result<Duration>;
+
+    /// Looks at the answer.
+    fn check(&mut self, number: u64) -> Result<(), Failure>;
+}
+
+fn open(session: &Session, task: &Task, size: usize) -> Result<Box<dyn Trips>> {
+    let (engine, talk) = (&session.engine, session.talk().clone());
+    let pattern = Pattern::new(task.seed, size);
+    Ok(match task.operation {
+        Operation::Send => Box::new(Messages { talk, pattern, answer: Vec::new() }),
+        Operation::Write => Box::new(Writes::open(engine, talk, pattern)?),
+        Operation::Read => Box::new(Reads::open(engine, talk, pattern)?),
+    })
+}
+
+struct Messages {
+    talk: Talk,
+    pattern: Pattern,
+    answer: Vec<u8>,
+}
+
+impl Trips for Messages {
+    fn go(&mut self, number: u64) -> Result<Duration> {
+        let message = self.pattern.stamped(number).to_vec();
+        let began = Instant::now();
+        self.talk.peer.send(message).wait(PATIENCE)?;
+        self.answer = self.talk.hear_bytes(PATIENCE)?;
+        Ok(began.elapsed())
+    }
+
+    fn check(&mut self, number: u64) -> Result<(), Failure> {
+        self.pattern.check(number, &self.answer)
+    }
+}
+
+/// One side's half of a ping by writes: both sides have one. Messages go to two places in turn, so that one can be looked at while the next one
+/// may be on its way already.
+pub(super) struct Writes {
+    pattern: Pattern,
+    memory: Grant,
+    counter: Counter,
+    source: Option<Slice>,
+    map: PageMap,
+    talk: Talk,
+    targets: [RemoteSlice; 2],
+    target_counter: RemoteCounter,
+    found: Vec<u8>,
+}
+
+impl Writes {
+    pub(super) fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
+        let len = pattern.len();
+        let memory = talk.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
+        let counter = talk.peer.counter()?;
+        talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
+        let theirs: Ends = talk.hear()?;
+        let target = talk.peer.remote(theirs.memory).wait(PATIENCE)?;
+        let half = |start| target.get(start, len as u64).context("the other side's memory is too short");
+        let targets = [half(0)?, half(len as u64)?];
+        let target_counter = talk.peer.remote_counter(theirs.counter).wait(PATIENCE)?;
+        let (source, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
+        let found = vec![0; len];
+        Ok(Self { pattern, memory, counter, source, map, talk, targets, target_counter, found })
+    }
+
+    /// Makes the bytes of message `number`.
+    pub(super) fn prepare(&mut self, number: u64) {
+        if let Some(source) = &mut self.source {
+            source.copy_from_slice(self.pattern.stamped(number));
+        }
+    }
+
+    /// Writes what was prepared to the other side.
+    pub(super) fn write(&mut self, number: u64) -> Result<()> {
+        let Some(source) = self.source.take() else { bail!("the last write did not give its memory back") };
+        let target = &self.targets[(number % 2) as usize];
+        let mut transfer = self.talk.peer.write_pages(source, &self.map, target, Some(&self.target_counter));
+        match transfer.wait(PATIENCE)?.buffer {
+            Buffer::Slice(slice) => self.source = Some(slice),
+            _ => bail!("a write gave back another kind of memory"),
+        }
+        Ok(())
+    }
+
+    /// Waits until the other side's message `number` is here.
+    pub(super) fn wait(&self, number: u64, patience: Duration) -> Outcome {
+        self.counter.wait(number + 1, patience)
+    }
+
+    /// Whether the other side's message is what it should be.
+    pub(super) fn look(&mut self, number: u64) -> Result<(), Failure> {
+        self.memory.read_at((number % 2) as usize * self.pattern.len(), &mut self.found);
+        self.pattern.check(number, &self.found)
+    }
+}
+
+impl Trips for Writes {
+    fn go(&mut self, number: u64) -> Result<Duration> {
+        self.prepare(number);
+        let began = Instant::now();
+        self.write(number)?;
+        match self.wait(number, PATIENCE) {
+            Outcome::Reached => Ok(began.elapsed()),
+            other => Err(self.talk.why_not(other, "the answer").into()),
+        }
+    }
+
+    fn check(&mut self, number: u64) -> Result<(), Failure> {
+        self.look(number)
+    }
+}
+
+struct Reads {
+    talk: Talk,
+    pattern: Pattern,
+    memory: RemoteSlice,
+    into: Option<Slice>,
+    map: PageMap,
+}
+
+impl Reads {
+    fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
+        let memory = talk.peer.remote(talk.hear()?).wait(PATIENCE)?;
+        let len = pattern.len();
+        let (into, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
+        Ok(Self { talk, pattern, memory, into, map })
+    }
+}
+
+impl Trips for Reads {
+    fn go(&mut self, _number: u64) -> Result<Duration> {
+        let Some(mut into) = self.into.take() else { bail!("the last read did not give its memory back") };
+        // What a read leaves as it is must not look like what it should have brought.
+        into.fill(0);
+        let began = Instant::now();
+        let mut transfer = self.talk.peer.read_pages(&self.memory, &self.map, into);
+        match transfer.wait(PATIENCE)?.buffer {
+            Buffer::Slice(slice) => self.into = Some(slice),
+            _ => bail!("a read gave back another kind of memory"),
+        }
+        Ok(began.elapsed())
+    }
+
+    fn check(&mut self, _number: u64) -> Result<(), Failure> {
+        self.pattern.check(0, self.into.as_deref().unwrap_or_default())
+    }
+}

@@ -1,0 +1,131 @@
+//! `farreach ping`: there and back, one at a time, every byte checked.
+
+mod agent;
+mod client;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use farreach::{CounterToken, GrantToken};
+use serde::{Deserialize, Serialize};
+
+use crate::args::ClientArgs;
+use crate::exit::{Exit, Failure};
+use crate::session;
+use crate::terminal;
+
+pub(crate) use agent::serve;
+
+/// `farreach ping`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+
+    /// What is measured
+    #[arg(long, value_name = "OP", default_value = "write")]
+    op: Operation,
+
+    /// Bytes of a message; several, with commas between
+    #[arg(short, long = "size", value_name = "BYTES", default_value = "64", value_delimiter = ',')]
+    sizes: Vec<usize>,
+
+    /// Round trips of each size
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, conflicts_with = "seconds")]
+    count: u64,
+
+    /// Go on for so long with each size instead
+    #[arg(short = 'D', long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach ping storage-7                  10,000 writes of 64 bytes, there and back
+  farreach ping storage-7 -s 8,4096,65536  three sizes
+  farreach ping storage-7 --wait busy      with both sides spinning
+  farreach ping storage-7 -D 10 --op read  reads, for ten seconds
+
+RTT is the time from the post on this side to the answer's arrival here; a read has no answer but its bytes.
+Exit code: 0 if all came back as sent, 4 if the peer was lost, 5 if a byte was wrong.";
+
+/// What a message goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Operation {
+    /// A message, and a message back
+    Send,
+    /// A write into the peer's memory that its counter tells of, and one back
+    Write,
+    /// A read of the peer's memory
+    Read,
+}
+
+/// What the agent is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {
+    operation: Operation,
+    sizes: Vec<usize>,
+    seed: u32,
+}
+
+/// What one side lets the other one at, for one size.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Ends {
+    memory: GrantToken,
+    counter: CounterToken,
+}
+
+/// The client has enough of this size.
+#[derive(Debug, Serialize, Deserialize)]
+struct Enough;
+
+/// Before figures count: caches fill, connections are made, pages are touched.
+const WARM_UP: u64 = 100;
+
+/// How long one round trip may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A message is held whole by the library until it is taken.
+const MESSAGE_MAX: usize = 1 << 20;
+
+/// A memory for each of several sizes is allocated on both sides.
+const SIZE_MAX: usize = 1 << 30;
+
+/// Measures, and prints.
+pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
+    check(args)?;
+    let (report, histograms) = client::run(args)?;
+    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let text = if args.client.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report::text(&report, &histograms, terminal::width())
+    };
+    terminal::print(&text)?;
+    Ok(exit)
+}
+
+fn check(args: &PingArgs) -> Result<(), Failure> {
+    let (max, fix) = match args.op {
+        Operation::Send => (MESSAGE_MAX, "measure longer ones with --op write or --op read"),
+        Operation::Write | Operation::Read => (SIZE_MAX, "measure them with `farreach blast`"),
+    };
+    let wrong = args.sizes.iter().find(|size| !(1..=max).contains(*size));
+    match wrong {
+        Some(size) => Err(Failure::new(Exit::Usage, format!("-s {size} cannot be"))
+            .cause(format!("a message has 1 to {max} bytes here"))
+            .fix(fix)),
+        None if args.sizes.is_empty() => Err(Failure::new(Exit::Usage, "-s names no size").fix("give one")),
+        None => Ok(()),
+    }
+}
+
+fn rules(args: &PingArgs) -> session::Rules {
+    let longest = args.sizes.iter().copied().max().unwrap_or(0);
+    let message_bytes_max = if args.op == Operation::Send { longest.max(4096) } else { 4096 };
+    session::Rules { message_bytes_max, ..session::Rules::default() }
+}

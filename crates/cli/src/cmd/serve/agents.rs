@@ -1,0 +1,91 @@
+//! The agents of a server: started, counted, and waited for.
+
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exit::Exit;
+use crate::terminal;
+
+/// This program, also when its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// How long agents have to say goodbye to their clients.
+const GOODBYE: Duration = Duration::from_secs(3);
+
+#[derive(Debug)]
+pub(super) struct Agents {
+    rails: Vec<String>,
+    gid_index: Option<u32>,
+    running: Vec<(Child, SocketAddr)>,
+}
+
+impl Agents {
+    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>) -> Self {
+        Self { rails, gid_index, running: Vec::new() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// One more, with this client.
+    pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg("agent").arg("--rails").arg(self.rails.join(","));
+        if let Some(index) = self.gid_index {
+            command.arg("--gid-index").arg(index.to_string());
+        }
+        match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
+            Ok(child) => self.running.push((child, client)),
+            Err(error) => terminal::tell(&format!("{client}: cannot start an agent: {error}")),
+        }
+    }
+
+    /// Takes leave of those that have ended: how one of them has.
+    pub(super) fn reap(&mut self) -> Option<Exit> {
+        let mut ended = None;
+        self.running.retain_mut(|(child, client)| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                tell_crash(*client, status);
+                ended = Some(if status.success() { Exit::Ok } else { Exit::Failed });
+                false
+            }
+            Err(_) => false,
+        });
+        ended
+    }
+
+    /// Ends all: in good order, and at once those that take too long.
+    pub(super) fn end(&mut self) {
+        for (child, _) in &self.running {
+            if let Some(pid) = Pid::from_raw(child.id() as i32) {
+                // It may have ended by itself meanwhile.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        let deadline = Instant::now() + GOODBYE;
+        while !self.running.is_empty() && Instant::now() < deadline {
+            let _ = self.reap();
+            thread::sleep(Duration::from_millis(10));
+        }
+        for (child, client) in &mut self.running {
+            terminal::tell(&format!("{client}: its agent does not end, and is killed"));
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// An agent logs its own end, but not when it has crashed.
+fn tell_crash(client: SocketAddr, status: ExitStatus) {
+    if let Some(signal) = status.signal() {
+        terminal::tell(&format!("{client}: its agent was ended by signal {signal}"));
+    }
+}

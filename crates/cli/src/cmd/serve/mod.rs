@@ -1,0 +1,176 @@
+//! `farreach serve`: the other side of every test, for many clients at once.
+//!
+//! It only listens: each client is served by an [agent](crate::agent), a process of its own, which gets the connection as it is. So no client can
+//! hold up another one, and none can take the server down.
+
+mod agents;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::exit::{Exit, Failure};
+use crate::rails::{self, Found, RailArgs};
+use crate::session::{Line, PeerAddress, tell_refusal};
+use crate::{interrupt, terminal};
+
+use agents::Agents;
+
+/// `farreach serve`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// The port to listen on; 0 takes a free one
+    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
+    port: u16,
+
+    /// Listen on this address only
+    #[arg(short, long, value_name = "ADDRESS")]
+    listen: Option<IpAddr>,
+
+    #[command(flatten)]
+    rails: RailArgs,
+
+    /// Serve one client, and end as its test did
+    #[arg(long)]
+    once: bool,
+
+    /// How many clients are served at once
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    clients_max: usize,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach serve                    on every address, every rail
+  farreach serve -d mlx5_0,mlx5_1   with these cards only
+  farreach serve --once -p 0        one client, on a free port
+
+It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends it.
+Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
+
+/// Serves until it is told to end.
+pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
+    interrupt::watch().context("cannot watch for signals")?;
+    let rails = offered(&args.rails)?;
+    let listener = listen(args)?;
+    let address = listener.local_addr().context("cannot tell where it listens")?;
+    terminal::print(&greeting(address, &rails))?;
+    let names = rails.into_iter().map(|rail| rail.name).collect();
+    let mut agents = Agents::new(names, args.rails.gid_index);
+    let exit = serve(args, &listener, &mut agents)?;
+    // Nobody else comes in while the last ones end.
+    drop(listener);
+    agents.end();
+    Ok(exit)
+}
+
+/// The rails that clients can ask for: what was named, or all that there are.
+fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
+    let (found, trouble) = rails::look(args);
+    let offered: Vec<Found> = if args.devices.is_empty() {
+        found.into_iter().filter(|rail| !args.require_rdma || rail.is_rdma).collect()
+    } else {
+        let named = |name: &String| {
+            found.iter().find(|rail| rail.name == *name).cloned().ok_or_else(|| missing(name, &found))
+        };
+        args.devices.iter().map(named).collect::<Result<_, _>>()?
+    };
+    if offered.is_empty() {
+        let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
+        let first = trouble.into_iter().next();
+        let cause = first.as_ref().map_or("no RDMA card is active".to_owned(), Failure::sentence);
+        let fix = first.and_then(|it| it.fix).unwrap_or_else(|| "see `farreach devices`".to_owned());
+        return Err(failure.cause(cause).fix(fix));
+    }
+    Ok(offered)
+}
+
+fn missing(name: &str, found: &[Found]) -> Failure {
+    let names: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+    let here = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+    Failure::new(Exit::Unavailable, format!("there is no rail {name}"))
+        .cause(here)
+        .fix("name one of them, or see `farreach devices` for what is in its way")
+}
+
+fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
+    let addresses: Vec<SocketAddr> = match args.listen {
+        Some(ip) => vec![(ip, args.port).into()],
+        // The first one is for both families, where the kernel has the newer one.
+        None => vec![(Ipv6Addr::UNSPECIFIED, args.port).into(), (Ipv4Addr::UNSPECIFIED, args.port).into()],
+    };
+    let listener = TcpListener::bind(&addresses[..]).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    listener.map_err(|error| {
+        let failure = Failure::new(Exit::Failed, format!("listen on port {}", args.port)).cause(error.to_string());
+        match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                failure.fix(format!("another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p", args.port))
+            }
+            _ => failure.fix("give an address of this host, and a port that you may use"),
+        }
+    })
+}
+
+fn greeting(address: SocketAddr, rails: &[Found]) -> String {
+    let place = if address.ip().is_unspecified() {
+        format!("port {}, every address", address.port())
+    } else {
+        address.to_string()
+    };
+    let rows = rails.iter().map(|rail| {
+        let is_rdma = if rail.is_rdma { "yes" } else { "no" };
+        vec![rail.name.clone(), is_rdma.to_owned(), rail.native.clone()]
+    });
+    let table = terminal::table(&["RAIL", "RDMA", "NATIVE ADDRESS"], rows, terminal::width());
+    format!("listening on {place}\n{table}")
+}
+
+/// Lets clients in; what to end with.
+fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Result<Exit> {
+    loop {
+        if interrupt::is_asked() {
+            return Ok(Exit::Ok);
+        }
+        if let Some(exit) = agents.reap()
+            && args.once
+        {
+            return Ok(exit);
+        }
+        wait_for_clients(listener);
+        match listener.accept() {
+            Ok((stream, client)) if agents.count() < args.clients_max && !(args.once && agents.count() > 0) => {
+                agents.start(stream, client);
+            }
+            Ok((stream, client)) => refuse(stream, client, agents.count()),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                terminal::tell(&format!("cannot let a client in: {error}"));
+                // Most often descriptors have run out, and come back when somebody leaves.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+}
+
+fn wait_for_clients(listener: &TcpListener) {
+    let mut fds = [PollFd::new(listener, PollFlags::IN)];
+    let timeout = interrupt::GLANCE.try_into().ok();
+    // It ends by a client, a signal, or the time: all are looked at anew.
+    let _ = poll(&mut fds, timeout.as_ref());
+}
+
+fn refuse(stream: TcpStream, client: SocketAddr, count: usize) {
+    let refusal = Failure::new(Exit::PeerLost, "it is busy")
+        .cause(format!("{count} clients are being served"))
+        .fix("try again later, or start it with a greater --clients-max");
+    let told = Line::new(stream).map(|mut line| tell_refusal(&mut line, &refusal));
+    if let Ok(Ok(())) = told {
+        terminal::tell(&format!("{client}: refused, {count} clients are being served"));
+    }
+}

@@ -1,0 +1,140 @@
+//! What both sides of a test measure, and what the bytes are that they send.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use rand_mt::Mt;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Exit, Failure};
+
+/// The processor time of this process, and the time that passed meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopwatch {
+    began: Instant,
+    cpu_at_begin: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        Self { began: Instant::now(), cpu_at_begin: cpu() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let ns = |time: Duration| time.as_nanos() as u64;
+        Usage { cpu_ns: ns(cpu().saturating_sub(self.cpu_at_begin)), wall_ns: ns(self.elapsed()) }
+    }
+}
+
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What a side has used of its processor.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub(crate) cpu_ns: u64,
+    pub(crate) wall_ns: u64,
+}
+
+impl Usage {
+    /// Of one core: more than 1 where several were busy.
+    pub(crate) fn share(&self) -> f64 {
+        if self.wall_ns == 0 { 0.0 } else { self.cpu_ns as f64 / self.wall_ns as f64 }
+    }
+}
+
+/// A seed that nobody has asked for.
+pub(crate) fn any_seed() -> u32 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id()) as u32
+}
+
+/// For latencies from 1 ns to 10 minutes, with three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("the bounds are in order")
+}
+
+/// Bytes that both sides can make from a number: random ones, with the number of the message stamped on each block, so that what is left of an earlier
+/// message is told from what has come.
+#[derive(Debug, Clone)]
+pub(crate) struct Pattern {
+    bytes: Vec<u8>,
+}
+
+/// A stamp is at the beginning of each block, and at the end of the last one.
+const BLOCK: usize = 4096;
+const STAMP: usize = 8;
+
+impl Pattern {
+    pub(crate) fn new(seed: u32, len: usize) -> Self {
+        let mut bytes = vec![0; len];
+        Mt::new(seed).fill_bytes(&mut bytes);
+        Self { bytes }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// The bytes of message `number`.
+    pub(crate) fn stamped(&mut self, number: u64) -> &[u8] {
+        let len = self.bytes.len();
+        let stamp = |place: usize| (number ^ (place as u64) << 32).to_le_bytes();
+        for start in (0..len).step_by(BLOCK) {
+            let room = STAMP.min(len - start);
+            self.bytes[start..start + room].copy_from_slice(&stamp(start)[..room]);
+        }
+        if len >= 2 * STAMP {
+            self.bytes[len - STAMP..].copy_from_slice(&stamp(len));
+        }
+        &self.bytes
+    }
+
+    /// Whether these are the bytes of message `number`.
+    pub(crate) fn check(&mut self, number: u64, found: &[u8]) -> Result<(), Failure> {
+        let expected = self.stamped(number);
+        if expected == found {
+            return Ok(());
+        }
+        let failure = Failure::new(Exit::Mismatch, format!("message {number} is not what was sent"))
+            .fix("do not trust this path with data: see the cards' and switches' error counters, and the memory");
+        Err(match expected.iter().zip(found).position(|(one, other)| one != other) {
+            Some(place) => {
+                let wrong = expected.iter().zip(found).filter(|(one, other)| one != other).count();
+                let (one, other) = (expected[place], found[place]);
+                failure.cause(format!("{wrong} of {} bytes differ; byte {place} is {other:#04x}, and {one:#04x} was sent", expected.len()))
+            }
+            None => failure.cause(format!("{} bytes came, and {} were sent", found.len(), expected.len())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_told_from_any_other_and_from_one_wrong_byte() {
+        for len in [1, 7, 8, 9, 15, 16, 17, 4095, 4096, 4097, 10_000] {
+            let (mut ours, mut theirs) = (Pattern::new(7, len), Pattern::new(7, len));
+            let sent = theirs.stamped(42).to_vec();
+            ours.check(42, &sent).expect("the same");
+            let earlier = ours.check(43, &sent).expect_err("another message");
+            assert_eq!(earlier.exit, Exit::Mismatch);
+            for place in [0, len / 2, len - 1] {
+                let mut spoilt = sent.clone();
+                spoilt[place] ^= 1;
+                let failure = ours.check(42, &spoilt).expect_err("a wrong byte");
+                assert!(failure.cause.expect("a cause").starts_with("1 of"), "byte {place} of {len}");
+            }
+            assert!(ours.check(42, &sent[1..]).is_err());
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Which rails a test goes over, and why: nothing falls back in silence.
+
+use std::net::{IpAddr, SocketAddr};
+
+use farreach::provider::fabric::{self, ProviderSettings};
+use farreach::provider::verbs::{self, VerbsSettings};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{Exit, Failure};
+use crate::session::Welcome;
+use crate::session::Host;
+
+/// Flags that choose rails.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct RailArgs {
+    /// Rails by name, with commas between: a device (rxe0), or a libfabric provider (tcp, shm, efa)
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) devices: Vec<String>,
+
+    /// The place of the GID to use in the port's table, where a device is not to choose itself
+    #[arg(short = 'x', long, value_name = "INDEX")]
+    pub(crate) gid_index: Option<u32>,
+
+    /// An error instead of tcp or shared memory, where there is no RDMA card
+    #[arg(long)]
+    pub(crate) require_rdma: bool,
+}
+
+/// Kinds of rails, as two hosts name them to each other: the devices of one are called otherwise on the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    /// RDMA cards that verbs has, Soft-RoCE among them.
+    pub(crate) cards: bool,
+    /// Providers of libfabric's.
+    pub(crate) providers: Vec<String>,
+}
+
+impl Wish {
+    /// The kinds of these rails.
+    pub(crate) fn of(names: &[String]) -> Self {
+        let core = |name: &String| name.split('@').next().unwrap_or(name).to_owned();
+        let (providers, cards): (Vec<String>, Vec<String>) =
+            names.iter().map(core).partition(|name| fabric::is_provider(name));
+        Self { cards: !cards.is_empty(), providers }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        if fabric::is_provider(name) { self.providers.iter().any(|it| it == name) } else { self.cards }
+    }
+
+    fn words(&self) -> String {
+        let cards = self.cards.then_some("RDMA cards");
+        let words: Vec<&str> = cards.into_iter().chain(self.providers.iter().map(String::as_str)).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    }
+
+    /// Those of `names` that are of these kinds, each where the two sides meet.
+    pub(crate) fn among(&self, names: &[String], here: SocketAddr) -> Vec<String> {
+        names.iter().filter(|name| self.has(name)).map(|name| at(name, here)).collect()
+    }
+}
+
+/// What libfabric would be asked for, where nothing was named.
+const PROVIDERS: [&str; 3] = ["efa", "shm", "tcp"];
+
+/// A rail that this host has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What it is called here.
+    pub(crate) name: String,
+    /// Where it is, in its own network's words.
+    pub(crate) native: String,
+    pub(crate) is_rdma: bool,
+}
+
+/// Every rail of this host, the cards first; and what is in the way of others.
+pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
+    let settings = VerbsSettings { gid_index: args.gid_index, ..VerbsSettings::default() };
+    let mut found: Vec<Found> = verbs::rails(&settings)
+        .iter()
+        .map(|rail| Found { name: rail.name().to_owned(), native: rail.gid(), is_rdma: true })
+        .collect();
+    let mut trouble = Vec::new();
+    let providers = PROVIDERS.map(str::to_owned).into();
+    match fabric::offers(&ProviderSettings { providers, ..ProviderSettings::default() }) {
+        Ok(offers) => {
+            for info in offers {
+                let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
+                let address = info.source().map_or("no address of its own".to_owned(), |it| it.to_string());
+                let native = format!("{}, {address}", info.provider());
+                let is_rdma = *name == "efa";
+                found.push(Found { name: (*name).to_owned(), native, is_rdma });
+            }
+        }
+        Err(error) => trouble.push(Failure::of(&error.into())),
+    }
+    (found, trouble)
+}
+
+fn is_of(provider: &str, name: &str) -> bool {
+    provider.split(';').next() == Some(name)
+}
+
+/// What was chosen, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Choice {
+    /// This side's rails.
+    pub(crate) names: Vec<String>,
+    /// Their kinds, for the other side.
+    pub(crate) wish: Wish,
+    pub(crate) why: String,
+}
+
+/// Chooses this side's rails to a peer: what was named; otherwise the cards, if both have such; otherwise shared memory on one host, and tcp
+/// between two. `here` is this side's address of the connection to the peer.
+pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Result<Choice, Failure> {
+    let offers = &welcome.offers;
+    if !args.devices.is_empty() {
+        let wish = Wish::of(&args.devices);
+        if let Some(name) = wanting(&args.devices, offers) {
+            return Err(Failure::new(Exit::Unavailable, format!("the server has nothing to meet {name}"))
+                .cause(format!("it offers {}", offers.words()))
+                .fix(format!("start it with a rail of that kind (farreach serve -d {name}), or choose another here")));
+        }
+        let names = args.devices.iter().map(|name| at(name, here)).collect();
+        return Ok(Choice { names, wish, why: "named by -d".to_owned() });
+    }
+    let (found, trouble) = look(args);
+    let cards: Vec<String> =
+        found.iter().map(|rail| rail.name.clone()).filter(|name| !fabric::is_provider(name)).collect();
+    if !cards.is_empty() && offers.cards {
+        return Ok(Choice { names: cards, wish: Wish { cards: true, providers: Vec::new() }, why: "the active RDMA cards".to_owned() });
+    }
+    let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
+    let without = match (cards.is_empty(), offers.cards) {
+        (true, true) => "there is no active RDMA card here",
+        (false, false) => "the server offers no RDMA card",
+        _ => "there is no active RDMA card on either side",
+    };
+    if args.require_rdma && !has("efa") {
+        return Err(Failure::new(Exit::Unavailable, "no rail is RDMA").cause(without).fix(
+            "see `farreach devices` on both sides; without --require-rdma the test goes over tcp or shared memory",
+        ));
+    }
+    let (name, because) = if has("efa") {
+        ("efa", "AWS EFA is on both sides")
+    } else if Host::this().shares_memory_with(&welcome.host) && has("shm") {
+        ("shm", "the server is on this host")
+    } else if has("tcp") {
+        ("tcp", "the server is on another host")
+    } else {
+        let failure = Failure::new(Exit::Unavailable, "there is no rail to the server");
+        let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
+        let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
+        let fix = "install libfabric (apt-get install libfabric1) on both sides, or set up a card: farreach devices";
+        let fix = trouble.into_iter().next().and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
+        return Err(failure.cause(format!("here is {here}, and the server offers {}", offers.words())).fix(fix));
+    };
+    let names = vec![at(name, here)];
+    Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
+}
+
+/// The first of these rails that the other side has nothing for.
+fn wanting<'a>(names: &'a [String], offers: &Wish) -> Option<&'a str> {
+    names.iter().map(|name| name.split('@').next().unwrap_or(name)).find(|name| !offers.has(name))
+}
+
+/// A rail that has addresses of IP's is to be where the two sides have met already.
+fn at(name: &str, here: SocketAddr) -> String {
+    let is_link_local = matches!(here.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+    if name == "tcp" && !is_link_local { format!("{name}@{}", here.ip().to_canonical()) } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn devices_meet_by_kind_and_providers_by_name() {
+        let wish = Wish::of(&names(&["rxe0", "tcp@10.0.0.7"]));
+        assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]) });
+        let here = "10.0.0.8:99".parse().expect("an address");
+        assert_eq!(wish.among(&names(&["mlx5_0", "shm", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
+        assert_eq!(wanting(&names(&["tcp@10.0.0.7", "shm"]), &wish), Some("shm"));
+    }
+
+    #[test]
+    fn an_address_that_says_nothing_without_its_interface_is_left_out() {
+        let here = "[fe80::1]:99".parse().expect("an address");
+        assert_eq!(at("tcp", here), "tcp");
+    }
+}

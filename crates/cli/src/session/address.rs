@@ -1,0 +1,116 @@
+//! Where the peer is: `host`, `host:port` or `[v6]:port`.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use crate::exit::{Exit, Failure};
+
+/// A peer's address as it was typed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PeerAddress {
+    host: String,
+    port: Option<u16>,
+}
+
+impl PeerAddress {
+    pub(crate) const DEFAULT_PORT: u16 = 18520;
+
+    /// Its addresses, in the resolver's order, which is the one to try them in.
+    pub(crate) fn resolve(&self, port: u16) -> Result<Vec<SocketAddr>, Failure> {
+        let port = self.port.unwrap_or(port);
+        let failure = |cause: String| {
+            Failure::new(Exit::PeerLost, format!("connect to {}", self.told(port)))
+                .cause(cause)
+                .fix(format!("give its address, or a name that `getent hosts {}` knows", self.host))
+        };
+        let found: Vec<_> = (self.host.as_str(), port)
+            .to_socket_addrs()
+            .map_err(|error| failure(format!("the name {} is not known: {error}", self.host)))?
+            .collect();
+        if found.is_empty() { Err(failure(format!("{} has no address", self.host))) } else { Ok(found) }
+    }
+
+    /// As one types it, with the port.
+    pub(crate) fn told(&self, port: u16) -> String {
+        let port = self.port.unwrap_or(port);
+        if self.host.contains(':') { format!("[{}]:{port}", self.host) } else { format!("{}:{port}", self.host) }
+    }
+}
+
+impl FromStr for PeerAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("{why}: give host, host:port or [v6]:port"));
+        let number = |port: &str| match port.parse::<u16>() {
+            Ok(port) if port > 0 => Ok(Some(port)),
+            _ => Err(format!("`{port}` is no port: it is a number from 1 to 65535")),
+        };
+        if let Ok(IpAddr::V6(_)) = text.parse() {
+            return Ok(Self { host: text.to_owned(), port: None });
+        }
+        if let Some(rest) = text.strip_prefix('[') {
+            let Some((host, behind)) = rest.split_once(']') else { return wrong("the bracket is not closed") };
+            let Ok(IpAddr::V6(_)) = host.parse() else { return wrong("no IPv6 address in the brackets") };
+            let port = match behind.strip_prefix(':') {
+                Some(port) => number(port)?,
+                None if behind.is_empty() => None,
+                None => return wrong("nothing but a port may follow the bracket"),
+            };
+            return Ok(Self { host: host.to_owned(), port });
+        }
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, _)) if host.contains(':') => return wrong("an IPv6 address with a port wants brackets"),
+            Some((host, port)) => (host, number(port)?),
+            None => (text, None),
+        };
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return wrong("there is no host in it");
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.told(Self::DEFAULT_PORT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_is_understood() {
+        for (text, told) in [
+            ("storage-7", "storage-7:18520"),
+            ("storage-7:99", "storage-7:99"),
+            ("10.0.0.7", "10.0.0.7:18520"),
+            ("[fe80::1]:99", "[fe80::1]:99"),
+            ("[::1]", "[::1]:18520"),
+            ("::1", "[::1]:18520"),
+        ] {
+            assert_eq!(text.parse::<PeerAddress>().expect(text).to_string(), told);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (text, told) in [
+            ("", "no host"),
+            (":99", "no host"),
+            ("a:b", "no port"),
+            ("a:0", "no port"),
+            ("a:70000", "no port"),
+            ("[::1", "bracket"),
+            ("[::1]99", "bracket"),
+            ("[a]:99", "no IPv6"),
+            ("fe80::1:99:x", "brackets"),
+        ] {
+            let error = text.parse::<PeerAddress>().expect_err(text);
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}

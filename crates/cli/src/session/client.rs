@@ -1,0 +1,173 @@
+//! The client's side of the first words.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use farreach::Engine;
+
+use super::greeting::{Line, Other};
+use super::{EngineRules, Host, Order, Talk, Task, Welcome};
+use crate::args::ClientArgs;
+use crate::exit::{Exit, Failure};
+use crate::rails::{self, Choice};
+use crate::{interrupt, terminal};
+
+/// How long a server may take to answer at all.
+const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long rails may take to be ready.
+const RAIL_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a test asks of both engines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// Operations under way.
+    pub(crate) depth: usize,
+    /// The longest message.
+    pub(crate) message_bytes_max: usize,
+    /// Connections, each with an agent of its own.
+    pub(crate) queues: usize,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self { depth: 128, message_bytes_max: 4096, queues: 1 }
+    }
+}
+
+/// An engine that is connected to a server's agents.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) engine: Engine,
+    /// One for each connection.
+    pub(crate) talks: Vec<Talk>,
+    pub(crate) choice: Choice,
+    /// As it was typed, with its port.
+    pub(crate) address: String,
+    pub(crate) welcome: Welcome,
+}
+
+impl Session {
+    /// Connects, and has an agent do this.
+    pub(crate) fn open(args: &ClientArgs, rules: Rules, task: &Task) -> Result<Self> {
+        interrupt::watch().context("cannot watch for Ctrl-C")?;
+        let address = args.peer.told(args.port);
+        let mut calls = Vec::new();
+        for _ in 0..rules.queues {
+            calls.push(call(args, &address)?);
+        }
+        let Some((first, welcome)) = calls.first() else {
+            return Err(Failure::new(Exit::Usage, "no queue is asked for").fix("ask for one at least").into());
+        };
+        let (welcome, here) = (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
+        let choice = rails::choose(&args.rails, &welcome, here)?;
+        let engine_rules = EngineRules {
+            wait: args.wait,
+            depth: rules.depth,
+            messages: MESSAGES,
+            message_bytes_max: rules.message_bytes_max,
+        };
+        let mut settings = engine_rules.settings().rails(choice.names.clone()).name(Host::this().name);
+        if args.rails.require_rdma {
+            settings = settings.require_rdma();
+        }
+        if let Some(index) = args.rails.gid_index {
+            settings = settings.gid_index(index);
+        }
+        let engine = Engine::with(settings)?;
+        if args.verbose {
+            tell_rails(&engine, &choice, &welcome, &address);
+        }
+        let order = Order {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: Host::this(),
+            rails: choice.wish.clone(),
+            engine: engine_rules,
+            task: task.clone(),
+        };
+        let mut talks = Vec::new();
+        for (line, _) in calls {
+            talks.push(Talk::of_client(meet(&engine, line, &order)?));
+        }
+        Ok(Self { engine, talks, choice, address, welcome })
+    }
+
+    /// The one conversation of a test that has no more.
+    pub(crate) fn talk(&self) -> &Talk {
+        &self.talks[0]
+    }
+
+    /// The rails that carry the test, by this side's names, each once.
+    pub(crate) fn rails(&self) -> Vec<String> {
+        let mut rails: Vec<String> = self.talks.iter().flat_map(|talk| talk.peer.rails()).collect();
+        rails.sort();
+        rails.dedup();
+        rails
+    }
+}
+
+/// Messages that each side has room for: more than a test has on their way that waits for answers.
+const MESSAGES: u32 = 256;
+
+fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
+    terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host.name, welcome.version));
+    for rail in engine.rails() {
+        terminal::tell(&format!("rail: {} ({}), {}", rail.name, if rail.is_rdma { "RDMA" } else { "no RDMA" }, rail.native));
+    }
+    terminal::tell(&format!("why: {}", choice.why));
+}
+
+/// One connection with its first words.
+fn call(args: &ClientArgs, address: &str) -> Result<(Line, Welcome)> {
+    let stream = dial(&args.peer.resolve(args.port)?, address)?;
+    let mut line = Line::new(stream).context("cannot set the connection up")?;
+    line.say_head()?;
+    line.hear_head(Other::Server)?;
+    let welcome: Result<Welcome, Failure> = line.hear()?;
+    Ok((line, welcome.map_err(of_the_server)?))
+}
+
+/// Gives the order, and hands the connection to the engine.
+fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer> {
+    line.say(order)?;
+    let reply: Result<(), Failure> = line.hear()?;
+    reply.map_err(of_the_server)?;
+    let mut connecting = engine.connect_over(line.into_control())?;
+    let deadline = Instant::now() + RAIL_PATIENCE;
+    Ok(connecting.wait(deadline.saturating_duration_since(Instant::now()))?)
+}
+
+fn of_the_server(failure: Failure) -> Failure {
+    Failure { error: format!("the server says: {}", failure.error), ..failure }
+}
+
+/// The first of the addresses at which something listens.
+fn dial(addresses: &[SocketAddr], told: &str) -> Result<TcpStream, Failure> {
+    let mut refusal = None;
+    for address in addresses {
+        match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refusal = Some(why_not(told, address, &error)),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| Failure::new(Exit::PeerLost, format!("connect to {told}"))))
+}
+
+fn why_not(told: &str, address: &SocketAddr, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind;
+    let failure = Failure::new(Exit::PeerLost, format!("connect to {told}"));
+    let (ip, port) = (address.ip(), address.port());
+    match error.kind() {
+        ErrorKind::ConnectionRefused => failure
+            .cause(format!("nothing listens on {address}"))
+            .fix(format!("start `farreach serve -p {port}` on {ip}, or give the port it has")),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => failure
+            .cause(format!("no answer from {ip} within {DIAL_PATIENCE:?}"))
+            .fix(format!("see whether {ip} is up (ping {ip}), and whether a firewall drops TCP port {port}")),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => failure
+            .cause(format!("no route to {ip}: {error}"))
+            .fix(format!("see `ip route get {ip}`")),
+        _ => failure.cause(error.to_string()).fix(format!("see whether this host reaches {ip} at all")),
+    }
+}

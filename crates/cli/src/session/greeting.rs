@@ -1,0 +1,191 @@
+//! The first words: on the connection itself, before an engine has it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use farreach::ControlStream;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Order, Welcome};
+use crate::exit::{Exit, Failure};
+
+/// The version of all that a client and an agent tell each other. It changes with every change of it.
+pub(crate) const PROTOCOL: u16 = 1;
+
+/// What both sides begin with; then comes the version, the higher byte first. This never changes.
+const MAGIC: [u8; 6] = *b"frcmd\n";
+
+const HEAD_LEN: usize = MAGIC.len() + 2;
+
+/// What an engine of the library begins with: it was called in place of the command, or has called.
+const ENGINE_MAGIC: [u8; 6] = *b"farrch";
+
+/// The longest that is said here.
+const WORD_MAX: usize = 64 * 1024;
+
+/// How long the other side may take for its next word. It opens its rails meanwhile, which takes a second and more where many cards are.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection on which the first words are said.
+#[derive(Debug)]
+pub(crate) struct Line {
+    stream: TcpStream,
+}
+
+impl Line {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream })
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The first words are said: it is an engine's now.
+    pub(crate) fn into_control(self) -> ControlStream {
+        self.stream.into()
+    }
+
+    /// Says something.
+    pub(crate) fn say(&mut self, word: &impl Serialize) -> Result<(), Failure> {
+        let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
+        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
+        framed.extend(bytes);
+        self.stream.write_all(&framed).map_err(|error| ended(&error))
+    }
+
+    /// Hears something.
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        let mut len = [0; 4];
+        self.stream.read_exact(&mut len).map_err(|error| ended(&error))?;
+        let len = u32::from_be_bytes(len) as usize;
+        if len > WORD_MAX {
+            return Err(garbled(format!("it announces {len} bytes, where {WORD_MAX} are the most")));
+        }
+        let mut bytes = vec![0; len];
+        self.stream.read_exact(&mut bytes).map_err(|error| ended(&error))?;
+        serde_json::from_slice(&bytes).map_err(|error| garbled(error.to_string()))
+    }
+
+    /// Says this side's version.
+    pub(crate) fn say_head(&mut self) -> Result<(), Failure> {
+        let head = [&MAGIC[..], &PROTOCOL.to_be_bytes()].concat();
+        self.stream.write_all(&head).map_err(|error| ended(&error))
+    }
+
+    /// Hears the other side's version; `other` is what it is, for people.
+    pub(crate) fn hear_head(&mut self, other: Other) -> Result<(), Failure> {
+        let mut head = [0; HEAD_LEN];
+        self.stream.read_exact(&mut head).map_err(|error| ended(&error))?;
+        check_head(&head, other)
+    }
+}
+
+/// Who is on the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    Server,
+    Client,
+}
+
+fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
+    let (magic, version) = head.split_at(MAGIC.len());
+    let (it, fix) = match other {
+        Other::Server => ("what listens there", "see which port `farreach serve` printed, and give it"),
+        Other::Client => ("what has called", "it is none of our clients"),
+    };
+    if magic == ENGINE_MAGIC {
+        let error = format!("{it} is a program that uses the library farreach, not the command");
+        return Err(Failure::new(Exit::PeerLost, error).fix(fix));
+    }
+    if magic != MAGIC {
+        let error = format!("{it} does not speak as farreach does");
+        return Err(Failure::new(Exit::PeerLost, error).fix(fix));
+    }
+    let theirs = version.iter().fold(0_u16, |version, byte| version << 8 | u16::from(*byte));
+    if theirs == PROTOCOL {
+        return Ok(());
+    }
+    let (other, this) = match other {
+        Other::Server => ("server", "client"),
+        Other::Client => ("client", "server"),
+    };
+    let older = if theirs > PROTOCOL { this } else { other };
+    let cause = format!("the {other} speaks version {theirs} of the protocol, and this {this} version {PROTOCOL}");
+    Err(Failure::new(Exit::PeerLost, format!("the two sides are of different versions: upgrade the {older}"))
+        .cause(cause)
+        .fix(format!("install the same farreach on both sides; the {older}'s is the older one")))
+}
+
+fn ended(error: &io::Error) -> Failure {
+    let failure = Failure::new(Exit::PeerLost, "the two sides did not come to an agreement");
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failure
+            .cause(format!("the other side was silent for {PATIENCE:?}"))
+            .fix("see whether the other side hangs or was stopped; start `farreach serve` again"),
+        io::ErrorKind::UnexpectedEof => failure
+            .cause("the other side closed the connection")
+            .fix("see what it said on its own screen or in its log"),
+        _ => failure.cause(error.to_string()).fix("see whether the network between the two is well"),
+    }
+}
+
+fn garbled(cause: String) -> Failure {
+    Failure::new(Exit::PeerLost, "the other side says what is not understood")
+        .cause(cause)
+        .fix("install the same farreach on both sides")
+}
+
+/// The agent's first words, and its client's order.
+pub(crate) fn greet(line: &mut Line, welcome: &Welcome) -> Result<Order, Failure> {
+    line.say_head()?;
+    line.hear_head(Other::Client)?;
+    line.say(&Ok::<_, Failure>(welcome))?;
+    line.hear()
+}
+
+/// Tells a client why it is not served, instead of a welcome.
+pub(crate) fn tell_refusal(line: &mut Line, refusal: &Failure) -> Result<(), Failure> {
+    line.say_head()?;
+    line.say(&Err::<Welcome, _>(refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(magic: &[u8; 6], version: u16) -> [u8; HEAD_LEN] {
+        let mut head = [0; HEAD_LEN];
+        head[..6].copy_from_slice(magic);
+        head[6..].copy_from_slice(&version.to_be_bytes());
+        head
+    }
+
+    #[test]
+    fn the_older_side_is_named() {
+        for (theirs, other, older) in [
+            (PROTOCOL + 1, Other::Server, "upgrade the client"),
+            (PROTOCOL - 1, Other::Server, "upgrade the server"),
+            (PROTOCOL + 1, Other::Client, "upgrade the server"),
+            (PROTOCOL - 1, Other::Client, "upgrade the client"),
+        ] {
+            let refused = check_head(&head(&MAGIC, theirs), other).expect_err("versions differ");
+            assert!(refused.error.ends_with(older), "{refused:?}");
+        }
+        check_head(&head(&MAGIC, PROTOCOL), Other::Server).expect("the same");
+    }
+
+    #[test]
+    fn an_engine_and_a_stranger_are_told_from_a_server() {
+        let engine = check_head(&head(&ENGINE_MAGIC, 1), Other::Server).expect_err("no command");
+        assert!(engine.error.contains("uses the library"), "{engine:?}");
+        let stranger = check_head(b"HTTP/1.1", Other::Server).expect_err("no farreach");
+        assert!(stranger.error.contains("does not speak"), "{stranger:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What a client and the agent that serves it agree on before anything is measured, and how they talk while it is.
+//!
+//! ```text
+//! client                                agent
+//!   head ──────────────────────────────▶ ◀──── head          which version: who is too old is named
+//!                                  ◀──── Welcome             who it is, and which rails it offers
+//!   Order ─────────────────────────────▶                     every parameter of the test
+//!                                  ◀──── Reply               it is ready, or why not
+//!   ═══════════ the same connection becomes the engines' control channel ═══════════
+//!   Talk ◀─────────────────────────────▶ Talk                over the rails
+//! ```
+//!
+//! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
+
+mod address;
+mod client;
+mod greeting;
+mod host;
+mod talk;
+
+use clap::ValueEnum;
+use farreach::{Progress, Settings};
+use serde::{Deserialize, Serialize};
+
+use crate::cmd::ping;
+use crate::rails::Wish;
+
+pub(crate) use address::PeerAddress;
+pub(crate) use client::{Rules, Session};
+pub(crate) use greeting::{Line, greet, tell_refusal};
+pub(crate) use host::Host;
+pub(crate) use talk::{Heard, Talk};
+
+/// What an agent says first.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    /// Of the command.
+    pub(crate) version: String,
+    pub(crate) host: Host,
+    /// The rails that it opens when asked to.
+    pub(crate) offers: Wish,
+}
+
+/// Every parameter of a test.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// Of the command.
+    pub(crate) version: String,
+    pub(crate) host: Host,
+    pub(crate) rails: Wish,
+    pub(crate) engine: EngineRules,
+    pub(crate) task: Task,
+}
+
+/// How both engines are to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EngineRules {
+    pub(crate) wait: Wait,
+    pub(crate) depth: usize,
+    pub(crate) messages: u32,
+    pub(crate) message_bytes_max: usize,
+}
+
+impl EngineRules {
+    pub(crate) fn settings(&self) -> Settings {
+        let progress = match self.wait {
+            Wait::Busy => Progress::Busy,
+            Wait::Event => Progress::Event,
+            Wait::Adaptive => Progress::Adaptive,
+        };
+        Settings::new().progress(progress).depth(self.depth).messages(self.messages, self.message_bytes_max)
+    }
+}
+
+/// What an agent is to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Task {
+    Ping(ping::Task),
+}
+
+impl Task {
+    /// For the log.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ping(_) => "ping",
+        }
+    }
+}
+
+/// How a side waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Wait {
+    /// Spin: the shortest latency, for a whole core
+    Busy,
+    /// Sleep until the completion event: the least CPU
+    Event,
+    /// Spin a moment, then sleep
+    Adaptive,
+}
