@@ -1,33 +1,39 @@
 //! Ctrl-C, and SIGTERM: the first one ends what is being done in good order, the second one at once.
+//!
+//! Both are blocked and waited for, not handled: libraries that libfabric loads (PSM3's) put handlers of their own in place of ours, which
+//! end the process at once, without a word.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::OnceLock;
+use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::exit::Exit;
 
 /// How long anything waits before it looks whether the person has had enough.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
-static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Takes both signals from now on.
+/// Takes both signals from now on. To be called before other threads are started: those that run would have them else.
 pub(crate) fn watch() -> io::Result<()> {
-    let asked = Arc::clone(ASKED.get_or_init(Arc::default));
-    for signal in [SIGINT, SIGTERM] {
-        // This one first: it looks at the flag before the other sets it.
-        flag::register_conditional_shutdown(signal, Exit::Interrupted.code().into(), Arc::clone(&asked))?;
-        flag::register(signal, Arc::clone(&asked))?;
-    }
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+    signals.thread_block()?;
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        while signals.wait().is_ok() {
+            if IS_ASKED.swap(true, Ordering::Relaxed) {
+                #[expect(clippy::exit, reason = "the person has asked twice")]
+                process::exit(Exit::Interrupted.code().into());
+            }
+        }
+    })?;
     Ok(())
 }
 
 /// Whether one has come.
 pub(crate) fn is_asked() -> bool {
-    ASKED.get().is_some_and(|asked| asked.load(Ordering::Relaxed))
+    IS_ASKED.load(Ordering::Relaxed)
 }

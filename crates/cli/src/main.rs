@@ -10,6 +10,7 @@ mod measure;
 mod rails;
 mod report;
 mod session;
+mod stream;
 mod terminal;
 
 use std::process::ExitCode;

@@ -1,0 +1,56 @@
+//! Many operations of one kind, as many at once as are wanted.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+
+/// One kind of operation, posted again and again.
+pub(crate) trait Stream {
+    /// Posts the next one.
+    fn post(&mut self) -> Result<()>;
+
+    /// Waits for the one that was posted first of those under way.
+    fn complete(&mut self) -> Result<()>;
+}
+
+/// Keeps a stream going.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    depth: usize,
+    posted: VecDeque<Instant>,
+    /// From the post to the completion.
+    pub(crate) latencies: Histogram<u64>,
+}
+
+impl Flow {
+    pub(crate) fn new(depth: usize) -> Self {
+        Self { depth, posted: VecDeque::with_capacity(depth), latencies: crate::measure::histogram() }
+    }
+
+    /// Completes one operation, after as many were posted as may be under way.
+    pub(crate) fn turn(&mut self, stream: &mut dyn Stream) -> Result<()> {
+        while self.posted.len() < self.depth {
+            stream.post()?;
+            self.posted.push_back(Instant::now());
+        }
+        self.complete(stream)
+    }
+
+    /// Completes what is under way, and posts no more.
+    pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<()> {
+        while !self.posted.is_empty() {
+            self.complete(stream)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, stream: &mut dyn Stream) -> Result<()> {
+        stream.complete()?;
+        if let Some(posted) = self.posted.pop_front() {
+            self.latencies.saturating_record(posted.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+}
