@@ -4,7 +4,11 @@
 mod args;
 mod cmd;
 mod exit;
+#[expect(dead_code, reason = "for the commands that measure")]
+mod show;
 mod terminal;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the commands that measure"))]
+mod units;
 
 use std::process::ExitCode;
 
