@@ -10,8 +10,12 @@ mod measure;
 mod rails;
 mod report;
 mod session;
+#[allow(dead_code, reason = "for the commands that measure")]
+mod show;
 mod stream;
 mod terminal;
+#[allow(dead_code, reason = "for the commands that measure")]
+mod units;
 
 use std::process::ExitCode;
 

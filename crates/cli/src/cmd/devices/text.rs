@@ -3,6 +3,7 @@
 use super::DevicesArgs;
 use super::report::{Device, Fabric, Offer, Port, Problem, Report, Verbs};
 use crate::terminal::{folded, table};
+use crate::units::size;
 
 /// The whole text.
 pub(crate) fn render(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
@@ -295,13 +296,4 @@ fn atomics(word: &str) -> String {
 /// A limit on a size; one that no machine can reach is none.
 fn largest(bytes: u64) -> String {
     if bytes >= 1 << 62 { "of any size".to_owned() } else { format!("of at most {}", size(bytes)) }
-}
-
-/// Binary units where the number is a round one, as limits are; the number itself otherwise.
-fn size(bytes: u64) -> String {
-    let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{} {name}", bytes / unit),
-        None => format!("{bytes} B"),
-    }
 }

@@ -1,0 +1,80 @@
+//! Colour, on a terminal only.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{self, IsTerminal};
+
+/// Whether text is coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Paint {
+    is_on: bool,
+}
+
+impl Paint {
+    /// None at all: for files, pipes and tests.
+    pub(crate) const PLAIN: Self = Self { is_on: false };
+
+    /// What stdout takes, and the person wants: `NO_COLOR` turns it off (<https://no-color.org>).
+    pub(crate) fn for_stdout() -> Self {
+        let (no_color, term) = (env::var_os("NO_COLOR"), env::var_os("TERM"));
+        Self::chosen(io::stdout().is_terminal(), no_color.as_deref(), term.as_deref())
+    }
+
+    fn chosen(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> Self {
+        let is_unwanted = no_color.is_some_and(|value| !value.is_empty());
+        let is_able = term.is_some_and(|name| !name.is_empty() && name != "dumb");
+        Self { is_on: is_terminal && is_able && !is_unwanted }
+    }
+
+    /// What the eye should follow: the bars of a chart.
+    pub(crate) fn figure(self, text: &str) -> String {
+        self.with("36", text)
+    }
+
+    /// What went well.
+    pub(crate) fn good(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// What failed.
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.with("1;31", text)
+    }
+
+    /// What is said beside: headings, notes.
+    pub(crate) fn faint(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.is_on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Colour as a terminal gets it.
+    const COLOURED: Paint = Paint { is_on: true };
+
+    #[test]
+    fn only_a_terminal_that_can_gets_colour_and_only_if_wanted() {
+        let chosen = |is_terminal, no_color: Option<&str>, term: Option<&str>| {
+            Paint::chosen(is_terminal, no_color.map(OsStr::new), term.map(OsStr::new))
+        };
+        assert_eq!(chosen(true, None, Some("xterm-256color")), COLOURED);
+        assert_eq!(chosen(true, Some(""), Some("linux")), COLOURED);
+        assert_eq!(chosen(false, None, Some("xterm")), Paint::PLAIN);
+        assert_eq!(chosen(true, Some("1"), Some("xterm")), Paint::PLAIN);
+        assert_eq!(chosen(true, None, Some("dumb")), Paint::PLAIN);
+        assert_eq!(chosen(true, None, None), Paint::PLAIN);
+    }
+
+    #[test]
+    fn colour_ends_where_the_text_does() {
+        assert_eq!(COLOURED.bad("no"), "\x1b[1;31mno\x1b[0m");
+        assert_eq!(COLOURED.figure(""), "");
+        assert_eq!(Paint::PLAIN.bad("no"), "no");
+    }
+}

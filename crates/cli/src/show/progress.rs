@@ -1,0 +1,361 @@
+//! What a person sees while a command works: on stderr, and gone when the result comes.
+
+use std::env;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::sparkline::Sparkline;
+use crate::units;
+
+/// Seconds are enough to read by, in a log too.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+/// What a person sees as moving.
+const DRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Of the usual 80 columns the text beside the bar takes up to 54.
+const BAR: &str = "{bar:24} {msg}";
+
+/// How a command fills memory: bytes, rate, time left.
+#[derive(Debug)]
+pub(crate) struct FillProgress {
+    place: Place,
+    total_bytes: u64,
+    started: Instant,
+    told: Instant,
+}
+
+impl FillProgress {
+    /// Begins now. `is_json` says that the result is JSON.
+    pub(crate) fn new(total_bytes: u64, is_json: bool) -> Self {
+        let place = Place::stderr(is_json, total_bytes, BAR);
+        Self::at(place, total_bytes, Instant::now())
+    }
+
+    fn at(place: Place, total_bytes: u64, now: Instant) -> Self {
+        Self { place, total_bytes, started: now, told: now }
+    }
+
+    /// So many bytes are done. It may be called as often as one likes.
+    pub(crate) fn tick(&mut self, done_bytes: u64) {
+        self.tick_at(done_bytes, Instant::now());
+    }
+
+    fn tick_at(&mut self, done_bytes: u64, now: Instant) {
+        if now.duration_since(self.told) < self.place.interval() {
+            return;
+        }
+        self.told = now;
+        let line = self.line(done_bytes, now.duration_since(self.started));
+        self.place.show(done_bytes, line);
+    }
+
+    fn line(&self, done_bytes: u64, elapsed: Duration) -> String {
+        let rate = done_bytes as f64 / elapsed.as_secs_f64();
+        let (done, total) = (units::amount(done_bytes), units::amount(self.total_bytes));
+        let mut line = format!("{done} of {total}, {}", units::byte_rate(rate));
+        if done_bytes > 0 {
+            let left = self.total_bytes.saturating_sub(done_bytes) as f64 / rate;
+            line.push_str(&format!(", {} left", rough(left)));
+        }
+        line
+    }
+
+    /// Takes it from the screen. To drop it does the same, so that an error is not printed behind it.
+    pub(crate) fn finish(self) {}
+}
+
+/// How a stream runs: once a second, the time, the rate since the last, and the course of it.
+#[derive(Debug)]
+pub(crate) struct BlastProgress {
+    place: Place,
+    started: Instant,
+    sampled: Instant,
+    sampled_bytes: u64,
+    rates: Sparkline,
+}
+
+impl BlastProgress {
+    /// Begins now. `is_json` says that the result is JSON.
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now())
+    }
+
+    fn at(place: Place, now: Instant) -> Self {
+        Self { place, started: now, sampled: now, sampled_bytes: 0, rates: Sparkline::default() }
+    }
+
+    /// So many bytes are done since the beginning. It may be called as often as one likes.
+    pub(crate) fn tick(&mut self, done_bytes: u64) {
+        self.tick_at(done_bytes, Instant::now());
+    }
+
+    fn tick_at(&mut self, done_bytes: u64, now: Instant) {
+        let since = now.duration_since(self.sampled);
+        if since < LINE_INTERVAL {
+            return;
+        }
+        let bytes_per_second = done_bytes.saturating_sub(self.sampled_bytes) as f64 / since.as_secs_f64();
+        (self.sampled, self.sampled_bytes) = (now, done_bytes);
+        self.rates.push(bytes_per_second);
+        let elapsed = now.duration_since(self.started).as_secs();
+        let elapsed = format!("{}:{:02}", elapsed / 60, elapsed % 60);
+        let (bits, bytes) = (units::bit_rate(bytes_per_second * 8.0), units::byte_rate(bytes_per_second));
+        let line = format!("{elapsed:>5}  {bits:>9}  {bytes:>10}");
+        // A log has the figures below each other already.
+        let course = self.place.columns().map(|columns| {
+            let free = columns.saturating_sub(line.chars().count() + 3);
+            self.rates.render(free)
+        });
+        let line = course.map_or(line.clone(), |course| format!("{line}  {course}"));
+        self.place.show(done_bytes, line);
+    }
+
+    /// Takes it from the screen, and gives the course of the rate for the result.
+    pub(crate) fn finish(self) -> Sparkline {
+        self.rates
+    }
+}
+
+/// `12 s`, `3 min 5 s`, `2 h 10 min`: nobody waits more exactly.
+fn rough(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// Where progress is shown.
+enum Place {
+    /// A line of a terminal that is drawn again and again.
+    Screen(ProgressBar),
+    /// A file or pipe, which gets a line now and then.
+    Log(Box<dyn Write + Send>),
+    /// Nobody reads.
+    Nowhere,
+}
+
+impl Place {
+    fn stderr(is_json: bool, total: u64, template: &str) -> Self {
+        let is_screen = io::stderr().is_terminal() && env::var_os("TERM").is_some_and(|term| term != "dumb");
+        match (is_screen, is_json) {
+            (true, _) => Self::screen(ProgressDrawTarget::stderr(), total, template),
+            // A program that reads JSON may read stderr as well, and takes what is there for trouble.
+            (false, true) => Self::Nowhere,
+            (false, false) => Self::Log(Box::new(io::stderr())),
+        }
+    }
+
+    fn screen(target: ProgressDrawTarget, total: u64, template: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        // The templates are ours, and tests draw them; the default would do, too.
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("█▉▊▋▌▍▎▏ "));
+        }
+        Self::Screen(bar)
+    }
+
+    fn interval(&self) -> Duration {
+        match self {
+            Self::Screen(_) => DRAW_INTERVAL,
+            Self::Log(_) | Self::Nowhere => LINE_INTERVAL,
+        }
+    }
+
+    /// The columns of the screen; none where there is no screen.
+    fn columns(&self) -> Option<usize> {
+        match self {
+            Self::Screen(_) => Some(
+                terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0)),
+            ),
+            Self::Log(_) | Self::Nowhere => None,
+        }
+    }
+
+    fn show(&mut self, done: u64, line: String) {
+        match self {
+            Self::Screen(bar) => {
+                bar.set_position(done);
+                bar.set_message(line);
+            }
+            // When stderr is gone the result still comes on stdout.
+            Self::Log(log) => drop(writeln!(log, "{line}")),
+            Self::Nowhere => {}
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Self::Screen(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Screen(_) => "Screen",
+            Self::Log(_) => "Log",
+            Self::Nowhere => "Nowhere",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// What was written, for the test to read.
+    #[derive(Debug, Clone, Default)]
+    struct Paper(Arc<Mutex<String>>);
+
+    impl Paper {
+        fn text(&self) -> String {
+            self.0.lock().unwrap().clone()
+        }
+    }
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().push_str(std::str::from_utf8(bytes).unwrap());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A terminal of one line: what stands there.
+    #[derive(Debug, Clone, Default)]
+    struct Screen(Arc<Mutex<String>>);
+
+    impl Screen {
+        fn text(&self) -> String {
+            self.0.lock().unwrap().trim_end().to_owned()
+        }
+
+        fn place(&self, total: u64, template: &str) -> Place {
+            let target = ProgressDrawTarget::term_like(Box::new(self.clone()));
+            Place::screen(target, total, template)
+        }
+    }
+
+    impl TermLike for Screen {
+        fn width(&self) -> u16 {
+            80
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write_line(&self, text: &str) -> io::Result<()> {
+            self.write_str(text)
+        }
+
+        fn write_str(&self, text: &str) -> io::Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            self.0.lock().unwrap().clear();
+            Ok(())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const GIB: u64 = 1 << 30;
+
+    fn after(start: Instant, ms: u64) -> Instant {
+        start + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_log_has_at_most_a_line_a_second() {
+        let (paper, start) = (Paper::default(), Instant::now());
+        let mut fill = FillProgress::at(Place::Log(Box::new(paper.clone())), 16 * GIB, start);
+        for ms in (0..=2_500).step_by(10) {
+            fill.tick_at(ms * GIB / 1000, after(start, ms));
+        }
+        fill.finish();
+        assert_eq!(
+            paper.text(),
+            "1.00 GiB of 16.0 GiB, 1.00 GiB/s, 15 s left\n2.00 GiB of 16.0 GiB, 1.00 GiB/s, 14 s left\n"
+        );
+    }
+
+    #[test]
+    fn a_stream_tells_the_rate_of_the_last_second() {
+        let (paper, start) = (Paper::default(), Instant::now());
+        let mut blast = BlastProgress::at(Place::Log(Box::new(paper.clone())), start);
+        for (ms, bytes) in [(500, GIB), (1_000, 2 * GIB), (1_900, 2 * GIB), (62_000, 3 * GIB)] {
+            blast.tick_at(bytes, after(start, ms));
+        }
+        assert_eq!(blast.finish().render(80), "█▁");
+        assert_eq!(paper.text(), " 0:01  17.2 Gb/s  2.00 GiB/s\n 1:02   141 Mb/s  16.8 MiB/s\n");
+    }
+
+    #[test]
+    fn a_screen_has_one_line_and_is_empty_in_the_end() {
+        let (screen, start) = (Screen::default(), Instant::now());
+        let mut fill = FillProgress::at(screen.place(16 * GIB, BAR), 16 * GIB, start);
+        fill.tick_at(4 * GIB, after(start, 2_000));
+        assert_eq!(screen.text(), "██████▏                  4.00 GiB of 16.0 GiB, 2.00 GiB/s, 6 s left");
+        fill.finish();
+        assert_eq!(screen.text(), "");
+
+        let mut blast = BlastProgress::at(screen.place(0, "{msg}"), start);
+        blast.tick_at(GIB, after(start, 1_000));
+        assert!(screen.text().starts_with(" 0:01  8.59 Gb/s  1.00 GiB/s  █"), "{}", screen.text());
+        drop(blast);
+        assert_eq!(screen.text(), "");
+    }
+
+    #[test]
+    fn nobody_is_told_what_nobody_reads() {
+        let start = Instant::now();
+        let mut fill = FillProgress::at(Place::Nowhere, GIB, start);
+        fill.tick_at(GIB, after(start, 5_000));
+        fill.finish();
+        // Tests have no terminal for stderr, or it is the developer's.
+        if !io::stderr().is_terminal() {
+            assert_eq!(format!("{:?}", Place::stderr(true, 1, BAR)), "Nowhere");
+            assert_eq!(format!("{:?}", Place::stderr(false, 1, BAR)), "Log");
+        }
+    }
+
+    #[test]
+    fn waiting_is_told_roughly() {
+        assert_eq!(
+            [0.4, 59.4, 59.6, 185.0, 7_800.0].map(rough),
+            ["0 s", "59 s", "1 min 0 s", "3 min 5 s", "2 h 10 min"]
+        );
+    }
+}
