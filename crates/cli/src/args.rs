@@ -4,6 +4,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
 use crate::cmd::devices::DevicesArgs;
+use crate::cmd::fill::FillArgs;
 use crate::cmd::ping::PingArgs;
 use crate::cmd::serve::ServeArgs;
 use crate::rails::RailArgs;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Measure the way there and back: percentiles and a histogram
     Ping(PingArgs),
+    /// Have this process's memory filled with random pages, scattered, and check every byte
+    Fill(FillArgs),
     /// Serve one client, whose connection is the standard input
     #[command(hide = true)]
     Agent(AgentArgs),
@@ -46,6 +49,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Devices(args) => args.json,
+            Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
             Self::Serve(_) | Self::Agent(_) => false,
         }

@@ -16,7 +16,8 @@ use crate::session::{Session, Talk};
 
 /// Measures every size in turn.
 pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> {
-    let task = Task { operation: args.op, sizes: args.sizes.clone(), seed: measure::any_seed() };
+    let sizes = args.sizes.bytes().iter().map(|size| *size as usize).collect();
+    let task = Task { operation: args.op, sizes, seed: measure::any_seed() };
     let session = Session::open(&args.client, super::rules(args), &crate::session::Task::Ping(task.clone()))?;
     let mut report = PingReport::new(Head::new("ping", &session, args.client.wait), args.op);
     let mut histograms = Vec::new();

@@ -15,6 +15,7 @@ use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::session;
 use crate::terminal;
+use crate::units::sweep::Sizes;
 
 pub(crate) use agent::serve;
 
@@ -29,9 +30,9 @@ pub(crate) struct PingArgs {
     #[arg(long, value_name = "OP", default_value = "write")]
     op: Operation,
 
-    /// Bytes of a message; several, with commas between
-    #[arg(short, long = "size", value_name = "BYTES", default_value = "64", value_delimiter = ',')]
-    sizes: Vec<usize>,
+    /// Bytes of a message, such as 64, 8,4K,1M or 8..64K
+    #[arg(short, long = "size", value_name = "SIZES", default_value = "64")]
+    sizes: Sizes,
 
     /// Round trips of each size
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, conflicts_with = "seconds")]
@@ -45,7 +46,7 @@ pub(crate) struct PingArgs {
 const EXAMPLES: &str = "\
 Examples:
   farreach ping storage-7                  10,000 writes of 64 bytes, there and back
-  farreach ping storage-7 -s 8,4096,65536  three sizes
+  farreach ping storage-7 -s 8,4K,64K      three sizes
   farreach ping storage-7 --wait busy      with both sides spinning
   farreach ping storage-7 -D 10 --op read  reads, for ten seconds
 
@@ -114,18 +115,17 @@ fn check(args: &PingArgs) -> Result<(), Failure> {
         Operation::Send => (MESSAGE_MAX, "measure longer ones with --op write or --op read"),
         Operation::Write | Operation::Read => (SIZE_MAX, "measure them with `farreach blast`"),
     };
-    let wrong = args.sizes.iter().find(|size| !(1..=max).contains(*size));
+    let wrong = args.sizes.bytes().iter().find(|size| !(1..=max as u64).contains(*size));
     match wrong {
         Some(size) => Err(Failure::new(Exit::Usage, format!("-s {size} cannot be"))
             .cause(format!("a message has 1 to {max} bytes here"))
             .fix(fix)),
-        None if args.sizes.is_empty() => Err(Failure::new(Exit::Usage, "-s names no size").fix("give one")),
         None => Ok(()),
     }
 }
 
 fn rules(args: &PingArgs) -> session::Rules {
-    let longest = args.sizes.iter().copied().max().unwrap_or(0);
+    let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0) as usize;
     let message_bytes_max = if args.op == Operation::Send { longest.max(4096) } else { 4096 };
     session::Rules { message_bytes_max, ..session::Rules::default() }
 }

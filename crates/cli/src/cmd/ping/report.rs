@@ -5,7 +5,9 @@ use serde::Serialize;
 
 use super::Operation;
 use crate::report::{Head, Processors};
-use crate::terminal;
+use crate::show::histogram;
+use crate::show::paint::Paint;
+use crate::{terminal, units};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PingReport {
@@ -64,14 +66,32 @@ impl Percentiles {
     }
 }
 
-pub(super) fn text(report: &PingReport, _histograms: &[Histogram<u64>], width: Option<u16>) -> String {
-    let rows = report.rows.iter().map(|row| {
-        let us = |ns: u64| format!("{:.2}", ns as f64 / 1e3);
-        let rtt = &row.rtt;
-        let mut cells = vec![row.size_bytes.to_string(), row.round_trips.to_string()];
-        cells.extend([rtt.min_ns, rtt.p50_ns, rtt.p90_ns, rtt.p99_ns, rtt.p99_9_ns, rtt.max_ns].map(us));
-        cells
-    });
-    let table = terminal::table(&["BYTES", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX"], rows, width);
-    format!("ping {}\n{table}", report.head.over())
+pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Option<u16>) -> String {
+    let operation = match report.operation {
+        Operation::Send => "messages there and back",
+        Operation::Write => "writes there and back",
+        Operation::Read => "reads",
+    };
+    let mut text = format!("ping {}: {operation}, every byte checked\n", report.head.over());
+    let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU HERE", "THERE"];
+    text.push_str(&terminal::table(&header, report.rows.iter().map(cells), width));
+    text.push_str("RTT in µs; CPU in percent of a core\n");
+    // Of several sizes the table tells enough.
+    if let [histogram] = histograms {
+        text.push('\n');
+        text.push_str(&histogram::rows(histogram, "RTT", width, Paint::for_stdout()));
+    }
+    if report.head.interrupted {
+        text.push_str("interrupted: this is what was measured until then\n");
+    }
+    text
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let rtt = &row.rtt;
+    let mut cells = vec![units::size(row.size_bytes as u64), row.round_trips.to_string()];
+    let figures = [rtt.min_ns, rtt.p50_ns, rtt.p90_ns, rtt.p99_ns, rtt.p99_9_ns, rtt.max_ns];
+    cells.extend(figures.map(|ns| units::microseconds(ns as f64)));
+    cells.extend([row.processors.client, row.processors.server].map(|usage| units::percent(usage.share())));
+    cells
 }

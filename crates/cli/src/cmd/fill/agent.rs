@@ -1,0 +1,90 @@
+//! The agent's side of a fill: it makes the pages, and writes them.
+
+use std::collections::VecDeque;
+
+use anyhow::{Result, ensure};
+use farreach::{Engine, PageMap, RemoteSlice, Shared, Transfer};
+
+use super::pages::Region;
+use super::{Ends, Go, PATIENCE, Ready, Share, Summary, Task};
+use crate::measure::Stopwatch;
+use crate::session::Talk;
+
+/// Pages that one transfer has at most; the client's counter tells of each transfer.
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// Transfers at once: while one ends, the next one is under way.
+const BATCHES: usize = 4;
+
+/// Writes all pages.
+pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+    let ends: Ends = talk.hear()?;
+    ensure!(ends.regions.len() == task.regions as usize, "the client has told of {} regions", ends.regions.len());
+    let mut batches = VecDeque::new();
+    for (number, token) in ends.regions.iter().enumerate() {
+        let region = Region::new(task, number as u32);
+        let memory = talk.peer.remote(*token).wait(PATIENCE)?;
+        batches.extend(make(engine, task, &region, number == 0, &memory)?);
+    }
+    let counter = talk.peer.remote_counter(ends.counter).wait(PATIENCE)?;
+    talk.say(Ready)?;
+    let Go = talk.hear_within(super::MAKING_PATIENCE)?;
+    let stopwatch = Stopwatch::start();
+    let (mut under_way, mut shares) = (VecDeque::new(), Vec::new());
+    while let Some(batch) = batches.pop_front() {
+        if under_way.len() == BATCHES {
+            finish(&mut under_way, &mut shares)?;
+        }
+        under_way.push_back(talk.peer.write_pages(batch.source, &batch.map, &batch.memory, Some(&counter)));
+    }
+    while !under_way.is_empty() {
+        finish(&mut under_way, &mut shares)?;
+    }
+    talk.say(Summary { rails: shares, usage: stopwatch.usage() })
+}
+
+/// Pages that are written by one transfer.
+struct Batch {
+    source: Shared,
+    map: PageMap,
+    memory: RemoteSlice,
+}
+
+/// Makes the pages of one region.
+fn make(engine: &Engine, task: &Task, region: &Region, is_first: bool, memory: &RemoteSlice) -> Result<Vec<Batch>> {
+    let page_len = task.page_bytes as usize;
+    let mut source = engine.allocate(page_len * task.pages as usize)?;
+    for (number, page) in source.chunks_mut(page_len).enumerate() {
+        region.make(number, page);
+    }
+    if task.alter_byte && is_first {
+        source[page_len / 2] ^= 1;
+    }
+    let source = source.share();
+    let per_batch = (BATCH_BYTES / task.page_bytes).max(1) as usize;
+    let indices: Vec<u32> = (0..task.pages).collect();
+    let batches = indices.chunks(per_batch).zip(region.places.chunks(per_batch));
+    let batch = |(pages, places): (&[u32], &[u32])| Batch {
+        source: source.clone(),
+        map: PageMap::scattered(task.page_bytes, pages.to_vec(), places.to_vec()),
+        memory: memory.clone(),
+    };
+    Ok(batches.map(batch).collect())
+}
+
+/// Waits for the oldest one.
+fn finish(under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
+    let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
+    let done = transfer.wait(PATIENCE)?;
+    for rail in done.explanation.rails {
+        let place = shares.iter().position(|share| share.rail == rail.rail).unwrap_or_else(|| {
+            shares.push(Share { rail: rail.rail.clone(), ..Share::default() });
+            shares.len() - 1
+        });
+        let share = &mut shares[place];
+        share.operations += rail.operations;
+        share.bytes += rail.bytes;
+        share.immediates += rail.immediates;
+    }
+    Ok(())
+}

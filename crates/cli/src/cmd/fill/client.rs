@@ -1,0 +1,75 @@
+//! The client's side of a fill: it lets the server at its memory, waits, and compares.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use farreach::{Counter, Grant, Outcome, Rights};
+
+use super::pages::Region;
+use super::report::FillReport;
+use super::{Ends, FillArgs, Go, MAKING_PATIENCE, PATIENCE, Ready, Summary, Task};
+use crate::interrupt;
+use crate::measure::Stopwatch;
+use crate::report::{Head, Processors};
+use crate::session::{Rules, Session, Talk};
+use crate::show::progress::FillProgress;
+
+pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
+    let session = Session::open(&args.client, Rules::default(), &crate::session::Task::Fill(task.clone()))?;
+    let talk = session.talk();
+    let regions: Vec<Region> = (0..task.regions).map(|number| Region::new(task, number)).collect();
+    let grants = regions.iter().map(|region| grant(&session, region)).collect::<Result<Vec<_>>>()?;
+    let counter = talk.peer.counter()?;
+    let tokens = grants.iter().map(Grant::token).collect();
+    talk.say(Ends { regions: tokens, counter: counter.token() })?;
+    let Ready = talk.hear_within(MAKING_PATIENCE)?;
+
+    let mut report = FillReport::new(Head::new("fill", &session, args.client.wait), task);
+    let stopwatch = Stopwatch::start();
+    talk.say(Go)?;
+    report.pages_arrived = arrive(args, task, talk, &counter)?;
+    report.elapsed_ns = stopwatch.elapsed().as_nanos() as u64;
+    report.sum_up();
+    let client = stopwatch.usage();
+    if report.pages_arrived < task.pages_total() {
+        report.head.interrupted = true;
+        return Ok(report);
+    }
+    let Summary { rails, usage: server } = talk.hear()?;
+    report.server_rails = rails;
+    report.processors = Some(Processors { client, server });
+    for (number, (region, grant)) in regions.iter().zip(grants).enumerate() {
+        let memory = grant.revoke(PATIENCE)?;
+        region.check(number as u32, &memory)?;
+        report.verified_bytes += memory.len() as u64;
+    }
+    Ok(report)
+}
+
+fn grant(session: &Session, region: &Region) -> Result<Grant> {
+    let what = || format!("cannot have {} for a region", crate::units::amount(region.len() as u64));
+    let mut slice = session.engine.allocate(region.len()).with_context(what)?;
+    region.clear(&mut slice);
+    Ok(session.talk().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)
+}
+
+/// Waits for the pages: how many have come when all have, or the person has had enough.
+fn arrive(args: &FillArgs, task: &Task, talk: &Talk, counter: &Counter) -> Result<u64> {
+    let mut progress = FillProgress::new(task.bytes(), args.client.json);
+    let (total, mut reached, mut moved_at) = (task.pages_total(), 0, Instant::now());
+    while !interrupt::is_asked() {
+        match counter.wait(total, Duration::from_millis(50)) {
+            Outcome::Reached => return Ok(total),
+            Outcome::TimedOut => {}
+            other => return Err(talk.why_not(other, "the pages").into()),
+        }
+        let now = counter.reached();
+        if now != reached {
+            (reached, moved_at) = (now, Instant::now());
+        } else if moved_at.elapsed() > PATIENCE {
+            return Err(talk.why_not(Outcome::TimedOut, "the next page").into());
+        }
+        progress.tick(reached * task.page_bytes);
+    }
+    Ok(reached)
+}

@@ -1,0 +1,158 @@
+//! `farreach fill`: the server writes pages of random bytes into this process's memory, scattered; every byte is checked.
+
+mod agent;
+mod client;
+mod pages;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use farreach::{CounterToken, GrantToken};
+use serde::{Deserialize, Serialize};
+
+use crate::args::ClientArgs;
+use crate::exit::{Exit, Failure};
+use crate::measure::{self, Usage};
+use crate::terminal;
+use crate::units::{self, parse};
+
+pub(crate) use agent::serve;
+
+/// `farreach fill`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct FillArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+
+    /// Bytes of a page
+    #[arg(long, short = 's', value_name = "BYTES", default_value = "64K", value_parser = parse::size_of)]
+    page_size: u64,
+
+    /// Pages in each region
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1024)]
+    pages: u32,
+
+    /// Regions of this process's memory that are written to
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    regions: u32,
+
+    /// Where the random bytes and places begin; otherwise drawn, and told
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
+
+    /// For tests: the server alters one byte
+    #[arg(long, hide = true)]
+    alter_byte: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach fill storage-7                        128 MiB in pages of 64 KiB
+  farreach fill storage-7 --page-size 4K --pages 100000
+  farreach fill storage-7 --pages 16 -v          which page went where
+  farreach fill storage-7 --seed 7               the same bytes and places again
+
+The last write of each batch carries the immediate that tells this side's counter.
+Exit code: 0 if every byte is right, 4 if the peer was lost, 5 if a byte is wrong.";
+
+/// What the agent is told. Both sides know by it which byte goes where.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {
+    page_bytes: u64,
+    pages: u32,
+    regions: u32,
+    seed: u32,
+    alter_byte: bool,
+}
+
+impl Task {
+    fn pages_total(&self) -> u64 {
+        u64::from(self.pages) * u64::from(self.regions)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.page_bytes.saturating_mul(self.pages_total())
+    }
+}
+
+/// What the agent may write to, and what it is to tell.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ends {
+    regions: Vec<GrantToken>,
+    counter: CounterToken,
+}
+
+/// The agent has made its pages, and has them all at hand.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready;
+
+/// Now.
+#[derive(Debug, Serialize, Deserialize)]
+struct Go;
+
+/// How it went, by the agent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Summary {
+    rails: Vec<Share>,
+    usage: Usage,
+}
+
+/// What one of the server's rails did.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Share {
+    rail: String,
+    operations: u64,
+    bytes: u64,
+    immediates: u64,
+}
+
+/// How long nothing may come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the server may take to make its pages: random bytes come at some 200 MB/s at worst.
+const MAKING_PATIENCE: Duration = Duration::from_secs(600);
+
+/// What both sides allocate.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// Has this process's memory filled, checks it, and prints.
+pub(crate) fn run(args: &FillArgs) -> Result<Exit> {
+    let task = task(args)?;
+    let report = client::run(args, &task)?;
+    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let text = if args.client.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report::text(&report, &task, args.client.verbose, terminal::width())
+    };
+    terminal::print(&text)?;
+    Ok(exit)
+}
+
+fn task(args: &FillArgs) -> Result<Task, Failure> {
+    let seed = args.seed.unwrap_or_else(measure::any_seed);
+    let task = Task {
+        page_bytes: args.page_size,
+        pages: args.pages,
+        regions: args.regions,
+        seed,
+        alter_byte: args.alter_byte,
+    };
+    let wrong = |what: &str, cause: &str| {
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach fill --help`"))
+    };
+    match task {
+        Task { page_bytes: 0, .. } => wrong("--page-size 0", "a page has one byte at least"),
+        Task { pages: 0, .. } => wrong("--pages 0", "one page at least is to be written"),
+        Task { regions: 0 | 65.., .. } => wrong(&format!("--regions {}", args.regions), "there are 1 to 64"),
+        Task { pages, .. } if pages > pages::PAGES_MAX => {
+            wrong(&format!("--pages {pages}"), &format!("a region has at most {} pages", pages::PAGES_MAX))
+        }
+        task if task.bytes() > BYTES_MAX => {
+            wrong(&units::amount(task.bytes()), &format!("{} are the most", units::amount(BYTES_MAX)))
+        }
+        task => Ok(task),
+    }
+}

@@ -1,0 +1,154 @@
+//! What `farreach fill` has to say.
+
+use serde::Serialize;
+
+use super::pages::Region;
+use super::{Share, Task};
+use crate::report::{Head, Processors};
+use crate::show::paint::Paint;
+use crate::{terminal, units};
+
+#[derive(Debug, Serialize)]
+pub(crate) struct FillReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    pub(crate) page_bytes: u64,
+    pub(crate) pages_per_region: u32,
+    pub(crate) regions: u32,
+    pub(crate) seed: u32,
+    pub(crate) pages_arrived: u64,
+    /// From the word to begin until the last page was told of.
+    pub(crate) elapsed_ns: u64,
+    pub(crate) bits_per_second: f64,
+    /// All bytes of the regions, those that nothing was written to as well. None where it was interrupted.
+    pub(crate) verified_bytes: u64,
+    /// What each of the server's rails did.
+    pub(super) server_rails: Vec<Share>,
+    /// Unknown where it was interrupted.
+    pub(crate) processors: Option<Processors>,
+}
+
+impl FillReport {
+    pub(super) fn new(head: Head, task: &Task) -> Self {
+        Self {
+            head,
+            page_bytes: task.page_bytes,
+            pages_per_region: task.pages,
+            regions: task.regions,
+            seed: task.seed,
+            pages_arrived: 0,
+            elapsed_ns: 0,
+            bits_per_second: 0.0,
+            verified_bytes: 0,
+            server_rails: Vec::new(),
+            processors: None,
+        }
+    }
+
+    fn bytes_per_second(&self) -> f64 {
+        let bytes = (self.pages_arrived * self.page_bytes) as f64;
+        if self.elapsed_ns == 0 { 0.0 } else { bytes / (self.elapsed_ns as f64 / 1e9) }
+    }
+
+    /// The figures that follow from others.
+    pub(super) fn sum_up(&mut self) {
+        self.bits_per_second = self.bytes_per_second() * 8.0;
+    }
+}
+
+pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Option<u16>) -> String {
+    let paint = Paint::for_stdout();
+    let mut text = format!("fill from {}\n", report.head.over());
+    let bytes = report.pages_arrived * report.page_bytes;
+    let place = if report.regions == 1 { "1 region".to_owned() } else { format!("{} regions", report.regions) };
+    let pages = format!(
+        "{} pages of {} into {place}: {} in {}",
+        report.pages_arrived,
+        units::size(report.page_bytes),
+        units::amount(bytes),
+        units::duration(report.elapsed_ns as f64)
+    );
+    text.push_str(&terminal::folded("written   ", &pages, width));
+    let rate = report.bytes_per_second();
+    let figure = format!("{}, {}", units::bit_rate(rate * 8.0), units::byte_rate(rate));
+    text.push_str(&format!("rate      {}\n", paint.figure(&figure)));
+    for share in &report.server_rails {
+        let Share { rail, operations, bytes, immediates } = share;
+        let by = format!("{rail}: {} in {operations} writes, {immediates} with immediate", units::amount(*bytes));
+        text.push_str(&terminal::folded("by        ", &by, width));
+    }
+    if let Some(processors) = &report.processors {
+        text.push_str(&format!("CPU       {}\n", processors.words()));
+    }
+    if report.head.interrupted {
+        text.push_str(&format!("verified  {}\n", paint.bad("nothing: it was interrupted")));
+    } else {
+        let words = format!("{}, every byte is right", units::amount(report.verified_bytes));
+        text.push_str(&format!("verified  {} (seed {})\n", paint.good(&words), report.seed));
+    }
+    if is_verbose {
+        for number in 0..report.regions {
+            text.push_str(&map(&Region::new(task, number), number, width));
+        }
+    }
+    text
+}
+
+/// Up to so many pages are told one by one.
+const TOLD_ONE_BY_ONE: usize = 64;
+
+/// Rows of a map: more are of no use to a person.
+const ROWS_MAX: usize = 8;
+
+/// Where the pages of a region are: each mark stands for one place, or for several where there are many.
+fn map(region: &Region, number: u32, width: Option<u16>) -> String {
+    let pages = region.places.len();
+    let mut text = format!("\nregion {number}: {pages} pages in {} places\n", region.place_count);
+    let columns = usize::from(width.unwrap_or(80)).saturating_sub(2).max(8);
+    let per_mark = (region.place_count as usize).div_ceil(columns * ROWS_MAX).max(1);
+    let mut filled = vec![0; (region.place_count as usize).div_ceil(per_mark)];
+    for place in &region.places {
+        filled[*place as usize / per_mark] += 1;
+    }
+    let mark = |count: &usize| match count * 4 / per_mark {
+        0 if *count == 0 => '·',
+        0 | 1 => '░',
+        2 => '▒',
+        3 => '▓',
+        _ => '█',
+    };
+    for row in filled.chunks(columns) {
+        text.push_str(&format!("  {}\n", row.iter().map(mark).collect::<String>()));
+    }
+    if per_mark > 1 {
+        text.push_str(&format!("  a mark is {per_mark} places: · none written, █ all\n"));
+    }
+    if pages <= TOLD_ONE_BY_ONE {
+        let told: Vec<String> =
+            region.places.iter().enumerate().map(|(page, place)| format!("{page}→{place}")).collect();
+        text.push_str(&terminal::folded("  page→place: ", &told.join(" "), width));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_shows_every_page_and_what_is_empty() {
+        let task = Task { page_bytes: 1, pages: 8, regions: 1, seed: 1, alter_byte: false };
+        let text = map(&Region::new(&task, 0), 0, Some(80));
+        assert_eq!(text.matches('█').count(), 8, "{text}");
+        assert_eq!(text.matches('·').count(), 2, "{text}");
+        assert_eq!(text.matches('→').count(), 9, "{text}");
+    }
+
+    #[test]
+    fn a_map_of_many_places_stays_small() {
+        let task = Task { page_bytes: 1, pages: 100_000, regions: 1, seed: 1, alter_byte: false };
+        let text = map(&Region::new(&task, 0), 0, Some(80));
+        assert!(text.lines().count() <= ROWS_MAX + 3, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
