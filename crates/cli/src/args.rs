@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
+use crate::cmd::blast::BlastArgs;
 use crate::cmd::devices::DevicesArgs;
 use crate::cmd::fill::FillArgs;
 use crate::cmd::ping::PingArgs;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Measure the way there and back: percentiles and a histogram
     Ping(PingArgs),
+    /// Write without a pause, and tell the rate
+    Blast(BlastArgs),
     /// Have this process's memory filled with random pages, scattered, and check every byte
     Fill(FillArgs),
     /// Serve one client, whose connection is the standard input
@@ -49,6 +52,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Devices(args) => args.json,
+            Self::Blast(args) => args.client.json,
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
             Self::Serve(_) | Self::Agent(_) => false,

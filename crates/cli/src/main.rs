@@ -40,6 +40,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Devices(args) => cmd::devices::run(args),
         Command::Serve(args) => cmd::serve::run(args),
         Command::Ping(args) => cmd::ping::run(args),
+        Command::Blast(args) => cmd::blast::run(args),
         Command::Fill(args) => cmd::fill::run(args),
         Command::Agent(args) => agent::run(args),
     }

@@ -1,5 +1,6 @@
 //! The subcommands. Each test has both of its sides in its folder: the client's, and the agent's that serves it.
 
+pub(crate) mod blast;
 pub(crate) mod devices;
 pub(crate) mod fill;
 pub(crate) mod ping;

@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::{fill, ping};
+use crate::cmd::{blast, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
@@ -75,6 +75,7 @@ impl EngineRules {
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Task {
+    Blast(blast::Task),
     Fill(fill::Task),
     Ping(ping::Task),
 }
@@ -83,6 +84,7 @@ impl Task {
     /// For the log.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Blast(_) => "blast",
             Self::Fill(_) => "fill",
             Self::Ping(_) => "ping",
         }

@@ -10,8 +10,10 @@ use super::{Ends, Go, PATIENCE, Ready, Share, Summary, Task};
 use crate::measure::Stopwatch;
 use crate::session::Talk;
 
-/// Pages that one transfer has at most; the client's counter tells of each transfer.
+/// What one transfer has at most; the client's counter tells of each. Over shared memory a receiver that hears nothing for a while looks seldom, and
+/// small writes wait for that: so it hears of every few hundred.
 const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_PAGES: u64 = 256;
 
 /// Transfers at once: while one ends, the next one is under way.
 const BATCHES: usize = 4;
@@ -61,7 +63,7 @@ fn make(engine: &Engine, task: &Task, region: &Region, is_first: bool, memory: &
         source[page_len / 2] ^= 1;
     }
     let source = source.share();
-    let per_batch = (BATCH_BYTES / task.page_bytes).max(1) as usize;
+    let per_batch = (BATCH_BYTES / task.page_bytes).clamp(1, BATCH_PAGES) as usize;
     let indices: Vec<u32> = (0..task.pages).collect();
     let batches = indices.chunks(per_batch).zip(region.places.chunks(per_batch));
     let batch = |(pages, places): (&[u32], &[u32])| Batch {

@@ -1,0 +1,132 @@
+//! The client's side of a blast.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::lane::{Sink, Source};
+use super::report::{BlastReport, Totals};
+use super::{BlastArgs, Ends, Order, State, Task};
+use crate::interrupt;
+use crate::measure::{self, Stopwatch};
+use crate::report::{Head, Processors};
+use crate::session::{Rules, Session, Talk};
+use crate::show::progress::BlastProgress;
+
+pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
+    let task = Task {
+        direction: super::direction(args),
+        message_bytes: args.size,
+        depth: args.depth,
+        count: args.count,
+        seed: measure::any_seed(),
+    };
+    let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
+    let session = Session::open(&args.client, rules, &crate::session::Task::Blast(task.clone()))?;
+    let talk = session.talk();
+    let theirs: Ends = talk.hear()?;
+    let sink = task.direction.server_writes().then(|| Sink::open(&session.engine, talk, &task)).transpose()?;
+    talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
+    let mut source = match task.direction.client_writes() {
+        true => {
+            let memory = theirs.memory.context("the server grants no memory")?;
+            Some(Source::open(&session.engine, talk, &task, memory)?)
+        }
+        false => None,
+    };
+    let head = Head::new("blast", &session, args.client.wait);
+    talk.say(Order::Go)?;
+    let stopwatch = Stopwatch::start();
+    let mut watch = Watch { args, task: &task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
+    let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
+    talk.say(Order::Enough)?;
+    if let Some(source) = &mut source {
+        source.end()?;
+    }
+    let to_server = source.as_ref().map_or(0, |source| source.messages);
+    let elapsed = stopwatch.elapsed();
+    let last = watch.last_word()?;
+    let usage = last.end.context("the server has not told what it used")?;
+    let processors = Processors { client: stopwatch.usage(), server: usage };
+    let course = watch.progress.finish();
+    let totals = |messages| Totals::new(messages, task.message_bytes, elapsed);
+    let report = BlastReport {
+        head: Head { interrupted: is_interrupted, ..head },
+        direction: task.direction,
+        message_bytes: task.message_bytes,
+        depth: task.depth,
+        elapsed_ns: elapsed.as_nanos() as u64,
+        to_server: task.direction.client_writes().then(|| totals(to_server)),
+        from_server: task.direction.server_writes().then(|| totals(last.messages)),
+        processors,
+        course,
+    };
+    if source.is_some() {
+        talk.say(to_server)?;
+        let () = talk.hear()?;
+    }
+    if let Some(sink) = sink {
+        sink.check(&task, last.messages)?;
+    }
+    Ok(report)
+}
+
+struct Watch<'a> {
+    args: &'a BlastArgs,
+    task: &'a Task,
+    talk: &'a Talk,
+    /// Messages that the server has told of.
+    from_server: u64,
+    progress: BlastProgress,
+}
+
+impl Watch<'_> {
+    /// Until it is enough; whether it was the person who said so.
+    fn run(&mut self, mut source: Option<&mut Source>, stopwatch: &Stopwatch) -> Result<bool> {
+        let mut looked = Instant::now();
+        loop {
+            if interrupt::is_asked() {
+                return Ok(true);
+            }
+            let own_part_is_done = source.as_ref().is_none_or(|source| source.is_done());
+            let all_is_here = self.task.count.is_some_and(|count| {
+                own_part_is_done && (!self.task.direction.server_writes() || self.from_server >= count)
+            });
+            if all_is_here || self.task.count.is_none() && stopwatch.elapsed() >= self.args.seconds {
+                return Ok(false);
+            }
+            match source.as_deref_mut().filter(|_| !own_part_is_done) {
+                Some(source) => {
+                    source.go_on()?;
+                    if looked.elapsed() < LOOK_EVERY {
+                        continue;
+                    }
+                    looked = Instant::now();
+                    self.hear(Duration::ZERO)?;
+                }
+                None => self.hear(Duration::from_millis(50))?,
+            }
+            let messages = self.from_server + source.as_ref().map_or(0, |source| source.messages);
+            self.progress.tick(messages * self.task.message_bytes);
+        }
+    }
+
+    fn hear(&mut self, patience: Duration) -> Result<()> {
+        if let Some(State { messages, .. }) = self.talk.hear_for(patience)? {
+            self.from_server = messages;
+        }
+        Ok(())
+    }
+
+    /// The server's last word, behind all that it said before.
+    fn last_word(&mut self) -> Result<State> {
+        loop {
+            let state: State = self.talk.hear()?;
+            if state.end.is_some() {
+                return Ok(state);
+            }
+        }
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -1,0 +1,117 @@
+//! One way of a blast: who writes, and who is written to. Both sides may be either.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, Transfer};
+
+use super::{PATIENCE, Task};
+use crate::exit::{Exit, Failure};
+use crate::measure::Pattern;
+use crate::session::Talk;
+use crate::stream::{Flow, Stream};
+
+/// Memory that is written to.
+#[derive(Debug)]
+pub(super) struct Sink {
+    memory: Grant,
+}
+
+impl Sink {
+    pub(super) fn open(engine: &Engine, talk: &Talk, task: &Task) -> Result<Self> {
+        let slice = engine.allocate(task.message_bytes as usize * task.depth)?;
+        Ok(Self { memory: talk.peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)? })
+    }
+
+    pub(super) fn token(&self) -> GrantToken {
+        self.memory.token()
+    }
+
+    /// Whether what lies there is what was written `messages` times, one place after the other.
+    pub(super) fn check(self, task: &Task, messages: u64) -> Result<()> {
+        let memory = self.memory.revoke(PATIENCE)?;
+        let len = task.message_bytes as usize;
+        let mut pattern = Pattern::new(task.seed, len);
+        for (place, found) in memory.chunks(len).enumerate().take(messages as usize) {
+            pattern.check(0, found).map_err(|failure| Failure {
+                error: format!("what lies at place {place} is not what was written there"),
+                exit: Exit::Mismatch,
+                ..failure
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes, one place after the other, and around again.
+#[derive(Debug)]
+pub(super) struct Source {
+    writes: Writes,
+    flow: Flow,
+    left: Option<u64>,
+    pub(super) messages: u64,
+}
+
+#[derive(Debug)]
+struct Writes {
+    talk: Talk,
+    source: Shared,
+    map: PageMap,
+    places: Vec<RemoteSlice>,
+    next: usize,
+    under_way: VecDeque<Transfer>,
+}
+
+impl Source {
+    pub(super) fn open(engine: &Engine, talk: &Talk, task: &Task, memory: GrantToken) -> Result<Self> {
+        let len = task.message_bytes;
+        let memory = talk.peer.remote(memory).wait(PATIENCE)?;
+        let places = (0..task.depth as u64).filter_map(|place| memory.get(place * len, len)).collect();
+        let mut source = engine.allocate(len as usize)?;
+        source.copy_from_slice(Pattern::new(task.seed, len as usize).stamped(0));
+        let (source, map) = (source.share(), PageMap::contiguous(len, 1));
+        let writes = Writes { talk: talk.clone(), source, map, places, next: 0, under_way: VecDeque::new() };
+        Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0 })
+    }
+
+    /// Whether all is written that was asked for.
+    pub(super) fn is_done(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    /// One more message is there.
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        self.flow.turn(&mut self.writes)?;
+        self.count();
+        Ok(())
+    }
+
+    /// Lets what is under way arrive.
+    pub(super) fn end(&mut self) -> Result<()> {
+        let under_way = self.writes.under_way.len() as u64;
+        self.flow.end(&mut self.writes)?;
+        self.messages += under_way;
+        Ok(())
+    }
+
+    fn count(&mut self) {
+        self.messages += 1;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+    }
+}
+
+impl Stream for Writes {
+    fn post(&mut self) -> Result<()> {
+        let place = &self.places[self.next];
+        self.next = (self.next + 1) % self.places.len();
+        self.under_way.push_back(self.talk.peer.write_pages(self.source.clone(), &self.map, place, None));
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        if let Some(mut transfer) = self.under_way.pop_front() {
+            transfer.wait(PATIENCE)?;
+        }
+        Ok(())
+    }
+}

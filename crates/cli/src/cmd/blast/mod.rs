@@ -1,0 +1,163 @@
+//! `farreach blast`: writes without a pause, and how fast they go.
+
+mod agent;
+mod client;
+mod lane;
+mod report;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use farreach::GrantToken;
+use serde::{Deserialize, Serialize};
+
+use crate::args::ClientArgs;
+use crate::exit::{Exit, Failure};
+use crate::measure::Usage;
+use crate::terminal;
+use crate::units::{self, parse};
+
+pub(crate) use agent::serve;
+
+/// `farreach blast`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BlastArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+
+    /// Bytes of a message
+    #[arg(short, long, value_name = "BYTES", default_value = "1M", value_parser = parse::size_of)]
+    size: u64,
+
+    /// For so long
+    #[arg(short = 'D', long, value_name = "SECONDS", default_value = "10", value_parser = parse::seconds_of)]
+    seconds: Duration,
+
+    /// End after so many messages, each way
+    #[arg(short = 'n', long, value_name = "N")]
+    count: Option<u64>,
+
+    /// Messages that are under way at once
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    depth: usize,
+
+    /// Both ways at once
+    #[arg(short, long, conflicts_with = "reverse")]
+    bidirectional: bool,
+
+    /// From the server to here
+    #[arg(short, long)]
+    reverse: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach blast storage-7                 ten seconds of 1 MiB writes
+  farreach blast storage-7 -b -s 64K       both ways
+  farreach blast storage-7 -r -D 60        from the server to here, for a minute
+  farreach blast storage-7 -s 8 --depth 128  how many small ones
+
+A message counts when its bytes are at the other side.
+Exit code: 0 if all went well, 4 if the peer was lost, 5 if bytes are wrong at the end.";
+
+/// Who writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Direction {
+    ToServer,
+    FromServer,
+    BothWays,
+}
+
+impl Direction {
+    fn client_writes(self) -> bool {
+        self != Self::FromServer
+    }
+
+    fn server_writes(self) -> bool {
+        self != Self::ToServer
+    }
+}
+
+/// What the agent is told.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {
+    direction: Direction,
+    message_bytes: u64,
+    depth: usize,
+    count: Option<u64>,
+    seed: u32,
+}
+
+/// Memory that the other side may write to, by whom it is written to.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ends {
+    memory: Option<GrantToken>,
+}
+
+/// What a client tells its agent.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    Go,
+    Enough,
+}
+
+/// What an agent tells its client, some times a second and at the end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct State {
+    /// Messages of the agent's that are at the client.
+    messages: u64,
+    /// Its last word.
+    end: Option<Usage>,
+}
+
+/// How long a message may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often the other side tells how far it is.
+const NEWS: Duration = Duration::from_millis(200);
+
+/// What each side allocates for what comes.
+const MEMORY_MAX: u64 = 1 << 32;
+
+/// Measures, and prints.
+pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
+    check(args)?;
+    let report = client::run(args)?;
+    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let text = if args.client.json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report::text(&report, terminal::width())
+    };
+    terminal::print(&text)?;
+    Ok(exit)
+}
+
+fn check(args: &BlastArgs) -> Result<(), Failure> {
+    let wrong = |what: String, cause: String| {
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach blast --help`"))
+    };
+    if args.size == 0 {
+        return wrong("-s 0".to_owned(), "a message has one byte at least".to_owned());
+    }
+    if !(1..=4096).contains(&args.depth) {
+        return wrong(format!("--depth {}", args.depth), "1 to 4096 messages are under way".to_owned());
+    }
+    let memory = args.size.saturating_mul(args.depth as u64);
+    if memory > MEMORY_MAX {
+        let cause = format!("that is {} of memory; {} is the most", units::amount(memory), units::amount(MEMORY_MAX));
+        return wrong(format!("{} messages of {}", args.depth, units::size(args.size)), cause);
+    }
+    Ok(())
+}
+
+fn direction(args: &BlastArgs) -> Direction {
+    match (args.bidirectional, args.reverse) {
+        (true, _) => Direction::BothWays,
+        (_, true) => Direction::FromServer,
+        _ => Direction::ToServer,
+    }
+}
