@@ -4,6 +4,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
 use crate::cmd::blast::BlastArgs;
+use crate::cmd::completions::{CompletionsArgs, ManArgs};
 use crate::cmd::devices::DevicesArgs;
 use crate::cmd::fill::FillArgs;
 use crate::cmd::ping::PingArgs;
@@ -42,6 +43,10 @@ pub(crate) enum Command {
     Blast(BlastArgs),
     /// Have this process's memory filled with random pages, scattered, and check every byte
     Fill(FillArgs),
+    /// Print a script that lets a shell complete commands, flags and device names
+    Completions(CompletionsArgs),
+    /// Print the manual
+    Man(ManArgs),
     /// Serve one client, whose connection is the standard input
     #[command(hide = true)]
     Agent(AgentArgs),
@@ -55,7 +60,7 @@ impl Command {
             Self::Blast(args) => args.client.json,
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
-            Self::Serve(_) | Self::Agent(_) => false,
+            Self::Serve(_) | Self::Agent(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 }

@@ -26,6 +26,7 @@ use args::{Args, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
+    cmd::completions::answer_shell();
     let args = Args::parse();
     let wants_json = args.command.wants_json();
     match run(&args.command) {
@@ -42,6 +43,8 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Ping(args) => cmd::ping::run(args),
         Command::Blast(args) => cmd::blast::run(args),
         Command::Fill(args) => cmd::fill::run(args),
+        Command::Completions(args) => cmd::completions::completions(args),
+        Command::Man(args) => cmd::completions::man(args),
         Command::Agent(args) => agent::run(args),
     }
 }

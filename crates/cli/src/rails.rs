@@ -2,19 +2,20 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use clap_complete::ArgValueCompleter;
 use farreach::provider::fabric::{self, ProviderSettings};
 use farreach::provider::verbs::{self, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
-use crate::session::Welcome;
-use crate::session::Host;
+use crate::session::{Host, Welcome};
 
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
     /// Rails by name, with commas between: a device (rxe0), or a libfabric provider (tcp, shm, efa)
-    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',')]
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions::rail_names))]
     pub(crate) devices: Vec<String>,
 
     /// The place of the GID to use in the port's table, where a device is not to choose itself

@@ -38,12 +38,13 @@ impl Flow {
         self.complete(stream)
     }
 
-    /// Completes what is under way, and posts no more.
-    pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<()> {
+    /// Completes what is under way, and posts no more: how many that were.
+    pub(crate) fn end(&mut self, stream: &mut dyn Stream) -> Result<u64> {
+        let under_way = self.posted.len() as u64;
         while !self.posted.is_empty() {
             self.complete(stream)?;
         }
-        Ok(())
+        Ok(under_way)
     }
 
     fn complete(&mut self, stream: &mut dyn Stream) -> Result<()> {

@@ -25,9 +25,9 @@ const LONG_AGO: Duration = Duration::from_millis(5);
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
 /// The same, where something has come or gone lately, and how long that is. It is many times [`BLIND_SLEEP`]: two sides that wait for each
-/// other's answers would else both go on sleeping so long.
+/// other's answers would else both go on sleeping so long. And it is longer than the time between two words of a peer that has something under way.
 const BLIND_NAP: Duration = Duration::from_micros(20);
-const LATELY: Duration = Duration::from_millis(10);
+const LATELY: Duration = Duration::from_millis(25);
 
 /// Something to be done with the driver, at this time.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;

@@ -93,6 +93,11 @@ impl Session {
         Ok(Self { engine, talks, choice, address, welcome })
     }
 
+    /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
+    pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        self.talks.iter().find_map(Talk::last_words).map_or(error, Into::into)
+    }
+
     /// The one conversation of a test that has no more.
     pub(crate) fn talk(&self) -> &Talk {
         &self.talks[0]

@@ -16,6 +16,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// How long one who has said its last word waits for the other one to leave.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// How long last words may take: they were said before what made us ask.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// One end of the conversation.
 #[derive(Debug, Clone)]
 pub(crate) struct Talk {
@@ -135,13 +138,16 @@ impl Talk {
         }
     }
 
+    /// What the other side has said went wrong there, before it went.
+    pub(crate) fn last_words(&self) -> Option<Failure> {
+        let error = self.hear_for::<Never>(LAST_WORDS).err()?;
+        error.downcast_ref::<Failure>().cloned()
+    }
+
     /// Why something was not counted.
     pub(crate) fn why_not(&self, outcome: Outcome, what: &str) -> Failure {
-        // The other side may have said why, before it went.
-        if let Err(error) = self.hear_for::<Never>(Duration::ZERO)
-            && let Some(failure) = error.downcast_ref::<Failure>()
-        {
-            return failure.clone();
+        if let Some(failure) = self.last_words() {
+            return failure;
         }
         let reason = match outcome {
             Outcome::PeerLost => self.peer.lost().unwrap_or("its connection has ended").to_owned(),

@@ -23,21 +23,25 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
     };
     let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
     let session = Session::open(&args.client, rules, &crate::session::Task::Blast(task.clone()))?;
+    blast(args, &task, &session).map_err(|error| session.explained(error))
+}
+
+fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport> {
     let talk = session.talk();
     let theirs: Ends = talk.hear()?;
-    let sink = task.direction.server_writes().then(|| Sink::open(&session.engine, talk, &task)).transpose()?;
+    let sink = task.direction.server_writes().then(|| Sink::open(&session.engine, talk, task)).transpose()?;
     talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let mut source = match task.direction.client_writes() {
         true => {
             let memory = theirs.memory.context("the server grants no memory")?;
-            Some(Source::open(&session.engine, talk, &task, memory)?)
+            Some(Source::open(&session.engine, talk, task, memory)?)
         }
         false => None,
     };
-    let head = Head::new("blast", &session, args.client.wait);
+    let head = Head::new("blast", session, args.client.wait);
     talk.say(Order::Go)?;
     let stopwatch = Stopwatch::start();
-    let mut watch = Watch { args, task: &task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
+    let mut watch = Watch { args, task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
     let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
     talk.say(Order::Enough)?;
     if let Some(source) = &mut source {
@@ -66,7 +70,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
         let () = talk.hear()?;
     }
     if let Some(sink) = sink {
-        sink.check(&task, last.messages)?;
+        sink.check(task, last.messages)?;
     }
     Ok(report)
 }

@@ -88,9 +88,7 @@ impl Source {
 
     /// Lets what is under way arrive.
     pub(super) fn end(&mut self) -> Result<()> {
-        let under_way = self.writes.under_way.len() as u64;
-        self.flow.end(&mut self.writes)?;
-        self.messages += under_way;
+        self.messages += self.flow.end(&mut self.writes)?;
         Ok(())
     }
 

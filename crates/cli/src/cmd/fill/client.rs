@@ -16,15 +16,19 @@ use crate::show::progress::FillProgress;
 
 pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
     let session = Session::open(&args.client, Rules::default(), &crate::session::Task::Fill(task.clone()))?;
+    fill(args, task, &session).map_err(|error| session.explained(error))
+}
+
+fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     let talk = session.talk();
     let regions: Vec<Region> = (0..task.regions).map(|number| Region::new(task, number)).collect();
-    let grants = regions.iter().map(|region| grant(&session, region)).collect::<Result<Vec<_>>>()?;
+    let grants = regions.iter().map(|region| grant(session, region)).collect::<Result<Vec<_>>>()?;
     let counter = talk.peer.counter()?;
     let tokens = grants.iter().map(Grant::token).collect();
     talk.say(Ends { regions: tokens, counter: counter.token() })?;
     let Ready = talk.hear_within(MAKING_PATIENCE)?;
 
-    let mut report = FillReport::new(Head::new("fill", &session, args.client.wait), task);
+    let mut report = FillReport::new(Head::new("fill", session, args.client.wait), task);
     let stopwatch = Stopwatch::start();
     talk.say(Go)?;
     report.pages_arrived = arrive(args, task, talk, &counter)?;

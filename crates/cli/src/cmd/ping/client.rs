@@ -19,10 +19,14 @@ pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> 
     let sizes = args.sizes.bytes().iter().map(|size| *size as usize).collect();
     let task = Task { operation: args.op, sizes, seed: measure::any_seed() };
     let session = Session::open(&args.client, super::rules(args), &crate::session::Task::Ping(task.clone()))?;
-    let mut report = PingReport::new(Head::new("ping", &session, args.client.wait), args.op);
+    measure_all(args, &task, &session).map_err(|error| session.explained(error))
+}
+
+fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingReport, Vec<Histogram<u64>>)> {
+    let mut report = PingReport::new(Head::new("ping", session, args.client.wait), args.op);
     let mut histograms = Vec::new();
     for size in &task.sizes {
-        let mut trips = open(&session, &task, *size)?;
+        let mut trips = open(session, task, *size)?;
         let (histogram, client) = measure(args, trips.as_mut())?;
         session.talk().say(Enough)?;
         let server: Usage = session.talk().hear()?;
