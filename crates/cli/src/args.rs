@@ -67,6 +67,7 @@ impl Command {
 
 /// What all tests have in common.
 #[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "For all tests")]
 pub(crate) struct ClientArgs {
     /// Where `farreach serve` runs: host, host:port or [v6]:port
     #[arg(value_name = "PEER")]

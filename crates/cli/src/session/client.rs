@@ -28,11 +28,13 @@ pub(crate) struct Rules {
     pub(crate) message_bytes_max: usize,
     /// Connections, each with an agent of its own.
     pub(crate) queues: usize,
+    /// Over so many rails at most.
+    pub(crate) rails_max: Option<usize>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { depth: 128, message_bytes_max: 4096, queues: 1 }
+        Self { depth: 128, message_bytes_max: 4096, queues: 1, rails_max: None }
     }
 }
 
@@ -61,7 +63,8 @@ impl Session {
             return Err(Failure::new(Exit::Usage, "no queue is asked for").fix("ask for one at least").into());
         };
         let (welcome, here) = (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
-        let choice = rails::choose(&args.rails, &welcome, here)?;
+        let mut choice = rails::choose(&args.rails, &welcome, here)?;
+        choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
         let engine_rules = EngineRules {
             wait: args.wait,
             depth: rules.depth,

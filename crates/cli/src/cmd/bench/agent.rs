@@ -5,6 +5,7 @@ use farreach::Engine;
 
 use super::streams::Target;
 use super::{Answer, Order, PATIENCE, Task};
+use crate::exit::Failure;
 use crate::measure::Stopwatch;
 use crate::session::{Heard, Talk};
 
@@ -13,8 +14,9 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, _task: &Task) -> Result<()> {
     loop {
         match talk.hear_at_last()? {
             Order::Step(step) => {
-                let target = Target::open(engine, talk, &step)?;
-                talk.say(target.ends())?;
+                // What this side does not have is told, and the client goes on with something else.
+                let target = Target::open(engine, talk, &step).map_err(|error| Failure::of(&error));
+                talk.say(target.as_ref().map(Target::ends).map_err(Clone::clone))?;
                 measure(talk)?;
             }
             Order::Done => return Ok(()),

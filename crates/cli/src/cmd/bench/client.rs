@@ -7,12 +7,15 @@ use anyhow::{Result, ensure};
 use super::figures::{Measured, Repetition};
 use super::operation::Operation;
 use super::report::{Key, Row};
-use super::{Answer, BenchArgs, Order, Step, streams};
+use super::streams::{self, Ends};
+use super::{Answer, BenchArgs, Order, Step};
+use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::report::LatencyOf;
 use crate::session::Session;
 use crate::stream::{Flow, Stream};
+use crate::units;
 
 /// One thing to be measured.
 #[derive(Debug, Clone)]
@@ -22,23 +25,32 @@ pub(super) struct Wanted {
     pub(super) depth: u32,
 }
 
-/// Measures one row, over all connections of a session at once: none where the person has had enough before there was anything to tell.
-pub(super) fn row(args: &BenchArgs, session: &Session, wanted: &Wanted) -> Result<Option<Row>> {
+impl Wanted {
+    /// For whoever watches.
+    pub(super) fn told(&self) -> String {
+        format!("{} {}, depth {}", self.operation.name(), units::size(self.size_bytes), self.depth)
+    }
+}
+
+/// Measures one row, over all connections of a session at once: none where the person has had enough before there was anything to tell. What a
+/// rail does not have is told, and the session goes on.
+pub(super) fn row(
+    args: &BenchArgs,
+    session: &Session,
+    wanted: &Wanted,
+) -> Result<Result<Option<Row>, Failure>> {
     let step = Step { operation: wanted.operation, size_bytes: wanted.size_bytes, depth: wanted.depth };
-    let mut lanes = Vec::new();
-    for talk in &session.talks {
-        talk.say(Order::Step(step.clone()))?;
-        let ends = talk.hear()?;
-        lanes.push((streams::open(&session.engine, talk, &step, &ends)?, Flow::new(step.depth as usize)));
-    }
-    let mut repetitions = Vec::new();
-    run(&mut lanes, args.warm_up)?;
-    while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
-        repetitions.extend(repetition(session, &step, &mut lanes, args.seconds)?);
-    }
+    let measured = repetitions(args, session, &step);
     for talk in &session.talks {
         talk.say(Order::StepDone)?;
     }
+    let repetitions = match measured {
+        Ok(repetitions) => repetitions,
+        Err(error) => match Failure::of(&error) {
+            failure if failure.exit == Exit::Unavailable => return Ok(Err(failure)),
+            _ => return Err(error),
+        },
+    };
     let key = Key {
         operation: wanted.operation.name().to_owned(),
         size_bytes: wanted.size_bytes,
@@ -46,7 +58,26 @@ pub(super) fn row(args: &BenchArgs, session: &Session, wanted: &Wanted) -> Resul
         queues: session.talks.len() as u32,
         rails: session.rails(),
     };
-    Ok(Row::new(key, LatencyOf::Completion, repetitions))
+    Ok(Ok(Row::new(key, LatencyOf::Completion, repetitions)))
+}
+
+fn repetitions(args: &BenchArgs, session: &Session, step: &Step) -> Result<Vec<Repetition>> {
+    let mut ends = Vec::new();
+    for talk in &session.talks {
+        talk.say(Order::Step(step.clone()))?;
+        let made: Result<Ends, Failure> = talk.hear()?;
+        ends.push(made);
+    }
+    let mut lanes = Vec::new();
+    for (talk, ends) in session.talks.iter().zip(ends) {
+        lanes.push((streams::open(&session.engine, talk, step, &ends?)?, Flow::new(step.depth as usize)));
+    }
+    let mut repetitions = Vec::new();
+    run(&mut lanes, args.warm_up)?;
+    while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
+        repetitions.extend(repetition(session, step, &mut lanes, args.seconds)?);
+    }
+    Ok(repetitions)
 }
 
 type Lane = (Box<dyn Stream>, Flow);

@@ -24,9 +24,6 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BlastArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-
     /// Bytes of a message
     #[arg(short, long, value_name = "BYTES", default_value = "1M", value_parser = parse::size_of)]
     size: u64,
@@ -50,6 +47,9 @@ pub(crate) struct BlastArgs {
     /// From the server to here
     #[arg(short, long)]
     reverse: bool,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 const EXAMPLES: &str = "\

@@ -23,9 +23,6 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FillArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-
     /// Bytes of a page
     #[arg(long, short = 's', value_name = "BYTES", default_value = "64K", value_parser = parse::size_of)]
     page_size: u64,
@@ -45,6 +42,9 @@ pub(crate) struct FillArgs {
     /// For tests: the server alters one byte
     #[arg(long, hide = true)]
     alter_byte: bool,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 const EXAMPLES: &str = "\

@@ -23,9 +23,6 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PingArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-
     /// What is measured
     #[arg(long, value_name = "OP", default_value = "write")]
     op: Operation,
@@ -41,6 +38,9 @@ pub(crate) struct PingArgs {
     /// Go on for so long with each size instead
     #[arg(short = 'D', long, value_name = "SECONDS")]
     seconds: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
 }
 
 const EXAMPLES: &str = "\
