@@ -19,7 +19,9 @@ pub(crate) struct TestBinary {
 
 /// Builds the workspace's tests and lists the integration tests whose name begins with `prefix`.
 pub(crate) fn test_binaries(prefix: &str) -> Result<Vec<TestBinary>> {
-    let words = ["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    // With the features that `cargo test` is run with here: a build that serves both.
+    let words =
+        ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = output(command("cargo", words).current_dir(paths::repository()))?;
     let mut binaries: Vec<_> =
         messages.lines().filter_map(integration_test).filter(|it| it.name.starts_with(prefix)).collect();

@@ -8,8 +8,10 @@ use crate::{paths, tidy};
 /// Runs every check; the first one that fails ends it.
 pub(crate) fn execute() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    run(command("cargo", ["doc", "--quiet", "--workspace", "--no-deps"])
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])?;
+    // As it is linked by who asks for nothing more.
+    cargo(&["clippy", "--quiet", "--package", "farreach", "--all-targets", "--", "-D", "warnings"])?;
+    run(command("cargo", ["doc", "--quiet", "--workspace", "--all-features", "--no-deps"])
         .current_dir(paths::repository())
         .env("RUSTDOCFLAGS", "-D warnings"))?;
     tidy::run()?;

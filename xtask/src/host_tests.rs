@@ -12,7 +12,7 @@ use crate::vm::Userland;
 
 /// Runs the workspace's tests, then the engine tests with each generation of the libraries.
 pub(crate) fn execute() -> Result<()> {
-    run(command("cargo", ["test", "--workspace"]).current_dir(paths::repository()))?;
+    run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))?;
     engines()?;
     say_what_waits()
 }

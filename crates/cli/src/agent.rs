@@ -5,6 +5,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -27,6 +28,10 @@ pub(crate) struct AgentArgs {
     /// The GID that the server was told to use
     #[arg(long)]
     pub(crate) gid_index: Option<u32>,
+
+    /// Speak TLS only
+    #[arg(long)]
+    pub(crate) tls: Option<PathBuf>,
 }
 
 /// How long the client's rails may take to be ready.
@@ -62,6 +67,9 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
         host: Host::this(),
         offers: Wish::of(&args.rails),
     };
+    if let Some(folder) = &args.tls {
+        line = line.secure_as_server(&session::open_tls(folder)?)?;
+    }
     let order = session::greet(&mut line, &welcome)?;
     let engine = match open(args, &order, here) {
         Ok(engine) => engine,

@@ -1,5 +1,7 @@
 //! What was typed.
 
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
@@ -83,6 +85,14 @@ pub(crate) struct ClientArgs {
     /// How both sides wait: spin for the shortest latency, sleep for the least CPU, or first one, then the other
     #[arg(long, value_name = "HOW", default_value = "adaptive")]
     pub(crate) wait: Wait,
+
+    /// Speak TLS with the server; the folder has cert.pem, key.pem and ca.pem. The data itself is not encrypted
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tls: Option<PathBuf>,
+
+    /// The name that the server's certificate has, if not the host of PEER
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    pub(crate) tls_name: Option<String>,
 
     /// The result as JSON
     #[arg(long)]

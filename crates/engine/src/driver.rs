@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use farreach_core::wire::Frame;
 
-use crate::control::{Bell, ConnectionId, Control, ControlEvent, ControlStream};
+use crate::control::{Bell, CloseReason, ConnectionId, Control, ControlEvent, ControlStream, Speech};
 use crate::error::{Error, SendError};
 use crate::helm::{Drive, Promise};
 use crate::machine::{Machine, Order, Output, PeerCell, PeerKey, WordOrder};
@@ -48,18 +48,19 @@ pub(crate) enum Command {
 pub(crate) struct Doorstep {
     peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
     /// Why others cannot be let in.
-    trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<(Instant, Error)>>,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl Doorstep {
-    /// Why others cannot be let in, if that was so since this was last asked.
-    pub(crate) fn take_trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Why others were not let in, if that was so lately and nobody was told.
+    pub(crate) fn take_trouble(&self, lately: Duration) -> Option<Error> {
+        let (at, error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        (at.elapsed() <= lately).then_some(error)
     }
 
-    fn set_trouble(&self, trouble: String) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
+    fn set_trouble(&self, trouble: Error) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), trouble));
     }
 
     /// The first one that is up.
@@ -160,8 +161,8 @@ impl Driver {
         self.control.listen(address)
     }
 
-    pub(crate) fn connect(&mut self, address: SocketAddr, promise: Promise<Connected>) {
-        let begun = self.control.connect(address);
+    pub(crate) fn connect(&mut self, address: SocketAddr, speech: Speech, promise: Promise<Connected>) {
+        let begun = self.control.connect(address, speech);
         self.await_peer(begun, Connecting { address, is_initiator: true, promise });
     }
 
@@ -227,18 +228,25 @@ impl Driver {
                     self.machine.frame(*key, frame, now);
                 }
             }
-            ControlEvent::Closed(id, reason) => {
-                if let Some(Connecting { address, promise, .. }) = self.connecting.remove(&id) {
-                    let (address, fix) = (address.to_string(), reason.fix());
-                    promise.keep(Err(Error::Connect { address, cause: reason.cause(), fix }));
-                } else if let Some(key) = self.peers.remove(&id) {
-                    self.connections.remove(&key);
-                    self.machine.closed(key, &reason.to_string(), now);
-                }
-            }
+            ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
             ControlEvent::CannotAccept { local, cause, fix } => {
-                self.doorstep.set_trouble(format!("at {local}: {cause}; {fix}"));
+                let (whom, fix) = (format!("at {local}"), fix.to_owned());
+                self.doorstep.set_trouble(Error::Accept { whom, cause, fix });
             }
+        }
+    }
+
+    fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: u64) {
+        let (cause, fix) = (reason.cause(), reason.fix());
+        if let Some(Connecting { address, promise, .. }) = self.connecting.remove(&id) {
+            return promise.keep(Err(Error::Connect { address: address.to_string(), cause, fix }));
+        }
+        if reason.is_refusal() {
+            self.doorstep.set_trouble(Error::Accept { whom: format!("from {}", reason.peer()), cause, fix });
+        }
+        if let Some(key) = self.peers.remove(&id) {
+            self.connections.remove(&key);
+            self.machine.closed(key, &reason.to_string(), now);
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farreach_core::wire::Hello;
 
-use crate::control::{Control, ControlStream};
+use crate::control::{Control, ControlStream, Speech};
 use crate::driver::{Command, Connected, Doorstep, Driver};
 use crate::error::Error;
 use crate::helm::{Awaited, Helm, Promise, Ticket, promise};
@@ -43,6 +43,8 @@ struct Inner {
     doorstep: Arc<Doorstep>,
     rails: Vec<Properties>,
     messages: u32,
+    #[cfg(feature = "tls")]
+    tls: Option<crate::Tls>,
 }
 
 impl Drop for Inner {
@@ -80,13 +82,25 @@ impl Engine {
         let rails = machine.rails().cloned().collect();
         let system =
             |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
-        let control = Control::new().map_err(system("open the control channel"))?;
+        let mut control = Control::new().map_err(system("open the control channel"))?;
+        control.set_patience(settings.silence);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &settings.tls {
+            control.accept_over_tls(tls.clone());
+        }
         let doorstep = Arc::new(Doorstep::default());
         let driver =
             Driver::new(machine, control, Arc::clone(&doorstep)).map_err(system("watch the rails"))?;
         let helm = Arc::new(Helm::new(driver, settings.progress));
         helm.start_worker().map_err(system("start the worker"))?;
-        let engine = Self(Arc::new(Inner { helm, doorstep, rails, messages: settings.messages }));
+        let engine = Self(Arc::new(Inner {
+            helm,
+            doorstep,
+            rails,
+            messages: settings.messages,
+            #[cfg(feature = "tls")]
+            tls: settings.tls,
+        }));
         for address in settings.listen {
             engine.listen(address)?;
         }
@@ -100,19 +114,21 @@ impl Engine {
 
     /// Listens for peers: where it does, with the port that was found where 0 was asked for.
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
-        let address = resolve(address)?;
+        let (address, _) = resolve(address)?;
         let listening = call(&self.0.helm, move |driver, _| driver.listen(address))?;
         listening.map_err(|error| Error::System { operation: "listen", cause: format!("{address}: {error}") })
     }
 
     /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Connecting>, Error> {
-        let address = resolve(address)?;
-        Ok(self.connecting(address, move |driver, promise| driver.connect(address, promise)))
+        let (address, text) = resolve(address)?;
+        let speech = self.speech_to(&host_of(&text, address))?;
+        Ok(self.connecting(address, move |driver, promise| driver.connect(address, speech, promise)))
     }
 
     /// Makes a peer of whoever is at the other end of a connection that the caller has made, and who calls [`accept_over`](Self::accept_over) on it.
-    /// Both may have talked over it before, and are done. From here on the connection is the engine's.
+    /// Both may have talked over it before, and are done. From here on the connection is the engine's. It may take up to two minutes until the other side
+    /// calls `accept_over`.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -162,9 +178,27 @@ impl Engine {
             cause: error.to_string(),
             fix: "give a stream that is connected, and that the other side has not ended".to_owned(),
         })?;
+        #[cfg(feature = "tls")]
+        let stream = match &self.0.tls {
+            Some(tls) if stream.is_plain() && is_initiator => {
+                stream.over(tls.connecting(&address.ip().to_string())?)
+            }
+            Some(tls) if stream.is_plain() => stream.over(tls.accepting()?),
+            _ => stream,
+        };
         Ok(self.connecting(address, move |driver, promise| {
             driver.adopt(stream, address, is_initiator, promise);
         }))
+    }
+
+    /// How it is spoken with this host.
+    fn speech_to(&self, _host: &str) -> Result<Speech, Error> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.0.tls {
+            let session = crate::control::Session::new(tls.connecting(_host)?);
+            return Ok(Speech::Tls(Box::new(session)));
+        }
+        Ok(Speech::Plain)
     }
 
     /// Has the driver begin a connection, and waits for its peer.
@@ -180,7 +214,8 @@ impl Engine {
         Pending { helm: Arc::clone(&self.0.helm), answer: connecting }
     }
 
-    /// The next peer that has connected.
+    /// The next peer that has connected. When the time is over and somebody was refused meanwhile, or in the minute before, the error is
+    /// [`Error::Accept`], which says who and why, and not [`Error::TimedOut`]. The engine listens on in either case.
     pub fn accept(&self) -> Pending<Accepting> {
         Pending { helm: Arc::clone(&self.0.helm), answer: Accepting { engine: self.clone() } }
     }
@@ -240,14 +275,30 @@ pub(crate) fn call<T: Send + 'static>(
     }
 }
 
-fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
+/// An address, and the words it was given in.
+fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(SocketAddr, String), Error> {
     let text = format!("{address:?}").trim_matches('"').to_owned();
     match address.to_socket_addrs() {
-        Ok(mut found) => {
-            found.next().ok_or(Error::Address { address: text, cause: "it has none".to_owned() })
-        }
+        Ok(mut found) => match found.next() {
+            Some(found) => Ok((found, text)),
+            None => Err(Error::Address { address: text, cause: "it has none".to_owned() }),
+        },
         Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
     }
+}
+
+/// The host that was asked for, as it was: a name where one was given, as `name:port` or as `("name", port)`.
+fn host_of(text: &str, address: SocketAddr) -> String {
+    let inner = text.trim_matches(['(', ')']);
+    let host = match inner.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => inner.rsplit_once(':').map(|(host, _)| host),
+    };
+    let is_name = |host: &&str| {
+        let is_part = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+        host.chars().all(is_part) && host.chars().any(char::is_alphabetic)
+    };
+    host.filter(is_name).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
 }
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {
@@ -350,6 +401,9 @@ impl Sealed for Connecting {
     }
 }
 
+/// Who was refused so long ago is told to whoever waits in vain.
+const LATELY: Duration = Duration::from_secs(60);
+
 /// A peer that will connect.
 #[derive(Debug)]
 pub struct Accepting {
@@ -377,8 +431,8 @@ impl Sealed for Accepting {
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(match self.engine.0.doorstep.take_trouble() {
-            Some(cause) => Error::System { operation: "accept", cause },
+        Err(match self.engine.0.doorstep.take_trouble(after.max(LATELY)) {
+            Some(trouble) => trouble,
             None => Error::TimedOut { what: "accept", after },
         })
     }

@@ -43,6 +43,27 @@ pub enum Error {
         /// What to do.
         fix: String,
     },
+    /// Who has connected could not be let in.
+    #[error("accept {whom}: {cause}")]
+    Accept {
+        /// From whom, or where.
+        whom: String,
+        /// Why not.
+        cause: String,
+        /// What to do.
+        fix: String,
+    },
+    /// A certificate, a key or a name is of no use.
+    #[cfg(feature = "tls")]
+    #[error("{operation}: {cause}")]
+    Tls {
+        /// What was to be done with it.
+        operation: String,
+        /// Why not.
+        cause: String,
+        /// What to do.
+        fix: String,
+    },
     /// An address that means nothing.
     #[error("`{address}` is no address: {cause}")]
     Address {
@@ -112,9 +133,12 @@ impl Error {
             Self::NoRail { tried, .. } => {
                 tried.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
             }
-            Self::Connect { cause, .. } | Self::Address { cause, .. } | Self::System { cause, .. } => {
-                cause.clone()
-            }
+            Self::Connect { cause, .. }
+            | Self::Accept { cause, .. }
+            | Self::Address { cause, .. }
+            | Self::System { cause, .. } => cause.clone(),
+            #[cfg(feature = "tls")]
+            Self::Tls { cause, .. } => cause.clone(),
             Self::PeerLost { reason } => reason.clone(),
             other => other.to_string(),
         }
@@ -132,7 +156,9 @@ impl Error {
                     error.fix.clone()
                 })
             }
-            Self::Connect { fix, .. } => fix.clone(),
+            Self::Connect { fix, .. } | Self::Accept { fix, .. } => fix.clone(),
+            #[cfg(feature = "tls")]
+            Self::Tls { fix, .. } => fix.clone(),
             Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
             Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
             Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),
@@ -259,6 +285,15 @@ pub enum WordError {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
+}
+
+/// The system's words, without the number that std adds to them.
+pub(crate) fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text,
+    }
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@
 //!
 //! # What it does not
 //!
-//! It finds no peers: an address is given. It encrypts nothing yet. A peer is trusted to speak for its own memory and counters, and not to lie
+//! It finds no peers: an address is given. It encrypts no data: pages and messages go over the rails as they are, and anyone on their way can read and
+//! change them. What the engines tell each other beside the data, keys of granted memory among it, goes over TLS where that is asked for
+//! (`Settings::tls`, with the feature `tls`), so that only whom a certificate vouches for is let in. A peer is trusted to speak for its own memory and counters, and not to lie
 //! about having stopped: over libfabric's shared memory, which enforces no keys, its word is all there is.
 #![deny(unsafe_code)]
 
@@ -61,6 +63,8 @@ mod rights;
 mod settings;
 #[cfg(test)]
 mod simulation;
+#[cfg(feature = "tls")]
+mod tls;
 mod token;
 mod transfer;
 
@@ -77,6 +81,10 @@ pub use pages::{PageMap, Pages};
 pub use peer::{GrantError, Offer, Peer, Received, RemoteCounter, Sent, Word};
 pub use pending::{Answer, Pending};
 pub use rights::Rights;
+#[cfg(feature = "tls")]
+pub use rustls;
 pub use settings::Settings;
+#[cfg(feature = "tls")]
+pub use tls::Tls;
 pub use token::ParseTokenError;
 pub use transfer::{Done, PagesMoved, Transfer};

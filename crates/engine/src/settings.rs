@@ -39,6 +39,8 @@ pub struct Settings {
     pub(crate) gid_index: Option<u32>,
     pub(crate) progress: Progress,
     pub(crate) listen: Vec<SocketAddr>,
+    #[cfg(feature = "tls")]
+    pub(crate) tls: Option<crate::Tls>,
 }
 
 impl Default for Settings {
@@ -66,6 +68,8 @@ impl Settings {
             gid_index: None,
             progress: Progress::Adaptive,
             listen: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -129,6 +133,31 @@ impl Settings {
     /// How it waits.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
+        self
+    }
+
+    /// Speaks TLS on its control connections, with those that it connects to, with those that connect, and over streams that were made elsewhere: each
+    /// side shows a certificate that the other one's roots vouch for. A peer that does not is refused, and both sides say why. See [`Tls`](crate::Tls).
+    ///
+    /// **This is not for the data**: pages and messages go over the rails unencrypted, where anyone on their way can read and change them. It keeps
+    /// strangers from becoming peers, and the keys of granted memory from those who listen.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use farreach::{Engine, Settings, Tls};
+    ///
+    /// # fn main() -> Result<(), farreach::Error> {
+    /// let tls = Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// let engine = Engine::with(Settings::new().tls(tls))?;
+    /// // Its certificate has to be for the name `storage-7`.
+    /// let peer = engine.connect("storage-7:18520")?.wait(Duration::from_secs(5))?;
+    /// # drop(peer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 

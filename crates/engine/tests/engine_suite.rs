@@ -1,5 +1,7 @@
 //! The suite over libfabric's tcp and shm, with whichever generation of it the dynamic linker finds.
 
+#[cfg(feature = "tls")]
+mod secure;
 mod suite;
 
 use std::sync::{Mutex, PoisonError};
@@ -25,6 +27,20 @@ suite! {
 suite! {
     alone, "needs libfabric: cargo xtask test runs it";
     shm = crate::SHM;
+}
+
+#[cfg(feature = "tls")]
+mod over_tls {
+    use crate::secure::over_tls;
+    use crate::suite::{Provider, suite};
+    use crate::{TCP, over};
+
+    const TLS: Provider = Provider { open: |settings| over(&["tcp"], over_tls(settings)), ..TCP };
+
+    suite! {
+        here, "needs libfabric: cargo xtask test runs it";
+        tcp = crate::over_tls::TLS;
+    }
 }
 
 fn here(test: impl FnOnce()) {

@@ -1,5 +1,7 @@
 //! The suite over simulated cards, in real time: of each kind of card that there is.
 
+#[cfg(feature = "tls")]
+mod secure;
 mod suite;
 
 use farreach::provider::Provider as Rail;
@@ -37,6 +39,21 @@ suite! {
     tcp = crate::TCP;
     efa = crate::EFA;
     shm = crate::SHM;
+}
+
+#[cfg(feature = "tls")]
+mod over_tls {
+    use crate::secure::over_tls;
+    use crate::suite::{Provider, suite};
+    use crate::{TCP, over};
+    use farreach::provider::sim::SimCard;
+
+    const TLS: Provider = Provider { open: |settings| over(vec![SimCard::tcp()], over_tls(settings)), ..TCP };
+
+    suite! {
+        here;
+        tcp = crate::over_tls::TLS;
+    }
 }
 
 fn here(test: impl FnOnce()) {

@@ -9,6 +9,7 @@
 //! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
 //! - [`for_each_seed`]: one test with many histories, each of which its seed replays.
 //! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
+//! - `Authority`: certificates for both sides of a connection, good and bad (feature `certificates`).
 //! - [`machine_code`]: whether a function compiles to what it should; [`cost`]: what a program does, counted.
 //!
 //! Everything panics with a sentence instead of returning an error: the caller is a test, and a test that does not find
@@ -18,6 +19,8 @@
 
 mod allocations;
 mod buffer;
+#[cfg(feature = "certificates")]
+mod certificates;
 pub mod cost;
 mod device;
 mod guest;
@@ -31,6 +34,8 @@ mod wait;
 
 pub use allocations::{CountingAllocator, allocations};
 pub use buffer::{Buffer, pattern};
+#[cfg(feature = "certificates")]
+pub use certificates::{Authority, Certificate};
 pub use device::Device;
 pub use guest::does_long_tests;
 pub use host::{in_own_network, on_host_a};

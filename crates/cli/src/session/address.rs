@@ -31,6 +31,11 @@ impl PeerAddress {
         if found.is_empty() { Err(failure(format!("{} has no address", self.host))) } else { Ok(found) }
     }
 
+    /// As it was typed, without the port.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
     /// As one types it, with the port.
     pub(crate) fn told(&self, port: u16) -> String {
         let port = self.port.unwrap_or(port);

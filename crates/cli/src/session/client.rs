@@ -130,6 +130,13 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
 fn call(args: &ClientArgs, address: &str) -> Result<(Line, Welcome)> {
     let stream = dial(&args.peer.resolve(args.port)?, address)?;
     let mut line = Line::new(stream).context("cannot set the connection up")?;
+    if let Some(folder) = &args.tls {
+        let mut tls = super::open_tls(folder)?;
+        if let Some(name) = &args.tls_name {
+            tls = tls.server_name(name)?;
+        }
+        line = line.secure_as_client(&tls, args.peer.host())?;
+    }
     line.say_head()?;
     line.hear_head(Other::Server)?;
     let welcome: Result<Welcome, Failure> = line.hear()?;

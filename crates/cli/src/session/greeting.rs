@@ -4,7 +4,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use farreach::ControlStream;
+use farreach::rustls::{self, Connection};
+use farreach::{ControlStream, Tls};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +23,9 @@ const HEAD_LEN: usize = MAGIC.len() + 2;
 /// What an engine of the library begins with: it was called in place of the command, or has called.
 const ENGINE_MAGIC: [u8; 6] = *b"farrch";
 
+/// What a client that speaks TLS begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// The longest that is said here.
 const WORD_MAX: usize = 64 * 1024;
 
@@ -32,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Line {
     stream: TcpStream,
+    /// What they are encrypted by, where they are.
+    session: Option<Box<Connection>>,
 }
 
 impl Line {
@@ -40,7 +46,38 @@ impl Line {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream })
+        Ok(Self { stream, session: None })
+    }
+
+    /// Speaks TLS from here on, as the side that has called: the handshake is done when this returns.
+    pub(crate) fn secure_as_client(mut self, tls: &Tls, host: &str) -> Result<Self, Failure> {
+        let session = tls.connecting(host).map_err(|error| Failure::of(&error.into()))?;
+        self.shake_hands(session.into(), Other::Server)?;
+        Ok(self)
+    }
+
+    /// The same, as the side that was called. One who does not speak it is told so.
+    pub(crate) fn secure_as_server(mut self, tls: &Tls) -> Result<Self, Failure> {
+        let mut first = [0];
+        let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
+        if len == 1 && first[0] != TLS_HANDSHAKE {
+            let refusal = Failure::new(Exit::PeerLost, "it speaks TLS only")
+                .cause("the client has begun without")
+                .fix("give the client --tls FOLDER with a certificate that the server's ca.pem vouches for");
+            tell_refusal(&mut self, &refusal)?;
+            return Err(refusal);
+        }
+        let session = tls.accepting().map_err(|error| Failure::of(&error.into()))?;
+        self.shake_hands(session.into(), Other::Client)?;
+        Ok(self)
+    }
+
+    fn shake_hands(&mut self, mut session: Connection, other: Other) -> Result<(), Failure> {
+        while session.is_handshaking() {
+            session.complete_io(&mut self.stream).map_err(|error| distrusted(&error, other))?;
+        }
+        self.session = Some(Box::new(session));
+        Ok(())
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -49,7 +86,26 @@ impl Line {
 
     /// The first words are said: it is an engine's now.
     pub(crate) fn into_control(self) -> ControlStream {
-        self.stream.into()
+        match self.session {
+            Some(session) => ControlStream::tls(self.stream, *session),
+            None => self.stream.into(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match &mut self.session {
+            Some(session) => write_secured(session, &mut self.stream, bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|error| ended(&error))
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Result<(), Failure> {
+        let read = match &mut self.session {
+            Some(session) => read_secured(session, &mut self.stream, into),
+            None => self.stream.read_exact(into),
+        };
+        read.map_err(|error| ended(&error))
     }
 
     /// Says something.
@@ -57,34 +113,60 @@ impl Line {
         let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
         let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
         framed.extend(bytes);
-        self.stream.write_all(&framed).map_err(|error| ended(&error))
+        self.write(&framed)
     }
 
     /// Hears something.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
         let mut len = [0; 4];
-        self.stream.read_exact(&mut len).map_err(|error| ended(&error))?;
+        self.read(&mut len)?;
         let len = u32::from_be_bytes(len) as usize;
         if len > WORD_MAX {
             return Err(garbled(format!("it announces {len} bytes, where {WORD_MAX} are the most")));
         }
         let mut bytes = vec![0; len];
-        self.stream.read_exact(&mut bytes).map_err(|error| ended(&error))?;
+        self.read(&mut bytes)?;
         serde_json::from_slice(&bytes).map_err(|error| garbled(error.to_string()))
     }
 
     /// Says this side's version.
     pub(crate) fn say_head(&mut self) -> Result<(), Failure> {
         let head = [&MAGIC[..], &PROTOCOL.to_be_bytes()].concat();
-        self.stream.write_all(&head).map_err(|error| ended(&error))
+        self.write(&head)
     }
 
     /// Hears the other side's version; `other` is what it is, for people.
     pub(crate) fn hear_head(&mut self, other: Other) -> Result<(), Failure> {
         let mut head = [0; HEAD_LEN];
-        self.stream.read_exact(&mut head).map_err(|error| ended(&error))?;
+        self.read(&mut head)?;
         check_head(&head, other)
     }
+}
+
+fn write_secured(session: &mut Connection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    session.writer().write_all(bytes)?;
+    while session.wants_write() {
+        session.write_tls(stream)?;
+    }
+    Ok(())
+}
+
+fn read_secured(session: &mut Connection, stream: &mut TcpStream, into: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match session.reader().read(&mut into[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if session.read_tls(stream)? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                session.process_new_packets().map_err(io::Error::other)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Who is on the other side.
@@ -100,6 +182,10 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
         Other::Server => ("what listens there", "see which port `farreach serve` printed, and give it"),
         Other::Client => ("what has called", "it is none of our clients"),
     };
+    if magic[0] == TLS_HANDSHAKE {
+        let error = format!("{it} speaks TLS, and this side does not");
+        return Err(Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without"));
+    }
     if magic == ENGINE_MAGIC {
         let error = format!("{it} is a program that uses the library farreach, not the command");
         return Err(Failure::new(Exit::PeerLost, error).fix(fix));
@@ -133,6 +219,24 @@ fn ended(error: &io::Error) -> Failure {
             .cause("the other side closed the connection")
             .fix("see what it said on its own screen or in its log"),
         _ => failure.cause(error.to_string()).fix("see whether the network between the two is well"),
+    }
+}
+
+/// Why there was no handshake.
+fn distrusted(error: &io::Error, other: Other) -> Failure {
+    let (this, that) = match other {
+        Other::Server => ("the server", "start `farreach serve --tls FOLDER` there, or leave --tls out here"),
+        Other::Client => ("the client", "see that its folder has a certificate that this side's ca.pem vouches for"),
+    };
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            Failure::new(Exit::PeerLost, format!("{this} does not speak TLS")).cause("its first bytes are something else").fix(that)
+        }
+        Some(reason) => Failure::new(Exit::PeerLost, format!("{this} is not trusted, or does not trust this side"))
+            .cause(reason.to_string())
+            .fix("see that both have a valid certificate of the other's ca.pem, and that the server's names the host as it was typed (or give --tls-name)"),
+        None => ended(error),
     }
 }
 

@@ -17,6 +17,7 @@ mod client;
 mod greeting;
 mod host;
 mod talk;
+mod tls;
 
 use clap::ValueEnum;
 use farreach::{Progress, Settings};
@@ -30,6 +31,7 @@ pub(crate) use client::{Rules, Session};
 pub(crate) use greeting::{Line, greet, tell_refusal};
 pub(crate) use host::Host;
 pub(crate) use talk::{Heard, Talk};
+pub(crate) use tls::open as open_tls;
 
 /// What an agent says first.
 #[derive(Debug, Clone, Serialize, Deserialize)]

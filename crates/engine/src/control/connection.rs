@@ -1,12 +1,16 @@
 //! One connection: what is to be written, what has come, and how far the two preambles are.
 
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use farreach_core::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
+use super::ControlEvent;
+use super::event::ConnectionId;
 use super::reason::CloseReason;
+use super::speech::Speech;
 
 /// An empty buffer with more room than this gives it back: most peers say little after the first moment.
 const IDLE_ROOM_MAX: usize = 16 * 1024;
@@ -15,9 +19,9 @@ const IDLE_ROOM_MAX: usize = 16 * 1024;
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
+    speech: Speech,
     phase: Phase,
-    /// Whether its user hears of it when the other side has greeted, and not before.
-    is_told_when_greeted: bool,
+    announced: Announced,
     outgoing: Vec<u8>,
     /// How much of that was written.
     written: usize,
@@ -43,40 +47,61 @@ enum Phase {
     Open,
 }
 
+/// What its user hears of it when the other side has greeted.
+#[derive(Debug, Clone, Copy)]
+enum Announced {
+    /// Nothing: it was told when it came.
+    Already,
+    AsAccepted,
+    AsConnected,
+}
+
 /// What was found by reading.
 pub(super) enum Progress {
     /// Nothing more is there.
     Dry,
     /// There may be more.
     More,
-    /// The other side is one of us, and that is waited for. There may be more.
+    /// The other side is one of us, which is to be told. There may be more.
     Greeted,
 }
 
 impl Connection {
     /// One that this side begins.
-    pub(super) fn dialed(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self { is_watched_for_writing: true, ..Self::new(stream, peer, Phase::Connecting, true) }
+    pub(super) fn dialed(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
+        let dialed = Self::new(stream, peer, speech, Phase::Connecting, Announced::AsConnected);
+        Self { is_watched_for_writing: true, ..dialed }
     }
 
     /// One that the other side has begun.
-    pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self::new(stream, peer, GREETING, false)
+    pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
+        // Who has to show who it is, is nobody before.
+        let announced = if speech.is_plain() { Announced::Already } else { Announced::AsAccepted };
+        Self::new(stream, peer, speech, GREETING, announced)
     }
 
     /// One that stands already, made by whoever uses this.
-    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr) -> Self {
-        Self::new(stream, peer, GREETING, true)
+    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
+        Self::new(stream, peer, speech, GREETING, Announced::AsConnected)
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr, phase: Phase, is_told_when_greeted: bool) -> Self {
+    fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut speech: Speech,
+        phase: Phase,
+        announced: Announced,
+    ) -> Self {
+        // The preamble goes first whoever the other one is, so that it can say who is too old.
+        let mut outgoing = Vec::new();
+        speech.say_preamble(&mut outgoing);
         Self {
             stream,
             peer,
+            speech,
             phase,
-            is_told_when_greeted,
-            // The preamble goes first whoever the other one is, so that it can say who is too old.
-            outgoing: wire::preamble().to_vec(),
+            announced,
+            outgoing,
             written: 0,
             write_failed: None,
             decoder: Decoder::new(),
@@ -86,6 +111,20 @@ impl Connection {
         }
     }
 
+    /// What is told of it now that the other side has greeted, if anything.
+    pub(super) fn announcement(&self, id: ConnectionId) -> Option<ControlEvent> {
+        match self.announced {
+            Announced::Already => None,
+            Announced::AsAccepted => Some(ControlEvent::Accepted(id, self.peer)),
+            Announced::AsConnected => Some(ControlEvent::Connected(id)),
+        }
+    }
+
+    /// Whether its user knows of it from the beginning.
+    pub(super) fn is_announced(&self) -> bool {
+        matches!(self.announced, Announced::Already)
+    }
+
     pub(super) fn is_connecting(&self) -> bool {
         matches!(self.phase, Phase::Connecting)
     }
@@ -93,6 +132,14 @@ impl Connection {
     /// Whether the other side has not shown that it is one of us.
     pub(super) fn is_greeting(&self) -> bool {
         matches!(self.phase, Phase::Greeting { .. })
+    }
+
+    /// Why it is given up when the other side has taken too long.
+    pub(super) fn never_greeted(&self, after: Duration) -> CloseReason {
+        match self.is_connecting() {
+            true => CloseReason::Unreachable { peer: self.peer, errno: Errno::TIMEDOUT },
+            false => CloseReason::Ungreeted { peer: self.peer, after },
+        }
     }
 
     /// Writing is possible, or something is wrong.
@@ -111,7 +158,7 @@ impl Connection {
         if self.write_failed.is_some() {
             return Ok(());
         }
-        wire::encode(frame, &mut self.outgoing)
+        self.speech.say(frame, &mut self.outgoing)
     }
 
     /// Writes what can be written now.
@@ -140,7 +187,7 @@ impl Connection {
 
     /// Bytes that it holds, with what is to be written and what has come.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.outgoing.capacity() + self.fed
+        size_of::<Self>() + self.outgoing.capacity() + self.fed + self.speech.memory()
     }
 
     pub(super) fn unwritten(&self) -> usize {
@@ -157,9 +204,24 @@ impl Connection {
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Write);
     }
 
+    /// Appends that nothing follows, where that is said in so many words.
+    pub(super) fn say_the_end(&mut self) {
+        if self.write_failed.is_none() {
+            self.speech.say_the_end(&mut self.outgoing);
+        }
+    }
+
+    /// Whether there is something to be read without the socket, or an end to be told.
+    pub(super) fn has_something_left(&self) -> bool {
+        self.speech.has_something_left()
+    }
+
     /// Reads once, and takes the preamble off. To be called when there is no frame left to take.
     pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<Progress, CloseReason> {
-        let mut bytes = match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
+        if self.speech.has_something_left() {
+            return self.hear(&[]);
+        }
+        let bytes = match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Err(self.ended()),
             Ok((len, _)) => &scratch[..len],
             Err(Errno::INTR) => return Ok(Progress::More),
@@ -168,20 +230,60 @@ impl Connection {
             }
             Err(errno) => return Err(self.broken(errno)),
         };
+        self.hear(bytes)
+    }
+
+    /// What came over the socket.
+    #[inline]
+    fn hear(&mut self, bytes: &[u8]) -> Result<Progress, CloseReason> {
+        match &mut self.speech {
+            Speech::Plain => self.take(bytes),
+            #[cfg(feature = "tls")]
+            Speech::Tls(session) => {
+                session.hear(bytes);
+                session.drain(&mut self.outgoing);
+                self.flush();
+                self.take_decrypted()
+            }
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    fn take_decrypted(&mut self) -> Result<Progress, CloseReason> {
+        let Speech::Tls(session) = &mut self.speech else { return Ok(Progress::Dry) };
+        let mut heard = session.take_heard();
+        if heard.is_empty() {
+            let Some(end) = session.end() else { return Ok(Progress::More) };
+            return Err(CloseReason::of_session(end, self.peer).unwrap_or_else(|| self.ended()));
+        }
+        let progress = self.take(&heard);
+        heard.clear();
+        heard.shrink_to(IDLE_ROOM_MAX);
+        if let Speech::Tls(session) = &mut self.speech {
+            session.give_room(heard);
+        }
+        progress
+    }
+
+    /// Takes what the other side says.
+    fn take(&mut self, mut bytes: &[u8]) -> Result<Progress, CloseReason> {
         let mut progress = Progress::More;
         if let Phase::Greeting { bytes: preamble, len } = &mut self.phase {
             let take = bytes.len().min(PREAMBLE_LEN - *len);
             let (taken, rest) = bytes.split_at(take);
             preamble[*len..*len + take].copy_from_slice(taken);
             *len += take;
-            if !is_greeted(preamble, *len).map_err(|error| self.not_understood(error))? {
-                return Ok(Progress::More);
+            match is_greeted(preamble, *len) {
+                Ok(true) => {}
+                Ok(false) => return Ok(Progress::More),
+                Err(_) if self.speech.is_plain() && TLS_RECORDS.contains(&preamble[0]) => {
+                    return Err(CloseReason::TlsNotHere { peer: self.peer });
+                }
+                Err(error) => return Err(self.not_understood(error)),
             }
             bytes = rest;
             self.phase = Phase::Open;
-            if self.is_told_when_greeted {
-                progress = Progress::Greeted;
-            }
+            progress = Progress::Greeted;
         }
         self.decoder.feed(bytes);
         self.fed += bytes.len();
@@ -233,6 +335,9 @@ impl Connection {
         CloseReason::NotUnderstood { peer: self.peer, error }
     }
 }
+
+/// What TLS begins with: an alert, or a handshake.
+const TLS_RECORDS: [u8; 2] = [21, 22];
 
 const GREETING: Phase = Phase::Greeting { bytes: [0; PREAMBLE_LEN], len: 0 };
 

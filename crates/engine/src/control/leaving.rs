@@ -32,6 +32,7 @@ struct Left {
 
 impl Leaving {
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
+        connection.say_the_end();
         connection.flush();
         if connection.is_connecting() || connection.has_failed_writing() {
             return;

@@ -8,13 +8,19 @@
 
 mod bell;
 mod connection;
+#[cfg(feature = "tls")]
+mod distrust;
 mod event;
+mod greetings;
 mod leaving;
 mod listener;
 #[cfg(all(loom, test))]
 mod model;
 mod poller;
 mod reason;
+#[cfg(feature = "tls")]
+mod session;
+mod speech;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -35,9 +41,13 @@ pub(crate) use bell::Bell;
 pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
+#[cfg(feature = "tls")]
+pub(crate) use session::Session;
+pub(crate) use speech::Speech;
 pub use stream::ControlStream;
 
 use connection::Connection;
+use greetings::Greetings;
 use leaving::Leaving;
 use listener::Listener;
 use poller::{Poller, Ready, Token};
@@ -48,6 +58,13 @@ const QUEUED_MAX: usize = 16 << 20;
 
 /// Frames that one poll tells at most, so that who drives also comes to its rails.
 const FRAMES_MAX: usize = 256;
+
+/// Who was called, or whose stream was adopted, is waited for so long: about as long as the kernel waits for an answer of another machine's. Who calls has
+/// a deadline of his own.
+const CALLED_PATIENCE: Duration = Duration::from_secs(120);
+
+/// The same for those that have connected. Any stranger may.
+const ACCEPTED_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections with more to tell that have a turn in one poll.
 const TURNS_MAX: usize = 64;
@@ -68,6 +85,11 @@ pub(crate) struct Control {
     listeners: Vec<Listener>,
     connections: HashMap<ConnectionId, Connection>,
     leaving: Leaving,
+    greetings: Greetings,
+    /// How long who has connected, and who was called, may take to greet.
+    patience: (Duration, Duration),
+    #[cfg(feature = "tls")]
+    tls: Option<crate::Tls>,
     /// Happened outside of a poll, to be told by the next one.
     untold: VecDeque<ControlEvent>,
     /// Have more frames than their turn had room for, or an end that was seen by writing.
@@ -88,6 +110,10 @@ impl Control {
             listeners: Vec::new(),
             connections: HashMap::new(),
             leaving: Leaving::default(),
+            greetings: Greetings::default(),
+            patience: (ACCEPTED_PATIENCE, CALLED_PATIENCE),
+            #[cfg(feature = "tls")]
+            tls: None,
             untold: VecDeque::new(),
             backlog: VecDeque::new(),
             scratch: vec![0; FRAME_MAX].into_boxed_slice(),
@@ -97,6 +123,17 @@ impl Control {
     /// What ends a sleep from any thread.
     pub(crate) fn bell(&self) -> Bell {
         self.bell.clone()
+    }
+
+    /// How long who has connected may take to greet.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.patience.0 = patience;
+    }
+
+    /// Who connects has to speak TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn accept_over_tls(&mut self, tls: crate::Tls) {
+        self.tls = Some(tls);
     }
 
     /// Lets others connect to this address. It tells the port where 0 was asked for.
@@ -110,8 +147,8 @@ impl Control {
     }
 
     /// Begins to connect. How it ends is told by [`ControlEvent::Connected`] or [`ControlEvent::Closed`]; what is sent meanwhile goes
-    /// out first thing. The kernel gives up after about two minutes.
-    pub(crate) fn connect(&mut self, peer: SocketAddr) -> io::Result<ConnectionId> {
+    /// out first thing. It is given up after about two minutes.
+    pub(crate) fn connect(&mut self, peer: SocketAddr, speech: Speech) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
         let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -120,7 +157,8 @@ impl Control {
         match rustix::net::connect(&stream, &peer) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
                 self.poller.add(id.token(), &stream, true)?;
-                self.connections.insert(id, Connection::dialed(stream, peer));
+                self.greetings.expect(id, self.patience.1);
+                self.connections.insert(id, Connection::dialed(stream, peer, speech));
             }
             Err(errno) => {
                 let reason = CloseReason::Unreachable { peer, errno };
@@ -133,12 +171,10 @@ impl Control {
     /// Goes on with a stream that was made elsewhere. How it ends is told as for [`connect`](Self::connect), whoever began it.
     pub(crate) fn adopt(&mut self, stream: ControlStream, peer: SocketAddr) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
-        let stream = stream.into_nonblocking()?;
+        let (stream, speech) = stream.into_nonblocking()?;
         self.poller.add(id.token(), &stream, false)?;
-        let mut connection = Connection::adopted(stream, peer);
-        connection.flush();
-        self.connections.insert(id, connection);
-        self.settle(id);
+        self.greetings.expect(id, self.patience.1);
+        self.begin(id, Connection::adopted(stream, peer, speech));
         Ok(id)
     }
 
@@ -212,10 +248,10 @@ impl Control {
             told += 1;
             sink(event);
         };
+        self.do_what_is_due();
         while let Some(event) = self.untold.pop_front() {
             sink(event);
         }
-        self.do_what_is_due();
         let mut room = FRAMES_MAX;
         for _ in 0..TURNS_MAX {
             // The other half is for those that were not read from yet.
@@ -245,7 +281,8 @@ impl Control {
         if !self.untold.is_empty() || !self.backlog.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
-        let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due)).min();
+        let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due));
+        let due = due.chain(self.greetings.due(&self.connections)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
         if !self.bell.fall_asleep() {
             return Ok(false);
@@ -300,12 +337,10 @@ impl Control {
                 self.settle(id);
             }
             Err(reason) => {
-                // Who is refused gets our preamble, which a plain close could take away again.
-                let is_refused =
-                    matches!(reason, CloseReason::NotUnderstood { .. }) && connection.is_greeting();
                 if let Some(connection) = self.connections.remove(&id)
-                    && is_refused
+                    && reason.is_refusal()
                 {
+                    // Who is refused gets our preamble, or our alert, which a plain close could take away again.
                     self.leaving.add(id, connection, &self.poller);
                 }
                 sink(ControlEvent::Closed(id, reason));
@@ -317,20 +352,42 @@ impl Control {
     fn accept(&mut self, listener: usize, sink: &mut dyn FnMut(ControlEvent)) {
         let accepted = self.listeners[listener].accept(&self.poller);
         for (stream, peer) in accepted.streams {
+            let Some(speech) = self.speech_of_accepted() else { continue };
             let id = ConnectionId(self.next_token());
             if self.poller.add(id.token(), &stream, false).is_err() {
                 // The kernel has no memory for it, and whoever connected sees that it ends.
                 continue;
             }
-            let mut connection = Connection::accepted(stream, peer);
-            connection.flush();
-            self.connections.insert(id, connection);
-            self.settle(id);
-            sink(ControlEvent::Accepted(id, peer));
+            let connection = Connection::accepted(stream, peer, speech);
+            if connection.is_announced() {
+                sink(ControlEvent::Accepted(id, peer));
+            }
+            self.greetings.expect(id, self.patience.0);
+            self.begin(id, connection);
         }
         if let Some(event) = accepted.trouble {
             sink(event);
         }
+    }
+
+    /// How it is spoken with who connects; none where that cannot be begun.
+    fn speech_of_accepted(&self) -> Option<Speech> {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return tls.accepting().ok().map(|connection| Speech::Tls(Box::new(Session::new(connection))));
+        }
+        Some(Speech::Plain)
+    }
+
+    /// Goes on with one that stands.
+    fn begin(&mut self, id: ConnectionId, mut connection: Connection) {
+        connection.flush();
+        if connection.has_something_left() {
+            connection.is_in_backlog = true;
+            self.backlog.push_back(id);
+        }
+        self.connections.insert(id, connection);
+        self.settle(id);
     }
 
     /// Asks the poller for what this connection waits for, and sees to an end that was found by writing.
@@ -353,6 +410,13 @@ impl Control {
         }
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
             listener.try_again(Instant::now(), &self.poller);
+        }
+        if self.greetings.due(&self.connections).is_some() {
+            while let Some((id, after)) = self.greetings.take_late(Instant::now(), &self.connections) {
+                if let Some(connection) = self.connections.remove(&id) {
+                    self.untold.push_back(ControlEvent::Closed(id, connection.never_greeted(after)));
+                }
+            }
         }
     }
 }

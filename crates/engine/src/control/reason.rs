@@ -1,6 +1,7 @@
 //! Why a connection has ended: what was done, the cause, and what to do about it.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use farreach_core::wire::WireError;
 use rustix::io::Errno;
@@ -42,6 +43,38 @@ pub(crate) enum CloseReason {
         /// What the kernel says.
         errno: Errno,
     },
+    /// The other side speaks TLS.
+    #[error("control connection with {peer}: the peer speaks TLS, and this side does not")]
+    TlsNotHere {
+        /// Who does.
+        peer: SocketAddr,
+    },
+    /// The other side does not speak TLS.
+    #[cfg(feature = "tls")]
+    #[error("control connection with {peer}: this side speaks TLS, and the peer does not")]
+    TlsNotThere {
+        /// Who does not.
+        peer: SocketAddr,
+    },
+    /// Both do, and one of them does not trust the other.
+    #[cfg(feature = "tls")]
+    #[error("control connection with {peer}: {cause}")]
+    Tls {
+        /// The other side.
+        peer: SocketAddr,
+        /// Why.
+        cause: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The other side is there and says nothing.
+    #[error("control connection with {peer}: the peer has not greeted within {after:?}")]
+    Ungreeted {
+        /// Who has not.
+        peer: SocketAddr,
+        /// Since it was there.
+        after: Duration,
+    },
     /// The other side does not read.
     #[error("control connection with {peer}: the peer does not read, and more than {} MiB wait for it", QUEUED_MAX >> 20)]
     Unread {
@@ -51,10 +84,38 @@ pub(crate) enum CloseReason {
 }
 
 impl CloseReason {
+    /// Whom it is about.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        match self {
+            Self::Unreachable { peer, .. }
+            | Self::NotUnderstood { peer, .. }
+            | Self::Ended { peer, .. }
+            | Self::Broken { peer, .. }
+            | Self::TlsNotHere { peer }
+            | Self::Ungreeted { peer, .. }
+            | Self::Unread { peer } => *peer,
+            #[cfg(feature = "tls")]
+            Self::TlsNotThere { peer } | Self::Tls { peer, .. } => *peer,
+        }
+    }
+
     /// Why, without whom it is about.
     pub(crate) fn cause(&self) -> String {
         let text = self.to_string();
         text.split_once(": ").map_or(text.clone(), |(_, cause)| cause.to_owned())
+    }
+
+    /// Whether the other side is refused before it is a peer: it is told why, as far as it understands.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::NotUnderstood { error, .. } => {
+                matches!(error, WireError::Stranger | WireError::Version { .. })
+            }
+            Self::TlsNotHere { .. } => true,
+            #[cfg(feature = "tls")]
+            Self::TlsNotThere { .. } | Self::Tls { .. } => true,
+            _ => false,
+        }
     }
 
     /// What to do.
@@ -92,6 +153,20 @@ impl CloseReason {
                 "see whether the peer's process was killed, or its machine restarted".to_owned()
             }
             Self::Broken { .. } => "see whether the peer's machine and the way to it are up".to_owned(),
+            Self::TlsNotHere { .. } => {
+                "give this engine a certificate too (`Settings::tls`), or have the peer speak without"
+                    .to_owned()
+            }
+            #[cfg(feature = "tls")]
+            Self::TlsNotThere { .. } => {
+                "give the peer's engine a certificate too (`Settings::tls`), or have this side speak without"
+                    .to_owned()
+            }
+            #[cfg(feature = "tls")]
+            Self::Tls { fix, .. } => fix.clone(),
+            Self::Ungreeted { .. } => {
+                "see whether the peer's process is stopped or busy, and whether it is an engine".to_owned()
+            }
             Self::Unread { .. } => "see whether the peer's process is stopped".to_owned(),
         }
     }
@@ -101,11 +176,7 @@ impl CloseReason {
 pub(super) const MORE_FILES: &str =
     "raise the limit of open files (`ulimit -n`): each peer needs one or more";
 
-/// The kernel's words, without the number that std adds to them.
+/// The kernel's words.
 pub(super) fn words(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    match text.split_once(" (os error") {
-        Some((words, _)) => words.to_lowercase(),
-        None => text,
-    }
+    crate::error::words(&errno.into())
 }

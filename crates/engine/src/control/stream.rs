@@ -3,6 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
+#[cfg(feature = "tls")]
+use super::Session;
+use super::Speech;
+
 /// A connection that the caller has made himself, for [`Engine::connect_over`](crate::Engine::connect_over) and
 /// [`Engine::accept_over`](crate::Engine::accept_over).
 ///
@@ -20,24 +24,70 @@ use std::net::{SocketAddr, TcpStream};
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct ControlStream(TcpStream);
+pub struct ControlStream {
+    stream: TcpStream,
+    speech: Speech,
+}
 
 impl ControlStream {
+    /// One over which TLS is spoken already, or from here on: the handshake is done, under way, or not begun. What the session holds goes along, also
+    /// what it has decrypted and nobody has read, which is the engine's then.
+    ///
+    /// The engine trusts whom the session trusts, whatever [`Settings::tls`](crate::Settings::tls) says. [`Tls`](crate::Tls) makes sessions that both
+    /// sides show a certificate in.
+    ///
+    /// ```no_run
+    /// use std::io::{Read, Write};
+    /// use std::net::TcpStream;
+    /// use std::time::Duration;
+    /// use farreach::{ControlStream, Engine, Tls};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// let mut stream = TcpStream::connect("storage-7:18520")?;
+    /// let mut session = tls.connecting("storage-7")?;
+    /// let mut talk = farreach::rustls::Stream::new(&mut session, &mut stream);
+    /// talk.write_all(b"two rails, please\n")?;
+    /// talk.read_exact(&mut [0; b"yes\n".len()])?;
+    /// let engine = Engine::new()?;
+    /// let peer = engine.connect_over(ControlStream::tls(stream, session))?.wait(Duration::from_secs(5))?;
+    /// println!("{}", peer.name());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(stream: TcpStream, session: impl Into<rustls::Connection>) -> Self {
+        let session = Session::new(session);
+        Self { stream, speech: Speech::Tls(Box::new(session)) }
+    }
+
+    /// Whether nobody has begun to speak TLS over it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.speech.is_plain()
+    }
+
+    /// The same, over TLS from here on.
+    #[cfg(feature = "tls")]
+    pub(crate) fn over(self, session: impl Into<rustls::Connection>) -> Self {
+        Self::tls(self.stream, session)
+    }
+
     /// Who is at its other end.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.0.peer_addr()
+        self.stream.peer_addr()
     }
 
     /// As the poller wants it.
-    pub(super) fn into_nonblocking(self) -> io::Result<TcpStream> {
-        self.0.set_nonblocking(true)?;
-        self.0.set_nodelay(true)?;
-        Ok(self.0)
+    pub(super) fn into_nonblocking(self) -> io::Result<(TcpStream, Speech)> {
+        self.stream.set_nonblocking(true)?;
+        self.stream.set_nodelay(true)?;
+        Ok((self.stream, self.speech))
     }
 }
 
 impl From<TcpStream> for ControlStream {
     fn from(stream: TcpStream) -> Self {
-        Self(stream)
+        Self { stream, speech: Speech::Plain }
     }
 }

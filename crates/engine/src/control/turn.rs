@@ -28,10 +28,10 @@ impl Turn {
         match connection.read(scratch)? {
             Progress::Dry => return Ok(false),
             Progress::More => {}
-            Progress::Greeted => sink(ControlEvent::Connected(self.id)),
+            Progress::Greeted => connection.announcement(self.id).into_iter().for_each(&mut *sink),
         }
         // The poller tells again of what was not read.
-        self.tell_frames(connection, sink)
+        Ok(self.tell_frames(connection, sink)? || connection.has_something_left())
     }
 
     /// Whether there may be more of them.

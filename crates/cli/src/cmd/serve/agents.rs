@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,12 +23,13 @@ const GOODBYE: Duration = Duration::from_secs(3);
 pub(super) struct Agents {
     rails: Vec<String>,
     gid_index: Option<u32>,
+    tls: Option<PathBuf>,
     running: Vec<(Child, SocketAddr)>,
 }
 
 impl Agents {
-    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>) -> Self {
-        Self { rails, gid_index, running: Vec::new() }
+    pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, tls: Option<PathBuf>) -> Self {
+        Self { rails, gid_index, tls, running: Vec::new() }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -40,6 +42,9 @@ impl Agents {
         command.arg("agent").arg("--rails").arg(self.rails.join(","));
         if let Some(index) = self.gid_index {
             command.arg("--gid-index").arg(index.to_string());
+        }
+        if let Some(folder) = &self.tls {
+            command.arg("--tls").arg(folder);
         }
         match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
             Ok(child) => self.running.push((child, client)),

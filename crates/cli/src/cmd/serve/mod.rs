@@ -6,6 +6,7 @@
 mod agents;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Found, RailArgs};
-use crate::session::{Line, PeerAddress, tell_refusal};
+use crate::session::{Line, PeerAddress, open_tls, tell_refusal};
 use crate::{interrupt, terminal};
 
 use agents::Agents;
@@ -32,6 +33,11 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     rails: RailArgs,
+
+    /// Speak TLS only, with clients whose certificate ca.pem vouches for; the folder has cert.pem, key.pem and ca.pem.
+    /// The data itself is not encrypted
+    #[arg(long, value_name = "FOLDER")]
+    tls: Option<PathBuf>,
 
     /// Serve one client, and end as its test did
     #[arg(long)]
@@ -55,11 +61,13 @@ Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot watch for signals")?;
     let rails = offered(&args.rails)?;
+    // What is wrong with it is told now, and not to the first client.
+    args.tls.as_deref().map(open_tls).transpose()?;
     let listener = listen(args)?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
     terminal::print(&greeting(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
-    let mut agents = Agents::new(names, args.rails.gid_index);
+    let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
     let exit = serve(args, &listener, &mut agents)?;
     // Nobody else comes in while the last ones end.
     drop(listener);

@@ -31,7 +31,7 @@ fn frames_go_both_ways_and_in_order() {
 #[test]
 fn what_is_said_before_the_connection_stands_goes_out_first() {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let id = caller.control.connect(address).unwrap();
+    let id = caller.control.connect(address, Speech::Plain).unwrap();
     caller.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
     let from = run(&mut caller, &mut called, |_, called| match &called.events[..] {
         [ControlEvent::Accepted(from, _), ControlEvent::Frame(..)] => Some(*from),
@@ -117,7 +117,7 @@ fn a_thousand_connections_in_one_process() {
     const COUNT: usize = 1000;
     raise_file_limit(2 * COUNT as u64 + 200);
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let ids: Vec<_> = (0..COUNT).map(|_| caller.control.connect(address).unwrap()).collect();
+    let ids: Vec<_> = (0..COUNT).map(|_| caller.control.connect(address, Speech::Plain).unwrap()).collect();
     for (number, id) in ids.iter().enumerate() {
         caller.control.send(*id, &Frame::Ping { nonce: number as u64 }).unwrap();
     }

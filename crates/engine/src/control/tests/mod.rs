@@ -5,6 +5,8 @@ mod bell;
 mod ends;
 mod frames;
 mod refusals;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use farreach_core::wire::{Frame, preamble};
 
-use super::{CloseReason, ConnectionId, Control, ControlEvent};
+use super::{CloseReason, ConnectionId, Control, ControlEvent, Speech};
 
 /// A test that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -93,7 +95,7 @@ impl Side {
 /// Two engines' control channels, connected: the caller and its connection, the called and its.
 fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let id = caller.control.connect(address).unwrap();
+    let id = caller.control.connect(address, Speech::Plain).unwrap();
     let called_id = run(&mut caller, &mut called, |caller, called| {
         called.poll();
         called.events.iter().find_map(|event| match event {

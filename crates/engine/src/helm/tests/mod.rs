@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use farreach_core::wire::Frame;
 
 use super::*;
-use crate::control::{Bell, ConnectionId, Control, ControlEvent};
+use crate::control::{Bell, ConnectionId, Control, ControlEvent, Speech};
 
 /// A test that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,7 +109,7 @@ impl Rig {
     fn new(progress: Progress) -> Self {
         let peer = Peer::start();
         let (mut control, log) = (Control::new().unwrap(), Arc::new(Log::default()));
-        let id = control.connect(peer.address).unwrap();
+        let id = control.connect(peer.address, Speech::Plain).unwrap();
         let asker = Asker { control, peer: id, count: 0, asked: HashMap::new(), log: Arc::clone(&log) };
         Self { helm: Arc::new(Helm::new(asker, progress)), log, _peer: peer }
     }

@@ -1,0 +1,132 @@
+//! Each connection ends, also in the middle of a handshake, and its end is told.
+
+use std::io::Read;
+use std::net::TcpListener;
+
+use super::*;
+
+#[test]
+fn the_last_words_arrive_before_the_end() {
+    let ((mut caller, to), (mut called, from)) = secure_pair();
+    // What this side has not read must not take the other's last words away.
+    called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
+    for sequence in 0..200 {
+        caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
+    }
+    caller.control.send(to, &Frame::Goodbye).unwrap();
+    caller.control.close(to);
+    assert!(caller.control.unfinished() > 0, "10 MB do not fit into a socket");
+    let reason = run(&mut caller, &mut called, |_, called| called.closed(from));
+    assert_eq!(called.frames(from).len(), 201);
+    assert_eq!(called.frames(from).last(), Some(&&Frame::Goodbye));
+    assert!(matches!(reason, CloseReason::Ended { is_torn: false, .. }), "{reason}");
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_given_up() {
+    let ((mut caller, to), (_called, _)) = secure_pair();
+    let message = Frame::Message { sequence: 1, bytes: vec![0; 60_000] };
+    let mut sent = 0_usize;
+    let reason = loop {
+        caller.control.send(to, &message).unwrap();
+        sent += 60_000;
+        caller.poll();
+        if let Some(reason) = caller.closed(to) {
+            break reason;
+        }
+        assert!(sent < 100 << 20, "nothing bounds what waits");
+    };
+    assert!(sent > 16 << 20, "{sent}");
+    assert!(matches!(reason, CloseReason::Unread { .. }), "{reason}");
+}
+
+/// Each who stops talking at some byte of the handshake, or says nothing at all, is given up; one that goes on is not.
+#[test]
+fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
+    let (here, there) = friends();
+    let mut hello = Vec::new();
+    here.connecting("127.0.0.1").unwrap().write_tls(&mut hello).unwrap();
+    let (mut called, address) = listening_over(there);
+    called.control.set_patience(Duration::from_millis(300));
+    for said in [0, 1, hello.len() / 2, hello.len()] {
+        called.events.clear();
+        let mut peer = TcpStream::connect(address).unwrap();
+        peer.write_all(&hello[..said]).unwrap();
+        let begun = Instant::now();
+        let reason = called.until(|side| side.any_closed());
+        assert!(begun.elapsed() < Duration::from_secs(5) && begun.elapsed() > Duration::from_millis(200));
+        assert!(reason.to_string().ends_with("the peer has not greeted within 300ms"), "{reason}");
+        assert!(called.accepted().is_none(), "it is nobody");
+        assert!(called.control.connections.is_empty());
+        // It is told by the end of its connection.
+        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = peer.read_to_end(&mut Vec::new()).map_err(|error| {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        });
+    }
+}
+
+#[test]
+fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
+    let (here, there) = friends();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut caller = Side::new();
+    caller.control.patience.1 = Duration::from_millis(300);
+    // One that says nothing, and one that answers the first flight and then stops.
+    for answers in [false, true] {
+        let session = speech(here.connecting("127.0.0.1").unwrap());
+        let id = caller.control.connect(listener.local_addr().unwrap(), session).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        if answers {
+            caller.poll();
+            let mut session = there.accepting().unwrap();
+            while !session.wants_write() {
+                session.read_tls(&mut peer).unwrap();
+                session.process_new_packets().unwrap();
+            }
+            let mut flight = Vec::new();
+            session.write_tls(&mut flight).unwrap();
+            peer.write_all(&flight[..flight.len() / 2]).unwrap();
+        }
+        let reason = caller.until_closed(id);
+        assert!(reason.to_string().ends_with("the peer has not greeted within 300ms"), "{reason}");
+        assert!(!reason.fix().is_empty());
+    }
+}
+
+/// The handshake is done, and the peer dies in the middle of a record.
+#[test]
+fn a_cut_connection_is_told_and_so_is_a_changed_byte() {
+    for is_changed in [false, true] {
+        let (here, there) = friends();
+        let (mut called, address) = listening_over(there);
+        let hand = std::thread::spawn(move || {
+            let mut peer = TcpStream::connect(address).unwrap();
+            let mut session = here.connecting("127.0.0.1").unwrap();
+            rustls::Stream::new(&mut session, &mut peer).write_all(&preamble()).unwrap();
+            (peer, session)
+        });
+        let from = called.until_accepted();
+        let (mut peer, mut session) = hand.join().unwrap();
+        let mut bytes = Vec::new();
+        session.writer().write_all(&[0; 100]).unwrap();
+        session.write_tls(&mut bytes).unwrap();
+        if is_changed {
+            *bytes.last_mut().unwrap() ^= 1;
+        } else {
+            bytes.truncate(50);
+        }
+        peer.write_all(&bytes).unwrap();
+        if !is_changed {
+            drop(peer);
+        }
+        let reason = called.until_closed(from);
+        match reason {
+            CloseReason::Tls { ref cause, .. } if is_changed => {
+                assert!(cause.starts_with("TLS with the peer failed"), "{reason}");
+            }
+            CloseReason::Ended { .. } | CloseReason::Broken { .. } if !is_changed => {}
+            other => panic!("{other}"),
+        }
+    }
+}

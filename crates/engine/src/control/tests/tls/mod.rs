@@ -1,0 +1,61 @@
+//! Over TLS, with real sockets and certificates.
+
+mod adopted;
+mod distrust;
+mod ends;
+mod frames;
+
+use farreach_testkit::{Authority, Certificate};
+
+use super::*;
+use crate::Tls;
+use crate::control::Session;
+
+/// One who shows this, and trusts whom the authority vouches for.
+fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
+    Tls::from_pem(&shown.certificate, &shown.key, trusted.root()).unwrap()
+}
+
+/// Two who trust each other.
+fn friends() -> (Tls, Tls) {
+    let authority = Authority::new("the house");
+    let one = tls(&authority.certify(&["127.0.0.1"]), &authority);
+    (one, tls(&authority.certify(&["127.0.0.1"]), &authority))
+}
+
+fn speech(session: impl Into<rustls::Connection>) -> Speech {
+    Speech::Tls(Box::new(Session::new(session)))
+}
+
+fn listening_over(tls: Tls) -> (Side, SocketAddr) {
+    let (mut side, address) = Side::listening();
+    side.control.accept_over_tls(tls);
+    (side, address)
+}
+
+/// Two sides over TLS, connected: the caller and its connection, the called and its.
+fn secure_pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
+    let (here, there) = friends();
+    let ((mut called, address), mut caller) = (listening_over(there), Side::new());
+    let id = caller.control.connect(address, speech(here.connecting("127.0.0.1").unwrap())).unwrap();
+    let from =
+        run(&mut caller, &mut called, |caller, called| called.accepted().filter(|_| caller.is_connected(id)));
+    ((caller, id), (called, from))
+}
+
+impl Side {
+    fn accepted(&self) -> Option<ConnectionId> {
+        self.events.iter().find_map(|event| match event {
+            ControlEvent::Accepted(id, _) => Some(*id),
+            _ => None,
+        })
+    }
+
+    /// How the only connection that has ended did.
+    fn any_closed(&self) -> Option<CloseReason> {
+        self.events.iter().find_map(|event| match event {
+            ControlEvent::Closed(_, reason) => Some(reason.clone()),
+            _ => None,
+        })
+    }
+}

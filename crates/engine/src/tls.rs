@@ -1,0 +1,228 @@
+//! Who an engine is over TLS, and whom it trusts.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+use crate::Error;
+
+/// What the two sides agree to speak inside, so that a certificate's other uses are not confused with this one.
+const PROTOCOL: &[u8] = b"farreach";
+
+/// Who an engine is over TLS, and whom it trusts: a certificate, its key, and the roots that the other side's certificate must come from. Both
+/// sides show one.
+///
+/// Give it to [`Settings::tls`](crate::Settings::tls). It is TLS 1.3 and nothing older.
+///
+/// # Who is trusted
+///
+/// - Each side trusts whom one of its roots vouches for, while that certificate is valid. Roots are yours alone: none of the system's are used.
+/// - The side that connects also compares names: the host that it was told to connect to has to be one of the certificate's. A name, as in
+///   `storage-7:18520`, is looked for among its DNS names, an address among its IP addresses. [`server_name`](Self::server_name) says another
+///   name to expect of every peer, for clusters in which all have the same.
+/// - The side that accepts compares no names: who has a certificate of the roots may connect.
+/// - Where a certificate says what it may be used for (extended key usage), that has to be both client and server.
+/// - Lists of revoked certificates are not looked at: use short-lived ones.
+///
+/// Each connection shows and checks certificates anew. Files are read once: an engine that is to use a renewed certificate is made anew.
+///
+/// ```no_run
+/// use farreach::{Engine, Settings, Tls};
+///
+/// # fn main() -> Result<(), farreach::Error> {
+/// let tls = Tls::from_files("/etc/farreach/here.pem", "/etc/farreach/here.key", "/etc/farreach/roots.pem")?;
+/// let engine = Engine::with(Settings::new().tls(tls))?;
+/// # drop(engine);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    /// Expected of every peer, whatever it was connected to by.
+    name: Option<ServerName<'static>>,
+}
+
+impl Tls {
+    /// From PEM files: the certificate with those between it and its root, its key (PKCS#8, PKCS#1 or SEC1, unencrypted), and one or more roots.
+    pub fn from_files(
+        certificate: impl AsRef<Path>,
+        key: impl AsRef<Path>,
+        roots: impl AsRef<Path>,
+    ) -> Result<Self, Error> {
+        let read = |what: &str, path: &Path| {
+            let name = format!("the {what} in {}", path.display());
+            match std::fs::read(path) {
+                Ok(bytes) => Ok((name, bytes)),
+                Err(error) => Err(refused(
+                    format!("read {name}"),
+                    crate::error::words(&error),
+                    "see that the file is there, and that this user may read it",
+                )),
+            }
+        };
+        let certificate = read("certificate", certificate.as_ref())?;
+        let key = read("key", key.as_ref())?;
+        let roots = read("roots", roots.as_ref())?;
+        Self::from_named(&certificate, &key, &roots)
+    }
+
+    /// As [`from_files`](Self::from_files), from what such files contain.
+    pub fn from_pem(
+        certificate: impl AsRef<[u8]>,
+        key: impl AsRef<[u8]>,
+        roots: impl AsRef<[u8]>,
+    ) -> Result<Self, Error> {
+        let named = |what: &str, bytes: &[u8]| (format!("the {what}"), bytes.to_vec());
+        let certificate = named("certificate", certificate.as_ref());
+        Self::from_named(&certificate, &named("key", key.as_ref()), &named("roots", roots.as_ref()))
+    }
+
+    fn from_named(
+        certificate: &(String, Vec<u8>),
+        key: &(String, Vec<u8>),
+        roots: &(String, Vec<u8>),
+    ) -> Result<Self, Error> {
+        let chain = certificates(certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&key.1).map_err(|error| {
+            let cause = pem_words(&error, "there is no unencrypted private key in it");
+            refused(format!("read {}", key.0), cause, "give a PEM file with `PRIVATE KEY` in it")
+        })?;
+        let trusted = Arc::new(trusted(roots)?);
+        let unusable = |error: rustls::Error| {
+            let operation = format!("use {}", certificate.0);
+            let fix =
+                "give the key that belongs to the certificate, and the certificate as the first in its file";
+            refused(operation, error.to_string(), fix)
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = client(&provider, &trusted, chain.clone(), key.clone_key()).map_err(unusable)?;
+        let server = server(&provider, &trusted, chain, key).map_err(unusable)?;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), name: None })
+    }
+
+    /// Expects this name, or this IP address, in the certificate of every peer that is connected to, instead of the host that was asked for.
+    pub fn server_name(mut self, name: impl AsRef<str>) -> Result<Self, Error> {
+        self.name = Some(server_name(name.as_ref())?);
+        Ok(self)
+    }
+
+    /// A session with whoever is connected to as this host, for [`ControlStream::tls`](crate::ControlStream::tls).
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tls = farreach::Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// let mut stream = std::net::TcpStream::connect("storage-7:18520")?;
+    /// let mut session = tls.connecting("storage-7")?;
+    /// session.complete_io(&mut stream)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn connecting(&self, host: &str) -> Result<ClientConnection, Error> {
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => server_name(host)?,
+        };
+        ClientConnection::new(Arc::clone(&self.client), name).map_err(|error| not_begun(&error))
+    }
+
+    /// A session with whoever has connected, for [`ControlStream::tls`](crate::ControlStream::tls).
+    pub fn accepting(&self) -> Result<ServerConnection, Error> {
+        ServerConnection::new(Arc::clone(&self.server)).map_err(|error| not_begun(&error))
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn client(
+    provider: &Arc<CryptoProvider>,
+    trusted: &Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, rustls::Error> {
+    let mut config = ClientConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(Arc::clone(trusted))
+        .with_client_auth_cert(chain, key)?;
+    config.resumption = Resumption::disabled();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+fn server(
+    provider: &Arc<CryptoProvider>,
+    trusted: &Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ServerConfig, rustls::Error> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(trusted), Arc::clone(provider))
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+fn trusted(roots: &(String, Vec<u8>)) -> Result<RootCertStore, Error> {
+    let mut trusted = RootCertStore::empty();
+    for root in certificates(roots)? {
+        trusted.add(root).map_err(|error| {
+            refused(format!("use {}", roots.0), error.to_string(), "give the certificate of an authority")
+        })?;
+    }
+    Ok(trusted)
+}
+
+fn certificates((name, bytes): &(String, Vec<u8>)) -> Result<Vec<CertificateDer<'static>>, Error> {
+    const NONE: &str = "there is no certificate in it";
+    let fix = "give a PEM file with `CERTIFICATE` in it";
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match read {
+        Ok(found) if found.is_empty() => Err(refused(format!("read {name}"), NONE.to_owned(), fix)),
+        Ok(found) => Ok(found),
+        Err(error) => Err(refused(format!("read {name}"), pem_words(&error, NONE), fix)),
+    }
+}
+
+fn pem_words(error: &pem::Error, none: &str) -> String {
+    match error {
+        pem::Error::NoItemsFound => none.to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn server_name(name: &str) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(name.to_owned()).map_err(|error| {
+        refused(
+            format!("expect a peer of the name `{name}`"),
+            error.to_string(),
+            "give a DNS name such as storage-7.example, or an IP address, without a port",
+        )
+    })
+}
+
+fn not_begun(error: &rustls::Error) -> Error {
+    refused("begin TLS".to_owned(), error.to_string(), "see that this system has random numbers")
+}
+
+fn refused(operation: String, cause: String, fix: &'static str) -> Error {
+    Error::Tls { operation, cause, fix: fix.to_owned() }
+}

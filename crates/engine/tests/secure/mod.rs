@@ -1,0 +1,17 @@
+//! The same engines over TLS.
+
+use std::sync::OnceLock;
+
+use farreach::{Settings, Tls};
+use farreach_testkit::Authority;
+
+/// With a certificate that all engines of the process trust.
+pub(crate) fn over_tls(settings: Settings) -> Settings {
+    static TLS: OnceLock<Tls> = OnceLock::new();
+    let tls = TLS.get_or_init(|| {
+        let authority = Authority::new("the suite");
+        let shown = authority.certify(&["127.0.0.1"]);
+        Tls::from_pem(shown.certificate, shown.key, authority.root()).unwrap()
+    });
+    settings.tls(tls.clone())
+}

@@ -1,0 +1,91 @@
+//! Certificates for both sides of a connection, good and bad.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+
+/// Who vouches for others: a key and a certificate that exist in this process alone.
+///
+/// ```
+/// let authority = farreach_testkit::Authority::new("the house");
+/// let here = authority.certify(&["127.0.0.1", "storage-7"]);
+/// assert!(here.certificate.contains("BEGIN CERTIFICATE") && here.key.contains("PRIVATE KEY"));
+/// ```
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Debug, Clone)]
+pub struct Certificate {
+    /// What is shown.
+    pub certificate: String,
+    /// What is not.
+    pub key: String,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Authority {
+    /// One of this name, with a key of its own: another one of the same name is somebody else.
+    pub fn new(name: &str) -> Self {
+        let key = KeyPair::generate().expect("a key is made");
+        let mut parameters = CertificateParams::default();
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = parameters.self_signed(&key).expect("an authority signs itself").pem();
+        Self { issuer: Issuer::new(parameters, key), certificate }
+    }
+
+    /// Its own certificate, as PEM: a root to those who trust it.
+    pub fn root(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A certificate for these names and addresses, for a day before and after now.
+    pub fn certify(&self, names: &[&str]) -> Certificate {
+        self.issue(names, -1..1, &[])
+    }
+
+    /// One that was valid until yesterday.
+    pub fn certify_expired(&self, names: &[&str]) -> Certificate {
+        self.issue(names, -2..-1, &[])
+    }
+
+    /// One that is valid from tomorrow on.
+    pub fn certify_for_later(&self, names: &[&str]) -> Certificate {
+        self.issue(names, 1..2, &[])
+    }
+
+    /// One that only a server may show.
+    pub fn certify_server(&self, names: &[&str]) -> Certificate {
+        self.issue(names, -1..1, &[ExtendedKeyUsagePurpose::ServerAuth])
+    }
+
+    fn issue(
+        &self,
+        names: &[&str],
+        days: std::ops::Range<i32>,
+        purposes: &[ExtendedKeyUsagePurpose],
+    ) -> Certificate {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let mut parameters = CertificateParams::new(names).expect("names, or addresses");
+        parameters.not_before = in_days(days.start).into();
+        parameters.not_after = in_days(days.end).into();
+        parameters.extended_key_usages = purposes.to_vec();
+        let key = KeyPair::generate().expect("a key is made");
+        let signed = parameters.signed_by(&key, &self.issuer).expect("an authority signs");
+        Certificate { certificate: signed.pem(), key: key.serialize_pem() }
+    }
+}
+
+fn in_days(days: i32) -> SystemTime {
+    let distance = DAY * days.unsigned_abs();
+    if days < 0 { SystemTime::now() - distance } else { SystemTime::now() + distance }
+}
