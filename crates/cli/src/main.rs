@@ -4,6 +4,10 @@
 mod args;
 mod cmd;
 mod exit;
+#[cfg_attr(not(test), expect(dead_code, reason = "for the commands that measure"))]
+mod report;
+#[cfg(test)]
+mod schema;
 #[expect(dead_code, reason = "for the commands that measure")]
 mod show;
 mod terminal;
