@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use farreach::Engine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::cmd::{blast, fill, ping};
+use crate::cmd::{bench, blast, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::rails::Wish;
 use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
@@ -109,6 +109,7 @@ fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
 
 fn perform(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     match task {
+        Task::Bench(task) => bench::serve(engine, talk, task),
         Task::Blast(task) => blast::serve(engine, talk, task),
         Task::Fill(task) => fill::serve(engine, talk, task),
         Task::Ping(task) => ping::serve(engine, talk, task),

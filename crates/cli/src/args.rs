@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
+use crate::cmd::bench::BenchArgs;
 use crate::cmd::blast::BlastArgs;
 use crate::cmd::completions::{CompletionsArgs, ManArgs};
 use crate::cmd::devices::DevicesArgs;
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Measure the way there and back: percentiles and a histogram
     Ping(PingArgs),
+    /// Measure operations by size, depth, queues and rails; compare, and pass or fail
+    Bench(BenchArgs),
     /// Write without a pause, and tell the rate
     Blast(BlastArgs),
     /// Have this process's memory filled with random pages, scattered, and check every byte
@@ -59,6 +62,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Devices(args) => args.json,
+            Self::Bench(args) => args.client.json,
             Self::Blast(args) => args.client.json,
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,

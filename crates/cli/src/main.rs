@@ -9,12 +9,12 @@ mod interrupt;
 mod measure;
 mod rails;
 mod report;
+#[cfg(test)]
+mod schema;
 mod session;
-#[allow(dead_code, reason = "for the commands that measure")]
 mod show;
 mod stream;
 mod terminal;
-#[allow(dead_code, reason = "for the commands that measure")]
 mod units;
 
 use std::process::ExitCode;
@@ -41,6 +41,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Devices(args) => cmd::devices::run(args),
         Command::Serve(args) => cmd::serve::run(args),
         Command::Ping(args) => cmd::ping::run(args),
+        Command::Bench(args) => cmd::bench::run(args),
         Command::Blast(args) => cmd::blast::run(args),
         Command::Fill(args) => cmd::fill::run(args),
         Command::Completions(args) => cmd::completions::completions(args),

@@ -38,6 +38,7 @@ fn cpu() -> Duration {
 
 /// What a side has used of its processor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Usage {
     pub(crate) cpu_ns: u64,
     pub(crate) wall_ns: u64,

@@ -1,45 +1,131 @@
-//! What every report begins with: over what it was measured, so that nobody has to ask whether RDMA was really used.
+//! What every report begins with: over what it was measured, so that nobody has to ask whether RDMA was really used; and what several of them have in
+//! common. Sizes are bytes, times ns, rates bits a second.
+//!
+//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schemas are in docs/schema.
 
-use serde::Serialize;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farreach::provider::{Properties, fabric};
+use farreach_fabric::Library;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::Usage;
 use crate::session::{Session, Wait};
 
-/// The version of the shape of all reports. A field is only ever added; one that changes its meaning or goes away raises it.
+/// The version of the shape of all reports.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
-#[derive(Debug, Clone, Serialize)]
+/// What every report begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Head {
     pub(crate) schema_version: u32,
-    pub(crate) command: &'static str,
-    /// Of the command on this side.
-    pub(crate) version: &'static str,
-    pub(crate) server: Server,
+    /// `ping`, `bench`
+    pub(crate) command: String,
+    /// When it began, in seconds since 1970.
+    pub(crate) started_unix_seconds: u64,
+    /// It was ended before its time: the figures are those until then.
+    pub(crate) is_interrupted: bool,
+    pub(crate) versions: Versions,
+    pub(crate) peer: PeerReport,
     /// The rails that were ready when it began.
-    pub(crate) rails: Vec<Rail>,
+    pub(crate) rails: Vec<RailReport>,
     /// Why these.
     pub(crate) rails_why: String,
+    /// How both sides wait.
     pub(crate) wait: Wait,
-    /// Whether it was ended before its time: the figures are those until then.
-    pub(crate) interrupted: bool,
 }
 
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Server {
+/// What ran on both sides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Versions {
+    /// This command.
+    pub(crate) farreach: String,
+    /// The peer's.
+    pub(crate) peer_farreach: String,
+    /// Of this side; null where it is not here.
+    pub(crate) libfabric: Option<String>,
+}
+
+/// Who the other side was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct PeerReport {
+    /// As it was typed, with the port.
     pub(crate) address: String,
+    /// What it calls itself.
     pub(crate) host: String,
-    pub(crate) version: String,
 }
 
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Rail {
+/// One way that data took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct RailReport {
+    /// `rxe0`, `tcp 10.0.0.7`
     pub(crate) name: String,
+    /// `verbs` or `libfabric`
+    pub(crate) library: String,
+    /// Whether a card moves the data, and not the kernel or the processor.
     pub(crate) is_rdma: bool,
+    /// Where it is, in its own network's words.
     pub(crate) native_address: String,
+    /// What the link can do, where the device tells.
+    pub(crate) rate_bits_per_second: Option<u64>,
+}
+
+impl RailReport {
+    fn of(rail: &Properties) -> Self {
+        let provider = rail.name.split(' ').next().unwrap_or(&rail.name);
+        let is_fabric = fabric::is_provider(provider);
+        Self {
+            name: rail.name.clone(),
+            library: if is_fabric { "libfabric" } else { "verbs" }.to_owned(),
+            is_rdma: rail.is_rdma,
+            native_address: rail.native.clone(),
+            // Of those without a card it is a guess that rails are weighed by.
+            rate_bits_per_second: (rail.is_rdma && rail.rate_bps > 1).then_some(rail.rate_bps),
+        }
+    }
+}
+
+impl Head {
+    pub(crate) fn new(command: &str, session: &Session, wait: Wait) -> Self {
+        let ready = session.rails();
+        let rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            schema_version: SCHEMA_VERSION,
+            command: command.to_owned(),
+            started_unix_seconds: now.as_secs(),
+            is_interrupted: false,
+            versions: Versions {
+                farreach: env!("CARGO_PKG_VERSION").to_owned(),
+                peer_farreach: session.welcome.version.clone(),
+                libfabric: Library::open().ok().map(|library| library.version().to_string()),
+            },
+            peer: PeerReport {
+                address: session.address.clone(),
+                host: session.welcome.host.name.clone(),
+            },
+            rails: rails.map(RailReport::of).collect(),
+            rails_why: session.choice.why.clone(),
+            wait,
+        }
+    }
+
+    /// `storage-7:18520 over rxe0 (RDMA)`
+    pub(crate) fn over(&self) -> String {
+        let words = |rail: &RailReport| format!("{} ({})", rail.name, if rail.is_rdma { "RDMA" } else { "no RDMA" });
+        let rails: Vec<String> = self.rails.iter().map(words).collect();
+        format!("{} over {}", self.peer.address, rails.join(", "))
+    }
 }
 
 /// What both sides have used of their processors.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Processors {
     pub(crate) client: Usage,
     pub(crate) server: Usage,
@@ -52,35 +138,79 @@ impl Processors {
     }
 }
 
-impl Head {
-    pub(crate) fn new(command: &'static str, session: &Session, wait: Wait) -> Self {
-        let ready = session.rails();
-        let rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
-        let rail = |rail: &farreach::provider::Properties| Rail {
-            name: rail.name.clone(),
-            is_rdma: rail.is_rdma,
-            native_address: rail.native.clone(),
-        };
-        Self {
-            schema_version: SCHEMA_VERSION,
-            command,
-            version: env!("CARGO_PKG_VERSION"),
-            server: Server {
-                address: session.address.clone(),
-                host: session.welcome.host.name.clone(),
-                version: session.welcome.version.clone(),
-            },
-            rails: rails.map(rail).collect(),
-            rails_why: session.choice.why.clone(),
-            wait,
-            interrupted: false,
+/// What a latency is the time of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LatencyOf {
+    /// From the order to its completion.
+    Completion,
+    /// There and back.
+    RoundTrip,
+    /// Half of there and back.
+    HalfRoundTrip,
+}
+
+impl LatencyOf {
+    /// As a heading says it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Completion => "order to completion",
+            Self::RoundTrip => "RTT",
+            Self::HalfRoundTrip => "½ RTT",
         }
     }
+}
 
-    /// `storage-7:18520 over rxe0 (RDMA)`
-    pub(crate) fn over(&self) -> String {
-        let words = |rail: &Rail| format!("{} ({})", rail.name, if rail.is_rdma { "RDMA" } else { "no RDMA" });
-        let rails: Vec<String> = self.rails.iter().map(words).collect();
-        format!("{} over {}", self.server.address, rails.join(", "))
+/// The percentiles of what was timed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Latency {
+    /// What is timed.
+    pub(crate) of: LatencyOf,
+    /// How many were timed.
+    pub(crate) samples: u64,
+    pub(crate) min_ns: u64,
+    pub(crate) p50_ns: u64,
+    pub(crate) p90_ns: u64,
+    pub(crate) p99_ns: u64,
+    pub(crate) p99_9_ns: u64,
+    pub(crate) max_ns: u64,
+}
+
+impl Latency {
+    /// Of latencies in ns; none where there are none.
+    pub(crate) fn new(of: LatencyOf, histogram: &Histogram<u64>) -> Option<Self> {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        (!histogram.is_empty()).then(|| Self {
+            of,
+            samples: histogram.len(),
+            min_ns: histogram.min(),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p99_9_ns: at(0.999),
+            max_ns: histogram.max(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_histogram() {
+        let mut histogram = Histogram::new(3).unwrap();
+        assert_eq!(Latency::new(LatencyOf::RoundTrip, &histogram), None);
+        (1..=1000).for_each(|ns| histogram.record(ns).unwrap());
+        let latency = Latency::new(LatencyOf::HalfRoundTrip, &histogram);
+        let expected = json!({
+            "of": "half_round_trip", "samples": 1000, "min_ns": 1, "p50_ns": 500, "p90_ns": 900, "p99_ns": 990,
+            "p99_9_ns": 999, "max_ns": 1000,
+        });
+        assert_eq!(serde_json::to_value(latency).unwrap(), expected);
     }
 }

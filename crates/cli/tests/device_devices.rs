@@ -8,6 +8,7 @@ mod support {
     pub(crate) mod kernel;
     pub(crate) mod offers;
     pub(crate) mod run;
+    pub(crate) mod schema;
 }
 
 use serde_json::Value;
@@ -19,6 +20,7 @@ use support::host::Host;
 use support::kernel::{self, Sysfs};
 use support::offers;
 use support::run::FARREACH;
+use support::schema::assert_valid;
 
 /// Fields of the verbs part that no witness knows: our own words, of which there are none where all is well.
 const UNWITNESSED: &[&str] = &["problems"];
@@ -35,7 +37,9 @@ const COUNTED: &[(&str, &[&str])] = &[
 const LIBRARY_OF_DEVINFO: &str = "readlink -f $(LD_TRACE_LOADED_OBJECTS=1 ibv_devinfo | sed -n 's/.*libibverbs.so.1 => \\([^ ]*\\).*/\\1/p')";
 
 fn report(host: Host) -> Value {
-    serde_json::from_str(&host.farreach(&["devices", "--json"])).expect("the report is JSON")
+    let report = serde_json::from_str(&host.farreach(&["devices", "--json"])).expect("the report is JSON");
+    assert_valid("devices", &report);
+    report
 }
 
 #[test]
@@ -116,6 +120,7 @@ fn a_node_that_this_user_may_not_open_is_named_with_the_fix() {
     let json = nodes.as_nobody(&["devices", "--json"]);
     assert_eq!(json.code, Some(0), "libfabric still offers something: {json:#?}");
     let report = json.json();
+    assert_valid("devices", &report);
     assert_eq!(report["verbs"]["devices"], Value::Array(Vec::new()));
     let problems = report["verbs"]["problems"].as_array().expect("problems are a list");
     let devices = before["verbs"]["devices"].as_array().expect("devices are a list");

@@ -2,6 +2,7 @@
 
 mod support {
     pub(crate) mod run;
+    pub(crate) mod schema;
 }
 
 use std::fs;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use support::run::{Ended, FARREACH, end_of};
+use support::schema::assert_valid;
 
 /// A folder that the dynamic linker searches first, with something under the name of each library.
 struct Libraries(TempDir);
@@ -85,7 +87,7 @@ impl Libraries {
         let json = end_of(self.devices().arg("--json"));
         assert_eq!(json.code, Some(3), "{json:#?}");
         let report = json.json();
-        assert_eq!(report["schema_version"], 1);
+        assert_valid("devices", &report);
         assert_eq!((&report["verbs"]["devices"], &report["fabric"]["offers"]), (&json!([]), &json!([])));
         let text = end_of(&mut self.devices());
         assert_eq!((text.code, text.stderr.as_str()), (Some(3), ""), "{text:#?}");

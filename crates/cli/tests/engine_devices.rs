@@ -3,6 +3,7 @@
 mod support {
     pub(crate) mod offers;
     pub(crate) mod run;
+    pub(crate) mod schema;
 }
 
 use std::path::Path;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use support::offers;
 use support::run::{Ended, FARREACH, end_of};
+use support::schema::assert_valid;
 
 fn devices(words: &[&str]) -> Ended {
     end_of(Command::new(FARREACH).arg("devices").args(words))
@@ -32,7 +34,7 @@ fn tcp_and_shared_memory_are_listed() {
     let ended = devices(&["--json"]);
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();
-    assert_eq!(report["schema_version"], 1);
+    assert_valid("devices", &report);
     let providers = distinct(&report, "provider");
     assert!(providers.contains(&"tcp") && providers.contains(&"shm"), "{providers:?}");
     let library = report["fabric"]["library"].as_str().expect("a library was loaded");

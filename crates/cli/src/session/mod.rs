@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::{blast, fill, ping};
+use crate::cmd::{bench, blast, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
@@ -77,6 +77,7 @@ impl EngineRules {
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Task {
+    Bench(bench::Task),
     Blast(blast::Task),
     Fill(fill::Task),
     Ping(ping::Task),
@@ -86,6 +87,7 @@ impl Task {
     /// For the log.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Bench(_) => "bench",
             Self::Blast(_) => "blast",
             Self::Fill(_) => "fill",
             Self::Ping(_) => "ping",
@@ -95,6 +97,7 @@ impl Task {
 
 /// How a side waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Wait {
     /// Spin: the shortest latency, for a whole core

@@ -119,6 +119,31 @@ impl BlastProgress {
     }
 }
 
+/// How far a bench is: which row is being measured.
+#[derive(Debug)]
+pub(crate) struct BenchProgress {
+    place: Place,
+    total: u64,
+    done: u64,
+}
+
+impl BenchProgress {
+    /// Begins now, with so many rows. `is_json` says that the result is JSON.
+    pub(crate) fn new(total: usize, is_json: bool) -> Self {
+        let total = total as u64;
+        Self { place: Place::stderr(is_json, total, BAR), total, done: 0 }
+    }
+
+    /// The next row begins.
+    pub(crate) fn tick(&mut self, row: &str) {
+        self.done += 1;
+        // A log gets its lines at the end, as the result.
+        if matches!(self.place, Place::Screen(_)) {
+            self.place.show(self.done - 1, format!("{} of {}: {row}", self.done, self.total));
+        }
+    }
+}
+
 /// `12 s`, `3 min 5 s`, `2 h 10 min`: nobody waits more exactly.
 fn rough(seconds: f64) -> String {
     let seconds = seconds.round() as u64;

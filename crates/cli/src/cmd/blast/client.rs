@@ -55,7 +55,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
     let course = watch.progress.finish();
     let totals = |messages| Totals::new(messages, task.message_bytes, elapsed);
     let report = BlastReport {
-        head: Head { interrupted: is_interrupted, ..head },
+        head: Head { is_interrupted, ..head },
         direction: task.direction,
         message_bytes: task.message_bytes,
         depth: task.depth,

@@ -64,6 +64,7 @@ Exit code: 0 if all went well, 4 if the peer was lost, 5 if bytes are wrong at t
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Direction {
     ToServer,
@@ -126,7 +127,7 @@ const MEMORY_MAX: u64 = 1 << 32;
 pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
     check(args)?;
     let report = client::run(args)?;
-    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let exit = if report.head.is_interrupted { Exit::Interrupted } else { Exit::Ok };
     let text = if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

@@ -11,6 +11,7 @@ use crate::show::sparkline::Sparkline;
 use crate::{terminal, units};
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct BlastReport {
     #[serde(flatten)]
     pub(crate) head: Head,
@@ -27,6 +28,7 @@ pub(crate) struct BlastReport {
 
 /// What went one way.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
@@ -73,8 +75,18 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
     }
     text.push_str(&format!("CPU        {}\n", report.processors.words()));
     text.push_str(&format!("verified   {}\n", paint.good("what lies there at the end is what was written")));
-    if report.head.interrupted {
+    if report.head.is_interrupted {
         text.push_str("interrupted: this is what was measured until then\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_what_the_type_says() {
+        crate::schema::assert_current::<BlastReport>("blast.json");
+    }
 }

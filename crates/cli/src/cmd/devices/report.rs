@@ -1,6 +1,7 @@
 //! What `farreach devices` has to say: the shape of its JSON. Sizes are bytes, rates bits a second.
 //!
-//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`].
+//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is
+//! docs/schema/devices.json.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,8 +11,11 @@ use serde::Serialize;
 /// The version of this shape.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
+/// What `farreach devices` found on this host, or why there is nothing.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DevicesReport"))]
 pub(crate) struct Report {
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
     pub(crate) schema_version: u32,
     pub(crate) verbs: Verbs,
     pub(crate) fabric: Fabric,
@@ -32,6 +36,7 @@ impl Report {
 
 /// What a library gives, or why it gives nothing.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Verbs {
     /// The file that was loaded; null if there is none.
     pub(crate) library: Option<PathBuf>,
@@ -41,6 +46,7 @@ pub(crate) struct Verbs {
 
 /// Something that is missing or failed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Problem {
     pub(crate) what: String,
     /// What that means here, where it is not plain from `what`.
@@ -49,6 +55,7 @@ pub(crate) struct Problem {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) driver: Option<String>,
@@ -74,6 +81,7 @@ pub(crate) struct Device {
 
 /// The device's limits, under the names that verbs gives them.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Limits {
     pub(crate) max_mr_bytes: u64,
     pub(crate) max_mr: u32,
@@ -98,6 +106,7 @@ pub(crate) struct Limits {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Port {
     pub(crate) number: u8,
     pub(crate) state: String,
@@ -119,6 +128,7 @@ pub(crate) struct Port {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Gid {
     pub(crate) index: u32,
     pub(crate) gid: String,
@@ -131,6 +141,7 @@ pub(crate) struct Gid {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Fabric {
     /// The file that was loaded; null if there is none.
     pub(crate) library: Option<PathBuf>,
@@ -141,6 +152,7 @@ pub(crate) struct Fabric {
 
 /// One domain and endpoint type of one provider.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Offer {
     pub(crate) provider: String,
     pub(crate) provider_version: String,
@@ -170,6 +182,7 @@ pub(crate) struct Offer {
 
 /// The card behind an offer, where the provider tells.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Nic {
     pub(crate) device: Option<String>,
     pub(crate) driver: Option<String>,
@@ -177,4 +190,14 @@ pub(crate) struct Nic {
     pub(crate) pci_address: Option<String>,
     pub(crate) link_state: String,
     pub(crate) rate_bits_per_second: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_what_the_type_says() {
+        crate::schema::assert_current::<Report>("devices.json");
+    }
 }

@@ -36,7 +36,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     report.sum_up();
     let client = stopwatch.usage();
     if report.pages_arrived < task.pages_total() {
-        report.head.interrupted = true;
+        report.head.is_interrupted = true;
         return Ok(report);
     }
     let Summary { rails, usage: server } = talk.hear()?;

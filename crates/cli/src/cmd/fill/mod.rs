@@ -101,6 +101,7 @@ struct Summary {
 
 /// What one of the server's rails did.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Share {
     rail: String,
     operations: u64,
@@ -121,7 +122,7 @@ const BYTES_MAX: u64 = 1 << 40;
 pub(crate) fn run(args: &FillArgs) -> Result<Exit> {
     let task = task(args)?;
     let report = client::run(args, &task)?;
-    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let exit = if report.head.is_interrupted { Exit::Interrupted } else { Exit::Ok };
     let text = if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

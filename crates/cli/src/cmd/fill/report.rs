@@ -9,6 +9,7 @@ use crate::show::paint::Paint;
 use crate::{terminal, units};
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct FillReport {
     #[serde(flatten)]
     pub(crate) head: Head,
@@ -80,7 +81,7 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
     if let Some(processors) = &report.processors {
         text.push_str(&format!("CPU       {}\n", processors.words()));
     }
-    if report.head.interrupted {
+    if report.head.is_interrupted {
         text.push_str(&format!("verified  {}\n", paint.bad("nothing: it was interrupted")));
     } else {
         let words = format!("{}, every byte is right", units::amount(report.verified_bytes));
@@ -150,5 +151,10 @@ mod tests {
         let text = map(&Region::new(&task, 0), 0, Some(80));
         assert!(text.lines().count() <= ROWS_MAX + 3, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn the_schema_is_what_the_type_says() {
+        crate::schema::assert_current::<FillReport>("fill.json");
     }
 }

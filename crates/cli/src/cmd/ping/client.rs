@@ -33,7 +33,7 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
         report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
         histograms.push(histogram);
         if interrupt::is_asked() {
-            report.head.interrupted = true;
+            report.head.is_interrupted = true;
             break;
         }
     }

@@ -55,6 +55,7 @@ Exit code: 0 if all came back as sent, 4 if the peer was lost, 5 if a byte was w
 
 /// What a message goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Operation {
     /// A message, and a message back
@@ -100,7 +101,7 @@ const SIZE_MAX: usize = 1 << 30;
 pub(crate) fn run(args: &PingArgs) -> Result<Exit> {
     check(args)?;
     let (report, histograms) = client::run(args)?;
-    let exit = if report.head.interrupted { Exit::Interrupted } else { Exit::Ok };
+    let exit = if report.head.is_interrupted { Exit::Interrupted } else { Exit::Ok };
     let text = if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {

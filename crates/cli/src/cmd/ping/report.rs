@@ -4,12 +4,13 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Operation;
-use crate::report::{Head, Processors};
+use crate::report::{Head, Latency, LatencyOf, Processors};
 use crate::show::histogram;
 use crate::show::paint::Paint;
 use crate::{terminal, units};
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PingReport {
     #[serde(flatten)]
     pub(crate) head: Head,
@@ -19,24 +20,14 @@ pub(crate) struct PingReport {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Row {
     pub(crate) size_bytes: usize,
     /// Each of them was checked.
     pub(crate) round_trips: u64,
-    pub(crate) rtt: Percentiles,
+    /// Null where it was interrupted before the first.
+    pub(crate) rtt: Option<Latency>,
     pub(crate) processors: Processors,
-}
-
-/// Round trips, not halves of them.
-#[derive(Debug, Serialize)]
-pub(crate) struct Percentiles {
-    pub(crate) min_ns: u64,
-    pub(crate) p50_ns: u64,
-    pub(crate) p90_ns: u64,
-    pub(crate) p99_ns: u64,
-    pub(crate) p99_9_ns: u64,
-    pub(crate) max_ns: u64,
-    pub(crate) mean_ns: f64,
 }
 
 impl PingReport {
@@ -47,22 +38,7 @@ impl PingReport {
 
 impl Row {
     pub(crate) fn new(size_bytes: usize, histogram: &Histogram<u64>, processors: Processors) -> Self {
-        Self { size_bytes, round_trips: histogram.len(), rtt: Percentiles::of(histogram), processors }
-    }
-}
-
-impl Percentiles {
-    pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
-        let at = |quantile| histogram.value_at_quantile(quantile);
-        Self {
-            min_ns: histogram.min(),
-            p50_ns: at(0.5),
-            p90_ns: at(0.9),
-            p99_ns: at(0.99),
-            p99_9_ns: at(0.999),
-            max_ns: histogram.max(),
-            mean_ns: histogram.mean(),
-        }
+        Self { size_bytes, round_trips: histogram.len(), rtt: Latency::new(LatencyOf::RoundTrip, histogram), processors }
     }
 }
 
@@ -81,17 +57,29 @@ pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Op
         text.push('\n');
         text.push_str(&histogram::rows(histogram, "RTT", width, Paint::for_stdout()));
     }
-    if report.head.interrupted {
+    if report.head.is_interrupted {
         text.push_str("interrupted: this is what was measured until then\n");
     }
     text
 }
 
 fn cells(row: &Row) -> Vec<String> {
-    let rtt = &row.rtt;
     let mut cells = vec![units::size(row.size_bytes as u64), row.round_trips.to_string()];
-    let figures = [rtt.min_ns, rtt.p50_ns, rtt.p90_ns, rtt.p99_ns, rtt.p99_9_ns, rtt.max_ns];
-    cells.extend(figures.map(|ns| units::microseconds(ns as f64)));
+    let figures = row.rtt.as_ref().map(|rtt| {
+        [rtt.min_ns, rtt.p50_ns, rtt.p90_ns, rtt.p99_ns, rtt.p99_9_ns, rtt.max_ns]
+            .map(|ns| units::microseconds(ns as f64))
+    });
+    cells.extend(figures.unwrap_or_else(|| std::array::from_fn(|_| "-".to_owned())));
     cells.extend([row.processors.client, row.processors.server].map(|usage| units::percent(usage.share())));
     cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_what_the_type_says() {
+        crate::schema::assert_current::<PingReport>("ping.json");
+    }
 }

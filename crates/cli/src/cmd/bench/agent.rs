@@ -1,0 +1,40 @@
+//! The agent's side of a bench: it has memory ready, takes messages, and tells what it used.
+
+use anyhow::{Result, bail};
+use farreach::Engine;
+
+use super::streams::Target;
+use super::{Answer, Order, PATIENCE, Task};
+use crate::exit::Failure;
+use crate::measure::Stopwatch;
+use crate::session::{Heard, Talk};
+
+/// Does what the client says, step by step.
+pub(crate) fn serve(engine: &Engine, talk: &Talk, _task: &Task) -> Result<()> {
+    loop {
+        match talk.hear_at_last()? {
+            Order::Step(step) => {
+                // What this side does not have is told, and the client goes on with something else.
+                let target = Target::open(engine, talk, &step).map_err(|error| Failure::of(&error));
+                talk.say(target.as_ref().map(Target::ends).map_err(Clone::clone))?;
+                measure(talk)?;
+            }
+            Order::Done => return Ok(()),
+            other => bail!("the client says {other:?} before it has named a step"),
+        }
+    }
+}
+
+/// The repetitions of one step.
+fn measure(talk: &Talk) -> Result<()> {
+    let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
+    loop {
+        match talk.hear_either(PATIENCE)? {
+            Heard::Bytes(_) => messages += 1,
+            Heard::Word(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
+            Heard::Word(Order::End) => talk.say(Answer { messages, usage: stopwatch.usage() })?,
+            Heard::Word(Order::StepDone) => return Ok(()),
+            Heard::Word(other) => bail!("the client says {other:?} in the middle of a step"),
+        }
+    }
+}

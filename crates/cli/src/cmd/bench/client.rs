@@ -1,0 +1,132 @@
+//! The client's side of a bench: every row, several times.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::figures::{Measured, Repetition};
+use super::operation::Operation;
+use super::report::{Key, Row};
+use super::streams::{self, Ends};
+use super::{Answer, BenchArgs, Order, Step};
+use crate::exit::{Exit, Failure};
+use crate::interrupt;
+use crate::measure::Stopwatch;
+use crate::report::LatencyOf;
+use crate::session::Session;
+use crate::stream::{Flow, Stream};
+use crate::units;
+
+/// One thing to be measured.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) operation: Operation,
+    pub(super) size_bytes: u64,
+    pub(super) depth: u32,
+}
+
+impl Wanted {
+    /// For whoever watches.
+    pub(super) fn told(&self) -> String {
+        format!("{} {}, depth {}", self.operation.name(), units::size(self.size_bytes), self.depth)
+    }
+}
+
+/// Measures one row, over all connections of a session at once: none where the person has had enough before there was anything to tell. What a
+/// rail does not have is told, and the session goes on.
+pub(super) fn row(
+    args: &BenchArgs,
+    session: &Session,
+    wanted: &Wanted,
+) -> Result<Result<Option<Row>, Failure>> {
+    let step = Step { operation: wanted.operation, size_bytes: wanted.size_bytes, depth: wanted.depth };
+    let measured = repetitions(args, session, &step);
+    for talk in &session.talks {
+        talk.say(Order::StepDone)?;
+    }
+    let repetitions = match measured {
+        Ok(repetitions) => repetitions,
+        Err(error) => match Failure::of(&error) {
+            failure if failure.exit == Exit::Unavailable => return Ok(Err(failure)),
+            _ => return Err(error),
+        },
+    };
+    let key = Key {
+        operation: wanted.operation.name().to_owned(),
+        size_bytes: wanted.size_bytes,
+        depth: wanted.depth,
+        queues: session.talks.len() as u32,
+        rails: session.rails(),
+    };
+    Ok(Ok(Row::new(key, LatencyOf::Completion, repetitions)))
+}
+
+fn repetitions(args: &BenchArgs, session: &Session, step: &Step) -> Result<Vec<Repetition>> {
+    let mut ends = Vec::new();
+    for talk in &session.talks {
+        talk.say(Order::Step(step.clone()))?;
+        let made: Result<Ends, Failure> = talk.hear()?;
+        ends.push(made);
+    }
+    let mut lanes = Vec::new();
+    for (talk, ends) in session.talks.iter().zip(ends) {
+        lanes.push((streams::open(&session.engine, talk, step, &ends?)?, Flow::new(step.depth as usize)));
+    }
+    let mut repetitions = Vec::new();
+    run(&mut lanes, args.warm_up)?;
+    while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
+        repetitions.extend(repetition(session, step, &mut lanes, args.seconds)?);
+    }
+    Ok(repetitions)
+}
+
+type Lane = (Box<dyn Stream>, Flow);
+
+/// Keeps all connections busy for a while: operations that were done.
+fn run(lanes: &mut [Lane], time: Duration) -> Result<u64> {
+    let (stopwatch, mut operations) = (Stopwatch::start(), 0);
+    while stopwatch.elapsed() < time && !interrupt::is_asked() {
+        for (stream, flow) in lanes.iter_mut() {
+            flow.turn(stream.as_mut())?;
+            operations += 1;
+        }
+    }
+    for (stream, flow) in lanes.iter_mut() {
+        operations += flow.end(stream.as_mut())?;
+    }
+    Ok(operations)
+}
+
+fn repetition(session: &Session, step: &Step, lanes: &mut [Lane], time: Duration) -> Result<Option<Repetition>> {
+    for ((_, flow), talk) in lanes.iter_mut().zip(&session.talks) {
+        flow.latencies.reset();
+        talk.say(Order::Begin)?;
+    }
+    let stopwatch = Stopwatch::start();
+    let operations = run(lanes, time)?;
+    let mut cpu_peer = Duration::ZERO;
+    let mut messages = 0;
+    for talk in &session.talks {
+        talk.say(Order::End)?;
+        let answer: Answer = talk.hear()?;
+        cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
+        messages += answer.messages;
+    }
+    // A message is on its way when its send is done; it counts when it is there, and the answer comes behind it.
+    let usage = stopwatch.usage();
+    if step.operation == Operation::Send {
+        ensure!(messages == operations, "{operations} messages were sent, and {messages} have come");
+    }
+    let mut latencies = crate::measure::histogram();
+    for (_, flow) in lanes.iter() {
+        latencies.add(&flow.latencies)?;
+    }
+    Ok(Repetition::new(Measured {
+        operations,
+        size_bytes: step.size_bytes,
+        elapsed: Duration::from_nanos(usage.wall_ns),
+        latencies: Some(&latencies),
+        cpu_here: Some(Duration::from_nanos(usage.cpu_ns)),
+        cpu_peer: Some(cpu_peer),
+    }))
+}

@@ -1,0 +1,227 @@
+//! `--floor`: what a run must reach to pass.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::figures::Figures;
+use super::report::{BenchReport, Key, Row};
+use super::verdict::{Outcome, Verdict};
+use crate::units;
+use crate::units::parse::{bit_rate_of, duration_of, operation_rate_of, share_of};
+
+/// A floor under rates, or a ceiling over latencies, as it was typed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Floor {
+    /// `90%of=FILE`: of the operations a second that the same row of an earlier run has.
+    Share { share: f64, file: PathBuf },
+    /// `10Gb/s`, `500k/s`, `20us`, `p99=50us`: the same for every row.
+    Fixed { measure: Measure, bound: f64 },
+}
+
+/// Which figure is held against a floor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Measure {
+    OperationsPerSecond,
+    BitsPerSecond,
+    LatencyP50Ns,
+    LatencyP99Ns,
+    LatencyMaxNs,
+}
+
+impl Measure {
+    fn of(self, figures: &Figures) -> Option<f64> {
+        match self {
+            Self::OperationsPerSecond => Some(figures.operations_per_second),
+            Self::BitsPerSecond => Some(figures.bits_per_second),
+            Self::LatencyP50Ns => figures.latency_p50_ns.map(|ns| ns as f64),
+            Self::LatencyP99Ns => figures.latency_p99_ns.map(|ns| ns as f64),
+            Self::LatencyMaxNs => figures.latency_max_ns.map(|ns| ns as f64),
+        }
+    }
+
+    pub(super) fn is_rate(self) -> bool {
+        matches!(self, Self::OperationsPerSecond | Self::BitsPerSecond)
+    }
+
+    fn is_held(self, measured: f64, bound: f64) -> bool {
+        if self.is_rate() { measured >= bound } else { measured <= bound }
+    }
+
+    /// With its unit.
+    pub(super) fn text(self, value: f64) -> String {
+        match self {
+            Self::OperationsPerSecond => units::operation_rate(value),
+            Self::BitsPerSecond => units::bit_rate(value),
+            Self::LatencyP50Ns => format!("p50 {}", units::duration(value)),
+            Self::LatencyP99Ns => format!("p99 {}", units::duration(value)),
+            Self::LatencyMaxNs => format!("max {}", units::duration(value)),
+        }
+    }
+}
+
+impl FromStr for Floor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((share, file)) = text.split_once("of=") {
+            if file.is_empty() {
+                return Err("name the file of an earlier run: 90%of=FILE".to_owned());
+            }
+            return Ok(Self::Share { share: share_of(share)?, file: file.into() });
+        }
+        let (measure, time) = match text.split_once('=') {
+            None => (Measure::LatencyP50Ns, text),
+            Some(("p50", time)) => (Measure::LatencyP50Ns, time),
+            Some(("p99", time)) => (Measure::LatencyP99Ns, time),
+            Some(("max", time)) => (Measure::LatencyMaxNs, time),
+            Some((name, _)) => return Err(format!("there is no {name}: p50, p99 and max are measured")),
+        };
+        if let Ok(time) = duration_of(time) {
+            return Ok(Self::Fixed { measure, bound: time.as_nanos() as f64 });
+        }
+        let fixed = |measure, bound| Self::Fixed { measure, bound };
+        bit_rate_of(text)
+            .map(|bound| fixed(Measure::BitsPerSecond, bound))
+            .or_else(|_| operation_rate_of(text).map(|bound| fixed(Measure::OperationsPerSecond, bound)))
+            .map_err(|_| format!("{text:?} is no floor: write 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"))
+    }
+}
+
+impl fmt::Display for Floor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share { share, file } => {
+                // 0.07 × 100 is not 7 to a computer.
+                write!(f, "{} % of {}", (share * 1000.0).round() / 10.0, file.display())
+            }
+            Self::Fixed { measure, bound } => f.write_str(&measure.text(*bound)),
+        }
+    }
+}
+
+/// A floor with the earlier run that it speaks of, read before the new one begins.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    floor: Floor,
+    baseline: Vec<Row>,
+}
+
+impl Judge {
+    /// Reads the file that the floor names, if it names one.
+    pub(crate) fn new(floor: Floor) -> Result<Self> {
+        let baseline = match &floor {
+            Floor::Share { file, .. } => BenchReport::read(file)?.rows,
+            Floor::Fixed { .. } => Vec::new(),
+        };
+        Ok(Self::with(floor, baseline))
+    }
+
+    pub(super) fn with(floor: Floor, baseline: Vec<Row>) -> Self {
+        Self { floor, baseline }
+    }
+
+    /// Holds each row against the floor.
+    pub(crate) fn judge(&self, rows: &[Row]) -> Vec<Verdict> {
+        let mut verdicts: Vec<_> = rows.iter().map(|row| self.verdict(row)).collect();
+        let is_missing = |there: &&Row| rows.iter().all(|here| here.key != there.key);
+        for there in self.baseline.iter().filter(is_missing) {
+            let (measure, required) = (Measure::OperationsPerSecond, self.required_by(there));
+            verdicts.push(self.outcome(&there.key, measure, None, Some(required), Outcome::MissingHere));
+        }
+        verdicts
+    }
+
+    fn verdict(&self, row: &Row) -> Verdict {
+        let (measure, required) = match &self.floor {
+            Floor::Fixed { measure, bound } => (*measure, Some(*bound)),
+            Floor::Share { .. } => {
+                let there = self.baseline.iter().find(|there| there.key == row.key);
+                (Measure::OperationsPerSecond, there.map(|there| self.required_by(there)))
+            }
+        };
+        let measured = measure.of(&row.median);
+        let outcome = match (measured, required) {
+            (_, None) => Outcome::MissingThere,
+            (None, _) => Outcome::MissingHere,
+            (Some(measured), Some(required)) if measure.is_held(measured, required) => Outcome::Held,
+            _ => Outcome::Failed,
+        };
+        self.outcome(&row.key, measure, measured, required, outcome)
+    }
+
+    fn required_by(&self, there: &Row) -> f64 {
+        match &self.floor {
+            Floor::Share { share, .. } => share * there.median.operations_per_second,
+            Floor::Fixed { bound, .. } => *bound,
+        }
+    }
+
+    fn outcome(
+        &self,
+        key: &Key,
+        measure: Measure,
+        measured: Option<f64>,
+        required: Option<f64>,
+        outcome: Outcome,
+    ) -> Verdict {
+        Verdict { floor: self.floor.to_string(), key: key.clone(), measure, measured, required, outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    fn floor(text: &str) -> Floor {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn judged(text: &str, baseline: Vec<Row>, rows: &[Row]) -> Vec<Verdict> {
+        Judge::with(floor(text), baseline).judge(rows)
+    }
+
+    fn outcomes(verdicts: &[Verdict]) -> Vec<Outcome> {
+        verdicts.iter().map(|verdict| verdict.outcome).collect()
+    }
+
+    #[test]
+    fn floors_are_read_as_they_are_typed() {
+        let fixed = |measure, bound| Floor::Fixed { measure, bound };
+        assert_eq!(floor("90%of=base.json"), Floor::Share { share: 0.9, file: "base.json".into() });
+        assert_eq!(floor("90% of=a b.json"), Floor::Share { share: 0.9, file: "a b.json".into() });
+        assert_eq!(floor("10Gb/s"), fixed(Measure::BitsPerSecond, 10e9));
+        assert_eq!(floor("500k/s"), fixed(Measure::OperationsPerSecond, 500e3));
+        assert_eq!(floor("20us"), fixed(Measure::LatencyP50Ns, 20e3));
+        assert_eq!(floor("p99=1ms"), fixed(Measure::LatencyP99Ns, 1e6));
+        for (text, words) in [
+            ("fast", "\"fast\" is no floor: write 90%of=FILE, 10Gb/s, 500k/s, 20us or p99=50us"),
+            ("90%of=", "name the file of an earlier run: 90%of=FILE"),
+            ("90of=x", "\"90\" is no percentage: write 90%"),
+            ("p75=20us", "there is no p75: p50, p99 and max are measured"),
+        ] {
+            assert_eq!(text.parse::<Floor>(), Err(words.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_bound_that_is_met_exactly_is_held() {
+        let rows = [sample::row("write", 1000, 1, &[500_000.0])];
+        for (text, expected) in [
+            ("500k/s", Outcome::Held),
+            ("500001/s", Outcome::Failed),
+            ("4Gb/s", Outcome::Held),
+            ("4.01Gb/s", Outcome::Failed),
+            ("2us", Outcome::Held),
+            ("1.9us", Outcome::Failed),
+        ] {
+            assert_eq!(outcomes(&judged(text, vec![], &rows)), [expected], "{text}");
+        }
+    }
+}

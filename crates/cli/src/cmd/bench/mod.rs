@@ -1,0 +1,306 @@
+//! `farreach bench`: operations × sizes × depths × rails, as table, JSON, CSV and chart, against a floor or an earlier run.
+
+pub(crate) mod against;
+mod agent;
+pub(crate) mod chart;
+mod client;
+pub(crate) mod csv;
+pub(crate) mod figures;
+pub(crate) mod floor;
+mod operation;
+pub(crate) mod report;
+#[cfg(test)]
+mod sample;
+mod series;
+mod streams;
+pub(crate) mod table;
+pub(crate) mod verdict;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::args::ClientArgs;
+use crate::exit::{Exit, Failure};
+use crate::interrupt;
+use crate::measure::Usage;
+use crate::report::Head;
+use crate::session::{self, Rules, Session};
+use crate::show::paint::Paint;
+use crate::show::progress::BenchProgress;
+use crate::terminal;
+use crate::units::parse;
+use crate::units::sweep::{Counts, Sizes};
+
+use against::Against;
+use client::Wanted;
+use floor::{Floor, Judge};
+use operation::Operation;
+use report::{BenchReport, Parameters};
+
+pub(crate) use agent::serve;
+
+/// `farreach bench`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// What is measured, with commas between
+    #[arg(long, value_name = "OPS", default_value = "send,write,read", value_delimiter = ',')]
+    op: Vec<Operation>,
+
+    /// Bytes of an operation: 8..1M doubles, 8..1M*4 goes by four, 8,4K,1M are these
+    #[arg(short, long, value_name = "SIZES", default_value = "8..1M*8")]
+    sizes: Sizes,
+
+    /// Operations under way at once, on each connection
+    #[arg(long, value_name = "COUNTS", default_value = "1,16")]
+    depths: Counts,
+
+    /// Connections at once, each with a queue pair of its own on each rail
+    #[arg(short, long, value_name = "COUNTS", default_value = "1")]
+    queues: Counts,
+
+    /// Over so many of the rails: by default over all at once
+    #[arg(long, value_name = "COUNTS")]
+    rails: Option<Counts>,
+
+    /// How often each row is measured; the median counts
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+
+    /// How long each repetition is
+    #[arg(short = 'D', long, value_name = "SECONDS", default_value = "0.5", value_parser = parse::seconds_of)]
+    seconds: Duration,
+
+    /// What runs before each row, and does not count
+    #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse::seconds_of)]
+    warm_up: Duration,
+
+    /// The result as CSV, a line for each repetition
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+
+    /// Draw it into this file, too
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Fail (exit 1) below this: 90%of=FILE, or 10Gb/s, 500k/s, 20us, p99=50us; may be given more than once
+    #[arg(long, value_name = "FLOOR")]
+    floor: Vec<Floor>,
+
+    /// The JSON of an earlier run to compare with
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach bench storage-7                              messages, writes and reads, 8 B to 1 MiB
+  farreach bench storage-7 --op write --depths 1..128   how deep is deep enough
+  farreach bench storage-7 --op cas,faa                 atomic operations
+  farreach bench storage-7 --json > base.json           to be compared with later
+  farreach bench storage-7 --against base.json --floor 90%of=base.json
+  farreach bench storage-7 --svg rates.svg              a picture of it
+
+Latencies are from the order to its completion: at depth 1 a round trip.
+Exit code: 0 if all was measured and held, 1 below a floor, 3 if a rail lacks an operation, 4 if the peer was lost.";
+
+/// What the agent is told at first; the rest it is told step by step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {}
+
+/// What the agent is to have ready for one row.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Step {
+    operation: Operation,
+    size_bytes: u64,
+    depth: u32,
+}
+
+impl Step {
+    /// The bytes of the agent's memory: a place for each operation that is under way.
+    fn places_len(&self) -> usize {
+        self.size_bytes as usize * self.depth as usize
+    }
+}
+
+/// What a client tells its agent.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    Step(Step),
+    Begin,
+    End,
+    StepDone,
+    Done,
+}
+
+/// What an agent has taken and used since the beginning of a repetition.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    messages: u64,
+    usage: Usage,
+}
+
+/// How long an operation may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A message is held whole by the library until it is taken.
+const MESSAGE_MAX: u64 = 1 << 20;
+
+/// What a step may want of memory, on either side.
+const MEMORY_MAX: u64 = 1 << 32;
+
+const DEPTH_MAX: u32 = 4096;
+
+const QUEUES_MAX: u32 = 256;
+
+/// Measures, and prints.
+pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
+    check(args)?;
+    // What cannot be read is told before anything is measured.
+    let against = args.against.as_deref().map(Against::read).transpose()?;
+    let judges = args.floor.iter().cloned().map(Judge::new).collect::<Result<Vec<_>>>()?;
+    let (mut report, lacking) = measure(args)?;
+    report.comparisons = against.map(|against| against.compare(&report.rows));
+    report.verdicts = judges.iter().flat_map(|judge| judge.judge(&report.rows)).collect();
+    if let Some(file) = &args.svg {
+        let picture = chart::render(&report)?;
+        fs::write(file, picture).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    terminal::print(&text(args, &report)?)?;
+    for (operation, failure) in &lacking {
+        let error = format!("{} was not measured", operation.name());
+        terminal::tell_failure(&Failure { cause: Some(failure.sentence()), error, ..failure.clone() }, false);
+    }
+    Ok(match () {
+        () if report.head.is_interrupted => Exit::Interrupted,
+        () if !judges.is_empty() && !verdict::is_passed(&report.verdicts) => Exit::Failed,
+        () if !lacking.is_empty() => Exit::Unavailable,
+        () => Exit::Ok,
+    })
+}
+
+fn text(args: &BenchArgs, report: &BenchReport) -> Result<String> {
+    if args.client.json {
+        return report.to_json();
+    }
+    if args.csv {
+        return Ok(csv::render(&report.rows));
+    }
+    let (width, paint) = (terminal::width(), Paint::for_stdout());
+    let mut text = table::render(report, width, paint);
+    if !report.verdicts.is_empty() {
+        text.push_str(&verdict::render(&report.verdicts, width, paint));
+    }
+    Ok(text)
+}
+
+fn check(args: &BenchArgs) -> Result<(), Failure> {
+    let wrong = |what: String, cause: String| {
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach bench --help`"))
+    };
+    let most = |counts: &Counts| counts.numbers().iter().copied().max().unwrap_or(0);
+    let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0);
+    if args.sizes.bytes().contains(&0) {
+        return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
+    }
+    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX {
+        return wrong(format!("--op send of {longest} bytes"), format!("a message has at most {MESSAGE_MAX} bytes"));
+    }
+    let (depth, queues) = (most(&args.depths), most(&args.queues));
+    if depth > DEPTH_MAX || queues > QUEUES_MAX {
+        return wrong(
+            format!("--depths {depth} with --queues {queues}"),
+            format!("{DEPTH_MAX} operations and {QUEUES_MAX} connections are the most"),
+        );
+    }
+    if longest.saturating_mul(depth.into()) > MEMORY_MAX {
+        return wrong(format!("{depth} operations of {longest} bytes"), "both sides would need over 4 GiB".to_owned());
+    }
+    Ok(())
+}
+
+/// All rows; and what a rail has none of.
+fn measure(args: &BenchArgs) -> Result<(BenchReport, Vec<(Operation, Failure)>)> {
+    let wanted = wanted(args);
+    let mut progress = BenchProgress::new(sessions(args).len() * wanted.len(), args.client.json);
+    let (mut report, mut lacking) = (None, Vec::new());
+    for (rails, queues) in sessions(args) {
+        let session = Session::open(&args.client, rules(args, rails, queues), &session::Task::Bench(Task {}))?;
+        let report = report.get_or_insert_with(|| {
+            BenchReport::new(Head::new(report::COMMAND, &session, args.client.wait), parameters(args))
+        });
+        for wanted in &wanted {
+            if interrupt::is_asked() {
+                break;
+            }
+            progress.tick(&wanted.told());
+            if lacking.iter().any(|(operation, _)| *operation == wanted.operation) {
+                continue;
+            }
+            match client::row(args, &session, wanted).map_err(|error| session.explained(error))? {
+                Ok(row) => report.rows.extend(row),
+                Err(failure) => lacking.push((wanted.operation, failure)),
+            }
+        }
+        report.head.is_interrupted |= interrupt::is_asked();
+        for talk in &session.talks {
+            // One that is lost was told of, or has nothing more to do.
+            let _ = talk.say(Order::Done);
+        }
+    }
+    let report = report.context("nothing was asked for")?;
+    Ok((report, lacking))
+}
+
+/// Each number of rails with each number of connections.
+fn sessions(args: &BenchArgs) -> Vec<(Option<usize>, usize)> {
+    let rails: Vec<Option<usize>> = match &args.rails {
+        Some(counts) => counts.numbers().iter().map(|count| Some(*count as usize)).collect(),
+        None => vec![None],
+    };
+    let queues = args.queues.numbers();
+    rails.iter().flat_map(|rails| queues.iter().map(|queues| (*rails, *queues as usize))).collect()
+}
+
+fn wanted(args: &BenchArgs) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for operation in &args.op {
+        for depth in args.depths.numbers() {
+            let sizes = if operation.is_of_a_word() { &[8][..] } else { args.sizes.bytes() };
+            let each = |size: &u64| Wanted { operation: *operation, size_bytes: *size, depth: *depth };
+            wanted.extend(sizes.iter().map(each));
+        }
+    }
+    wanted
+}
+
+fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
+    let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0) as usize;
+    let sends = args.op.contains(&Operation::Send);
+    let depth = args.depths.numbers().iter().copied().max().unwrap_or(1) as usize;
+    Rules {
+        depth: depth.max(16),
+        message_bytes_max: if sends { longest.max(4096) } else { 4096 },
+        queues,
+        rails_max,
+    }
+}
+
+fn parameters(args: &BenchArgs) -> Parameters {
+    Parameters {
+        operations: args.op.iter().map(|operation| operation.name().to_owned()).collect(),
+        sizes_bytes: args.sizes.bytes().to_vec(),
+        depths: args.depths.numbers().to_vec(),
+        queues: args.queues.numbers().to_vec(),
+        repetitions: args.repetitions,
+        duration_ns: args.seconds.as_nanos() as u64,
+        warm_up_ns: args.warm_up.as_nanos() as u64,
+    }
+}

@@ -1,0 +1,173 @@
+//! What `farreach bench` has to say: the shape of its JSON, written and read. Sizes are bytes, times ns, rates bits a second.
+//!
+//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. What is added later is read as
+//! empty from reports that are older. The schema is docs/schema/bench.json.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::against::Comparisons;
+use super::figures::{Figures, Repetition, Spread};
+use super::verdict::Verdict;
+use crate::report::{Head, LatencyOf, SCHEMA_VERSION};
+use crate::units;
+
+/// What says which command wrote a report.
+pub(crate) const COMMAND: &str = "bench";
+
+/// All of one run of `farreach bench`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct BenchReport {
+    #[serde(flatten)]
+    pub(crate) head: Head,
+    pub(crate) parameters: Parameters,
+    pub(crate) rows: Vec<Row>,
+    /// By `--against`.
+    pub(crate) comparisons: Option<Comparisons>,
+    /// By `--floor`.
+    pub(crate) verdicts: Vec<Verdict>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Parameters {
+    pub(crate) operations: Vec<String>,
+    pub(crate) sizes_bytes: Vec<u64>,
+    pub(crate) depths: Vec<u32>,
+    pub(crate) queues: Vec<u32>,
+    /// How often each row is measured.
+    pub(crate) repetitions: u32,
+    /// How long each repetition is.
+    pub(crate) duration_ns: u64,
+    /// What runs before, and does not count.
+    pub(crate) warm_up_ns: u64,
+}
+
+/// What makes two rows the same measurement.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Key {
+    /// `write`, `read`, `send`
+    pub(crate) operation: String,
+    pub(crate) size_bytes: u64,
+    /// Operations in flight at once.
+    pub(crate) depth: u32,
+    /// Queue pairs or endpoints, on each rail.
+    pub(crate) queues: u32,
+    pub(crate) rails: Vec<String>,
+}
+
+/// One measurement, with all its repetitions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Row {
+    #[serde(flatten)]
+    pub(crate) key: Key,
+    pub(crate) latency_of: LatencyOf,
+    /// Each figure's, over the repetitions.
+    pub(crate) median: Figures,
+    pub(crate) spread: Spread,
+    pub(crate) repetitions: Vec<Repetition>,
+}
+
+impl Row {
+    /// A row; none without a repetition.
+    pub(crate) fn new(key: Key, latency_of: LatencyOf, repetitions: Vec<Repetition>) -> Option<Self> {
+        let median = Figures::median(&repetitions)?;
+        let spread = Spread::of(&repetitions)?;
+        Some(Self { key, latency_of, median, spread, repetitions })
+    }
+}
+
+impl BenchReport {
+    /// Nothing is measured yet.
+    pub(crate) fn new(head: Head, parameters: Parameters) -> Self {
+        Self { head, parameters, rows: Vec::new(), comparisons: None, verdicts: Vec::new() }
+    }
+
+    /// Reads the report of an earlier run.
+    pub(crate) fn read(file: &Path) -> Result<Self> {
+        let name = file.display();
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
+        Self::parse(&text)
+            .with_context(|| format!("cannot use {name}: `farreach bench --json` writes what can be"))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text).context("it is no JSON")?;
+        if value["command"] != COMMAND {
+            bail!("it is no report of `farreach bench`");
+        }
+        match value["schema_version"].as_u64() {
+            Some(version) if version > u64::from(SCHEMA_VERSION) => bail!(
+                "it is of version {version}, and this farreach knows versions up to {SCHEMA_VERSION}: upgrade it, or \
+                 measure again"
+            ),
+            _ => Ok(serde_json::from_value(value)?),
+        }
+    }
+
+    /// As a program reads it.
+    pub(crate) fn to_json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self).context("cannot write the report as JSON")? + "\n")
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { operation, size_bytes, depth, queues, rails } = self;
+        write!(f, "{operation} {}, depth {depth}", units::size(*size_bytes))?;
+        if *queues != 1 {
+            write!(f, ", {queues} queues")?;
+        }
+        write!(f, ", {}", rails.join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let report = sample::report();
+        let read = BenchReport::parse(&report.to_json().unwrap()).unwrap();
+        assert_eq!(read, report);
+    }
+
+    #[test]
+    fn the_schema_is_what_the_type_says() {
+        crate::schema::assert_current::<BenchReport>("bench.json");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_told_why() {
+        let chain = |text: &str| BenchReport::parse(text).unwrap_err().to_string();
+        assert_eq!(chain("no"), "it is no JSON");
+        assert_eq!(chain("{\"verbs\": {}}"), "it is no report of `farreach bench`");
+        assert_eq!(
+            chain("{\"command\": \"bench\", \"schema_version\": 2}"),
+            "it is of version 2, and this farreach knows versions up to 1: upgrade it, or measure again"
+        );
+        assert!(chain("{\"command\": \"bench\", \"schema_version\": 1}").contains("missing field"));
+        let missing = BenchReport::read(Path::new("/nowhere/base.json")).unwrap_err();
+        assert_eq!(missing.to_string(), "cannot read /nowhere/base.json");
+    }
+
+    #[test]
+    fn a_row_is_named_by_what_sets_it_apart() {
+        let mut key = sample::key("write", 65536, 16);
+        assert_eq!(key.to_string(), "write 64 KiB, depth 16, mlx5_0");
+        key.queues = 4;
+        key.rails.push("mlx5_1".into());
+        assert_eq!(key.to_string(), "write 64 KiB, depth 16, 4 queues, mlx5_0+mlx5_1");
+    }
+}

@@ -1,0 +1,186 @@
+//! The operations of the engine as streams, with what the other side has to have ready for each.
+
+use std::collections::VecDeque;
+
+use anyhow::{Context, Result};
+use farreach::{
+    Buffer, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter, RemoteSlice, Rights, Sent,
+    Shared, Slice, Transfer, Word,
+};
+use serde::{Deserialize, Serialize};
+
+use super::operation::Operation;
+use super::{PATIENCE, Step};
+use crate::measure::Pattern;
+use crate::session::Talk;
+use crate::stream::Stream;
+
+/// What the agent has ready: memory, and a counter where one is told.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Ends {
+    memory: Option<GrantToken>,
+    counter: Option<CounterToken>,
+}
+
+/// The agent's side: kept for as long as the client goes on.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    memory: Option<Grant>,
+    counter: Option<Counter>,
+}
+
+impl Target {
+    pub(super) fn open(engine: &Engine, talk: &Talk, step: &Step) -> Result<Self> {
+        let rights = match step.operation {
+            Operation::Send | Operation::AtomicWrite | Operation::Flush => return Ok(Self::default()),
+            Operation::Write | Operation::WriteImm => Rights::WRITE,
+            Operation::Read => Rights::READ,
+            Operation::Cas | Operation::Faa => Rights::ATOMIC,
+        };
+        let slice = engine.allocate(step.places_len())?;
+        let memory = Some(talk.peer.grant(slice, rights).map_err(|refused| refused.error)?);
+        let counter = (step.operation == Operation::WriteImm).then(|| talk.peer.counter()).transpose()?;
+        Ok(Self { memory, counter })
+    }
+
+    pub(super) fn ends(&self) -> Ends {
+        Ends { memory: self.memory.as_ref().map(Grant::token), counter: self.counter.as_ref().map(Counter::token) }
+    }
+}
+
+/// The client's side.
+pub(super) fn open(engine: &Engine, talk: &Talk, step: &Step, ends: &Ends) -> Result<Box<dyn Stream>> {
+    let len = step.size_bytes as usize;
+    if step.operation == Operation::Send {
+        let message = Pattern::new(0, len).stamped(0).to_vec();
+        return Ok(Box::new(Messages { talk: talk.clone(), message, under_way: VecDeque::new() }));
+    }
+    let memory = talk.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
+    let place = |number: u64| memory.get(number * step.size_bytes, step.size_bytes);
+    let places = Places { all: (0..u64::from(step.depth)).filter_map(place).collect(), next: 0 };
+    let map = PageMap::contiguous(step.size_bytes, 1);
+    let talk = talk.clone();
+    Ok(match step.operation {
+        Operation::Read => {
+            let slices = (0..step.depth).map(|_| Ok(engine.allocate(len)?)).collect::<Result<_>>()?;
+            Box::new(Reads { talk, map, places, slices, under_way: VecDeque::new() })
+        }
+        Operation::Cas | Operation::Faa => {
+            let is_cas = step.operation == Operation::Cas;
+            Box::new(Words { talk, is_cas, places, under_way: VecDeque::new() })
+        }
+        _ => {
+            let counter = ends.counter.map(|token| talk.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
+            let source = engine.allocate(len)?.share();
+            Box::new(Writes { talk, source, map, places, counter, under_way: VecDeque::new() })
+        }
+    })
+}
+
+/// The peer's memory, one place after the other and around again.
+#[derive(Debug)]
+struct Places {
+    all: Vec<RemoteSlice>,
+    next: usize,
+}
+
+impl Places {
+    fn next(&mut self) -> &RemoteSlice {
+        let place = &self.all[self.next];
+        self.next = (self.next + 1) % self.all.len();
+        place
+    }
+}
+
+struct Messages {
+    talk: Talk,
+    message: Vec<u8>,
+    under_way: VecDeque<Pending<Sent>>,
+}
+
+impl Stream for Messages {
+    fn post(&mut self) -> Result<()> {
+        self.under_way.push_back(self.talk.peer.send(self.message.clone()));
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        match self.under_way.pop_front() {
+            Some(mut sent) => Ok(sent.wait(PATIENCE)?),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Writes {
+    talk: Talk,
+    source: Shared,
+    map: PageMap,
+    places: Places,
+    counter: Option<RemoteCounter>,
+    under_way: VecDeque<Transfer>,
+}
+
+impl Stream for Writes {
+    fn post(&mut self) -> Result<()> {
+        let (source, counter) = (self.source.clone(), self.counter.as_ref());
+        self.under_way.push_back(self.talk.peer.write_pages(source, &self.map, self.places.next(), counter));
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        if let Some(mut transfer) = self.under_way.pop_front() {
+            transfer.wait(PATIENCE)?;
+        }
+        Ok(())
+    }
+}
+
+struct Reads {
+    talk: Talk,
+    map: PageMap,
+    places: Places,
+    slices: Vec<Slice>,
+    under_way: VecDeque<Transfer>,
+}
+
+impl Stream for Reads {
+    fn post(&mut self) -> Result<()> {
+        let into = self.slices.pop().context("more reads are under way than there is memory for")?;
+        self.under_way.push_back(self.talk.peer.read_pages(self.places.next(), &self.map, into));
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        if let Some(mut transfer) = self.under_way.pop_front()
+            && let Buffer::Slice(slice) = transfer.wait(PATIENCE)?.buffer
+        {
+            self.slices.push(slice);
+        }
+        Ok(())
+    }
+}
+
+struct Words {
+    talk: Talk,
+    is_cas: bool,
+    places: Places,
+    under_way: VecDeque<Pending<Word>>,
+}
+
+impl Stream for Words {
+    fn post(&mut self) -> Result<()> {
+        let (peer, place) = (&self.talk.peer, self.places.next());
+        // It finds zeros, and leaves them: each one succeeds.
+        let word = if self.is_cas { peer.compare_and_swap(place, 0, 0, 0) } else { peer.fetch_add(place, 0, 1) };
+        self.under_way.push_back(word);
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        if let Some(mut word) = self.under_way.pop_front() {
+            word.wait(PATIENCE)?;
+        }
+        Ok(())
+    }
+}
