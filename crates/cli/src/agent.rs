@@ -16,7 +16,7 @@ use crate::cmd::{bench, blast, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::rails::Wish;
 use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
-use crate::{interrupt, terminal};
+use crate::{interrupt, measure, terminal};
 
 /// What `farreach serve` tells its agent.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     // Who stops the server stops this one too. It fails for no process that we may be.
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
     interrupt::watch().context("cannot watch for signals")?;
+    measure::sleep_exactly();
     let stdin = std::io::stdin();
     let stream = TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot take the connection")?);
     let client = stream.peer_addr().context("standard input is no connection: `farreach serve` starts agents")?;

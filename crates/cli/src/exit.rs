@@ -85,32 +85,32 @@ impl Failure {
         if let Some(failure) = error.downcast_ref::<Self>() {
             return failure.clone();
         }
-        let known = error
-            .downcast_ref::<Error>()
-            .map(of_engine)
-            .or_else(|| error.downcast_ref::<ProviderError>().map(of_rail))
-            .or_else(|| error.downcast_ref::<TransferError>().map(of_transfer))
-            .or_else(|| error.downcast_ref::<SendError>().map(of_send))
-            .or_else(|| error.downcast_ref::<WordError>().map(of_word));
-        let mut failure = known.unwrap_or_else(|| {
+        let known = known(error, of_engine)
+            .or_else(|| known(error, of_rail))
+            .or_else(|| known(error, of_transfer))
+            .or_else(|| known(error, of_send))
+            .or_else(|| known(error, of_word));
+        let Some((mut failure, own_words)) = known else {
             let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
             let cause = (!causes.is_empty()).then(|| causes.join(": "));
-            Self { error: error.to_string(), cause, fix: None, exit: Exit::Failed }
-        });
-        // A context that was put around an error says what was being done.
+            return Self { error: error.to_string(), cause, fix: None, exit: Exit::Failed };
+        };
+        // A context that was put around it says what was being done.
         let outermost = error.to_string();
-        if outermost != failure.error && !failure.error.contains(&outermost) {
-            failure.cause = Some(match failure.cause.take() {
-                Some(cause) if cause != failure.error && !cause.contains(&failure.error) => {
-                    format!("{}: {cause}", failure.error)
-                }
-                Some(cause) => cause,
-                None => failure.error,
-            });
+        if outermost != own_words {
+            failure.cause = Some(failure.sentence());
             failure.error = outermost;
         }
         failure
     }
+}
+
+/// What is known of an error of this type, and how it displays itself.
+fn known<E: std::error::Error + Send + Sync + 'static>(
+    error: &anyhow::Error,
+    of: impl Fn(&E) -> Failure,
+) -> Option<(Failure, String)> {
+    error.downcast_ref::<E>().map(|error| (of(error), error.to_string()))
 }
 
 fn of_engine(error: &Error) -> Failure {
@@ -181,6 +181,13 @@ mod tests {
         let error = Err::<(), _>(rail).context("cannot measure").expect_err("it is one");
         let expected = Failure::new(Exit::Unavailable, "cannot measure").cause("open rxe0: it is down").fix("set it up");
         assert_eq!(Failure::of(&error), expected);
+    }
+
+    #[test]
+    fn an_error_that_nothing_was_put_around_is_told_once() {
+        let failure = Failure::of(&WordError::Unsupported.into());
+        assert_eq!(failure.error, "change a word of the peer's memory");
+        assert_eq!(failure.cause, Some(WordError::Unsupported.to_string()));
     }
 
     #[test]

@@ -32,8 +32,8 @@ impl Flow {
     /// Completes one operation, after as many were posted as may be under way.
     pub(crate) fn turn(&mut self, stream: &mut dyn Stream) -> Result<()> {
         while self.posted.len() < self.depth {
-            stream.post()?;
             self.posted.push_back(Instant::now());
+            stream.post()?;
         }
         self.complete(stream)
     }

@@ -11,7 +11,7 @@ use super::{EngineRules, Host, Order, Talk, Task, Welcome};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice};
-use crate::{interrupt, terminal};
+use crate::{interrupt, measure, terminal};
 
 /// How long a server may take to answer at all.
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
@@ -54,6 +54,7 @@ impl Session {
     /// Connects, and has an agent do this.
     pub(crate) fn open(args: &ClientArgs, rules: Rules, task: &Task) -> Result<Self> {
         interrupt::watch().context("cannot watch for Ctrl-C")?;
+        measure::sleep_exactly();
         let address = args.peer.told(args.port);
         let mut calls = Vec::new();
         for _ in 0..rules.queues {
