@@ -117,9 +117,14 @@ impl Head {
 
     /// `storage-7:18520 over rxe0 (RDMA)`
     pub(crate) fn over(&self) -> String {
-        let words = |rail: &RailReport| format!("{} ({})", rail.name, if rail.is_rdma { "RDMA" } else { "no RDMA" });
-        let rails: Vec<String> = self.rails.iter().map(words).collect();
+        let rails: Vec<String> = self.rails.iter().map(|rail| self.rail_words(&rail.name)).collect();
         format!("{} over {}", self.peer.address, rails.join(", "))
+    }
+
+    /// `rxe0 (RDMA)`
+    pub(crate) fn rail_words(&self, name: &str) -> String {
+        let is_rdma = self.rails.iter().any(|rail| rail.name == name && rail.is_rdma);
+        format!("{name} ({})", if is_rdma { "RDMA" } else { "no RDMA" })
     }
 }
 

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 use std::{env, fs};
 
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
 
 /// Compares docs/schema/NAME.json with the type, or writes it where that is wanted.
 pub(crate) fn assert_current<T: JsonSchema>(name: &str) {
-    // What we write, not what we would read: a field that may be null is still there.
-    let schema = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>();
-    let text = serde_json::to_string_pretty(&schema).expect("a schema is JSON") + "\n";
+    let text = serde_json::to_string_pretty(&schema::<T>()).expect("a schema is JSON") + "\n";
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema").join(name);
     if env::var_os("FARREACH_BLESS").is_some() {
         fs::write(&file, &text).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
@@ -18,4 +17,17 @@ pub(crate) fn assert_current<T: JsonSchema>(name: &str) {
     let written = fs::read_to_string(&file).unwrap_or_default();
     let file = file.display();
     assert!(written == text, "{file} is not what the type says: FARREACH_BLESS=1 cargo test -p farreach-cli");
+}
+
+/// What is written of this value is what the schema of its type says.
+pub(crate) fn assert_describes<T: JsonSchema + Serialize>(value: &T) {
+    let document = serde_json::to_value(value).expect("a report is JSON");
+    let validator = jsonschema::validator_for(schema::<T>().as_value()).expect("a schema");
+    let found: Vec<_> = validator.iter_errors(&document).map(|error| error.to_string()).collect();
+    assert!(found.is_empty(), "{found:?}\n{document:#}");
+}
+
+fn schema<T: JsonSchema>() -> Schema {
+    // What we write, not what we would read: a field that may be null is still there.
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }

@@ -63,8 +63,6 @@ impl FillProgress {
         line
     }
 
-    /// Takes it from the screen. To drop it does the same, so that an error is not printed behind it.
-    pub(crate) fn finish(self) {}
 }
 
 /// How a stream runs: once a second, the time, the rate since the last, and the course of it.
@@ -329,7 +327,7 @@ mod tests {
         for ms in (0..=2_500).step_by(10) {
             fill.tick_at(ms * GIB / 1000, after(start, ms));
         }
-        fill.finish();
+        drop(fill);
         assert_eq!(
             paper.text(),
             "1.00 GiB of 16.0 GiB, 1.00 GiB/s, 15 s left\n2.00 GiB of 16.0 GiB, 1.00 GiB/s, 14 s left\n"
@@ -353,7 +351,7 @@ mod tests {
         let mut fill = FillProgress::at(screen.place(16 * GIB, BAR), 16 * GIB, start);
         fill.tick_at(4 * GIB, after(start, 2_000));
         assert_eq!(screen.text(), "██████▏                  4.00 GiB of 16.0 GiB, 2.00 GiB/s, 6 s left");
-        fill.finish();
+        drop(fill);
         assert_eq!(screen.text(), "");
 
         let mut blast = BlastProgress::at(screen.place(0, "{msg}"), start);
@@ -368,7 +366,7 @@ mod tests {
         let start = Instant::now();
         let mut fill = FillProgress::at(Place::Nowhere, GIB, start);
         fill.tick_at(GIB, after(start, 5_000));
-        fill.finish();
+        drop(fill);
         // Tests have no terminal for stderr, or it is the developer's.
         if !io::stderr().is_terminal() {
             assert_eq!(format!("{:?}", Place::stderr(true, 1, BAR)), "Nowhere");

@@ -207,7 +207,7 @@ mod tests {
             }
         }
         for words in
-            ["storage-7 over mlx5_0", "Throughput, Gb/s", "Latency (order to completion), µs", "64 KiB"]
+            ["storage-7:18520 over mlx5_0", "Throughput, Gb/s", "Latency (order to completion), µs", "64 KiB"]
         {
             assert!(text.contains(words), "{words}");
         }

@@ -40,6 +40,7 @@ use client::Wanted;
 use floor::{Floor, Judge};
 use operation::Operation;
 use report::{BenchReport, Parameters};
+use verdict::Verdict;
 
 pub(crate) use agent::serve;
 
@@ -168,7 +169,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     let judges = args.floor.iter().cloned().map(Judge::new).collect::<Result<Vec<_>>>()?;
     let (mut report, lacking) = measure(args)?;
     report.comparisons = against.map(|against| against.compare(&report.rows));
-    report.verdicts = judges.iter().flat_map(|judge| judge.judge(&report.rows)).collect();
+    let verdicts: Vec<Vec<Verdict>> = judges.iter().map(|judge| judge.judge(&report.rows)).collect();
+    // Each floor by itself: one that had nothing to judge has not passed.
+    let is_passed = verdicts.iter().all(|verdicts| verdict::is_passed(verdicts));
+    report.verdicts = verdicts.concat();
     if let Some(file) = &args.svg {
         let picture = chart::render(&report)?;
         fs::write(file, picture).with_context(|| format!("cannot write {}", file.display()))?;
@@ -180,7 +184,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     }
     Ok(match () {
         () if report.head.is_interrupted => Exit::Interrupted,
-        () if !judges.is_empty() && !verdict::is_passed(&report.verdicts) => Exit::Failed,
+        () if !is_passed => Exit::Failed,
         () if !lacking.is_empty() => Exit::Unavailable,
         () => Exit::Ok,
     })

@@ -133,7 +133,9 @@ impl fmt::Display for Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample;
+    use super::super::against::Against;
+    use super::super::floor::Judge;
+    use super::super::{sample, verdict};
     use super::*;
 
     #[test]
@@ -146,6 +148,30 @@ mod tests {
     #[test]
     fn the_schema_is_what_the_type_says() {
         crate::schema::assert_current::<BenchReport>("bench.json");
+    }
+
+    #[test]
+    fn the_schema_describes_a_run_with_all_there_can_be() {
+        let mut report = sample::report();
+        report.comparisons =
+            Some(Against::with("base.json", sample::report().rows).compare(&report.rows[1..]));
+        report.verdicts = Judge::with("p99=5us".parse().unwrap(), Vec::new()).judge(&report.rows);
+        crate::schema::assert_describes(&report);
+        let read = BenchReport::parse(&report.to_json().unwrap()).unwrap();
+        assert_eq!(read, report);
+    }
+
+    #[test]
+    fn an_earlier_run_is_read_from_its_file() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = folder.path().join("base.json");
+        let report = sample::report();
+        fs::write(&file, report.to_json().unwrap()).unwrap();
+        let floor = |share: u32| format!("{share}%of={}", file.display()).parse().unwrap();
+        assert!(verdict::is_passed(&Judge::new(floor(100)).unwrap().judge(&report.rows)));
+        assert!(!verdict::is_passed(&Judge::new(floor(101)).unwrap().judge(&report.rows)));
+        let compared = Against::read(&file).unwrap().compare(&report.rows);
+        assert_eq!((compared.rows.len(), compared.only_here.len()), (report.rows.len(), 0));
     }
 
     #[test]
