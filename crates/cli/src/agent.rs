@@ -11,8 +11,9 @@ use anyhow::{Context, Result};
 use farreach::Engine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::cmd::ping;
+use crate::cmd::{chip, ping};
 use crate::exit::{Exit, Failure};
+use crate::native::Cards;
 use crate::rails::Wish;
 use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
 use crate::{interrupt, terminal};
@@ -76,7 +77,7 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
     let talk = Talk::of_agent(peer);
     let over = talk.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host.name));
-    match perform(&engine, &talk, &order.task) {
+    match perform(args, &engine, &talk, &order.task) {
         Ok(()) => {
             talk.linger();
             Ok(format!("{} is done", order.task.name()))
@@ -99,8 +100,9 @@ fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
     Ok(Engine::with(settings)?)
 }
 
-fn perform(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+fn perform(args: &AgentArgs, engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     match task {
+        Task::Chip(task) => chip::serve(engine, &Cards::of(engine, args.gid_index), talk, task),
         Task::Ping(task) => ping::serve(engine, talk, task),
     }
 }

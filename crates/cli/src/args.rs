@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 use crate::agent::AgentArgs;
+use crate::cmd::chip::ChipArgs;
 use crate::cmd::devices::DevicesArgs;
 use crate::cmd::ping::PingArgs;
 use crate::cmd::serve::ServeArgs;
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Measure the way there and back: percentiles and a histogram
     Ping(PingArgs),
+    /// Try memory on the peer's card: message, read, write, and a lock by compare-and-swap
+    Chip(ChipArgs),
     /// Serve one client, whose connection is the standard input
     #[command(hide = true)]
     Agent(AgentArgs),
@@ -47,6 +50,7 @@ impl Command {
         match self {
             Self::Devices(args) => args.json,
             Self::Ping(args) => args.client.json,
+            Self::Chip(args) => args.client.json,
             Self::Serve(_) | Self::Agent(_) => false,
         }
     }

@@ -7,6 +7,7 @@ mod cmd;
 mod exit;
 mod interrupt;
 mod measure;
+mod native;
 mod rails;
 mod report;
 mod session;
@@ -36,6 +37,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Devices(args) => cmd::devices::run(args),
         Command::Serve(args) => cmd::serve::run(args),
         Command::Ping(args) => cmd::ping::run(args),
+        Command::Chip(args) => cmd::chip::run(args),
         Command::Agent(args) => agent::run(args),
     }
 }

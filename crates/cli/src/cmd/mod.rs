@@ -1,5 +1,6 @@
 //! The subcommands. Each test has both of its sides in its folder: the client's, and the agent's that serves it.
 
+pub(crate) mod chip;
 pub(crate) mod devices;
 pub(crate) mod ping;
 pub(crate) mod serve;

@@ -22,7 +22,7 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::ping;
+use crate::cmd::{chip, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
@@ -75,6 +75,7 @@ impl EngineRules {
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Task {
+    Chip(chip::Task),
     Ping(ping::Task),
 }
 
@@ -82,6 +83,7 @@ impl Task {
     /// For the log.
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Chip(_) => "chip",
             Self::Ping(_) => "ping",
         }
     }

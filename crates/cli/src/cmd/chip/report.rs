@@ -1,0 +1,235 @@
+//! What `farreach chip` has to say.
+
+use hdrhistogram::Histogram;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
+
+use super::lock::{Contest, Tally};
+use crate::exit::{Exit, Failure};
+use crate::report::{Head, Processors};
+use crate::terminal;
+
+/// What was done, also where something was in the way.
+#[derive(Debug, Serialize)]
+pub(super) struct ChipReport {
+    #[serde(flatten)]
+    pub(super) head: Head,
+    pub(super) memory: MemoryReport,
+    pub(super) steps: Vec<StepReport>,
+    pub(super) lock: Option<LockReport>,
+    pub(super) processors: Option<Processors>,
+    /// What went wrong.
+    #[serde(rename = "error", serialize_with = "told")]
+    pub(super) failure: Option<Failure>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct MemoryReport {
+    pub(super) kind: MemoryKind,
+    pub(super) size_bytes: usize,
+    /// The server's, by its name there; none where the rail is libfabric's.
+    pub(super) card: Option<String>,
+    /// Of the clients together; none where they share the engine's connection.
+    pub(super) queue_pairs: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum MemoryKind {
+    OnChip,
+    Host,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct StepReport {
+    pub(super) step: Step,
+    pub(super) bytes: usize,
+    /// Once, and with all that the first time takes: no measurement.
+    pub(super) elapsed_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Step {
+    Message,
+    Read,
+    Write,
+    ReadBack,
+}
+
+impl Step {
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Message => ("message", "lies in the memory, and the server sends it from there"),
+            Self::Read => ("read", "is what lies there"),
+            Self::Write => ("write", "the server sees it"),
+            Self::ReadBack => ("read back", "is what was written"),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LockReport {
+    pub(super) clients: usize,
+    /// That each of them was to take it.
+    pub(super) rounds: u64,
+    pub(super) acquisitions: u64,
+    pub(super) elapsed_ns: u64,
+    pub(super) acquisitions_per_second: f64,
+    /// That found another one in possession.
+    pub(super) failed_attempts: u64,
+    /// As a client reads it: it must be as many as the acquisitions.
+    pub(super) counter: u64,
+    /// As the server's processor sees it.
+    pub(super) counter_at_server: u64,
+    /// How often the lock was another's when it was given back.
+    pub(super) intrusions: u64,
+    pub(super) excludes: bool,
+    /// From the first attempt to the lock.
+    pub(super) wait: Waits,
+    /// How often each one had had it when the first was done.
+    pub(super) acquisitions_when_first_was_done: Spread,
+    pub(super) by_client: Vec<ClientReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Spread {
+    pub(super) min: u64,
+    pub(super) max: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Waits {
+    pub(super) min_ns: u64,
+    pub(super) p50_ns: u64,
+    pub(super) p90_ns: u64,
+    pub(super) p99_ns: u64,
+    pub(super) max_ns: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ClientReport {
+    pub(super) acquisitions: u64,
+    pub(super) failed_attempts: u64,
+    pub(super) wait: Waits,
+}
+
+impl Waits {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |quantile| histogram.value_at_quantile(quantile);
+        // Where nothing was recorded its least is no figure.
+        let min_ns = if histogram.is_empty() { 0 } else { histogram.min() };
+        Self { min_ns, p50_ns: at(0.5), p90_ns: at(0.9), p99_ns: at(0.99), max_ns: histogram.max() }
+    }
+}
+
+impl LockReport {
+    pub(super) fn new(contest: &Contest, rounds: u64, counter: u64, counter_at_server: u64) -> Self {
+        let (acquisitions, seconds) = (contest.acquisitions(), contest.elapsed.as_secs_f64());
+        let client = |tally: &Tally| ClientReport {
+            acquisitions: tally.acquisitions,
+            failed_attempts: tally.failed_attempts,
+            wait: Waits::of(&tally.waits),
+        };
+        let (min, max) = contest.spread;
+        Self {
+            clients: contest.clients.len(),
+            rounds,
+            acquisitions,
+            elapsed_ns: contest.elapsed.as_nanos() as u64,
+            acquisitions_per_second: if seconds > 0.0 { acquisitions as f64 / seconds } else { 0.0 },
+            failed_attempts: contest.failed_attempts(),
+            counter,
+            counter_at_server,
+            intrusions: contest.intrusions(),
+            excludes: contest.verdict(counter, counter_at_server).is_none(),
+            wait: Waits::of(&contest.waits()),
+            acquisitions_when_first_was_done: Spread { min, max },
+            by_client: contest.clients.iter().map(client).collect(),
+        }
+    }
+}
+
+/// As every command tells a failure.
+fn told<S: Serializer>(failure: &Option<Failure>, serializer: S) -> Result<S::Ok, S::Error> {
+    let Some(failure) = failure else { return serializer.serialize_none() };
+    let mut told = serializer.serialize_struct("error", 3)?;
+    told.serialize_field("error", &failure.error)?;
+    told.serialize_field("cause", &failure.cause)?;
+    told.serialize_field("fix", &failure.fix)?;
+    told.end()
+}
+
+impl ChipReport {
+    pub(super) fn new(head: Head, memory: MemoryReport) -> Self {
+        Self { head, memory, steps: Vec::new(), lock: None, processors: None, failure: None }
+    }
+
+    /// What to end with: what went wrong goes before who has had enough.
+    pub(super) fn exit(&self) -> Exit {
+        match &self.failure {
+            Some(failure) => failure.exit,
+            None if self.head.interrupted => Exit::Interrupted,
+            None => Exit::Ok,
+        }
+    }
+}
+
+pub(super) fn text(report: &ChipReport, width: Option<u16>) -> String {
+    let mut text = format!("chip {}\n{}\n", report.head.over(), memory_words(&report.memory));
+    let rows = report.steps.iter().map(|step| {
+        let (name, words) = step.step.words();
+        vec![name.to_owned(), step.bytes.to_string(), us(step.elapsed_ns), words.to_owned()]
+    });
+    if !report.steps.is_empty() {
+        text.push_str(&terminal::table(&["STEP", "BYTES", "TIME µs", ""], rows, width));
+    }
+    if let Some(lock) = &report.lock {
+        text.push_str(&lock_words(lock, width));
+    }
+    if report.head.interrupted {
+        text.push_str("interrupted: the figures are those until then\n");
+    }
+    text
+}
+
+fn memory_words(memory: &MemoryReport) -> String {
+    let size = match memory.size_bytes {
+        bytes if bytes.is_multiple_of(1024) => format!("{} KiB", bytes / 1024),
+        bytes => format!("{bytes} bytes"),
+    };
+    let place = match (memory.kind, &memory.card) {
+        (MemoryKind::OnChip, Some(card)) => format!("on-chip memory of the server's {card}"),
+        (MemoryKind::Host, Some(card)) => format!("the server's host memory, by its {card}"),
+        (_, None) => "the server's host memory".to_owned(),
+    };
+    let by = match memory.queue_pairs {
+        Some(count) => format!("{count} queue pairs"),
+        None => "one connection of the engine".to_owned(),
+    };
+    format!("{size} of {place}, over {by}")
+}
+
+fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
+    let LockReport { clients, rounds, acquisitions, counter, counter_at_server, .. } = lock;
+    let Waits { min_ns, p50_ns, p90_ns, p99_ns, max_ns } = &lock.wait;
+    let Spread { min, max } = &lock.acquisitions_when_first_was_done;
+    let seconds = lock.elapsed_ns as f64 / 1e9;
+    let judged = if lock.excludes { "as it must be" } else { "as it must not be" };
+    let lines = [
+        format!("{clients} clients, {rounds} rounds each: {acquisitions} acquisitions in {seconds:.3} s, {:.0}/s", lock.acquisitions_per_second),
+        format!("{} attempts found another one in possession", lock.failed_attempts),
+        format!(
+            "wait for it in µs: min {}, p50 {}, p90 {}, p99 {}, max {}",
+            us(*min_ns), us(*p50_ns), us(*p90_ns), us(*p99_ns), us(*max_ns)
+        ),
+        format!("when the first client was done, each had had it {min} to {max} times"),
+        format!("counter {counter}, at the server {counter_at_server}: {judged}"),
+    ];
+    let leads = ["lock  ", "      ", "      ", "      ", "      "];
+    leads.iter().zip(&lines).map(|(lead, line)| terminal::folded(lead, line, width)).collect()
+}
+
+fn us(ns: u64) -> String {
+    format!("{:.1}", ns as f64 / 1e3)
+}
