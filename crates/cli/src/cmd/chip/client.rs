@@ -32,10 +32,8 @@ pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
     let mut server = Server::open(&session, args, &task)?;
     let head = Head::new("chip", &session, args.client.wait);
     let mut report = ChipReport::new(head, server.memory.clone());
-    if let Err(error) = server.walk(session.talk(), args, &task, &mut report) {
-        report.failure = Some(Failure::of(&error));
-    }
-    report.head.interrupted = interrupt::is_asked();
+    let walked = server.walk(session.talk(), args, &task, &mut report);
+    report.end(walked.err().map(|error| Failure::of(&error)), interrupt::is_asked());
     Ok(report)
 }
 

@@ -208,3 +208,128 @@ pub(super) fn counter(reach: &mut dyn Reach) -> Result<u64> {
     reach.read(COUNTER, 8)?;
     reach.scratch().first_chunk().copied().map(u64::from_le_bytes).ok_or_else(|| anyhow!("no counter came"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier, Mutex};
+
+    use super::*;
+
+    /// Memory of this process, with a lock that excludes or not: no card has the latter for a test.
+    struct Near {
+        memory: Memory,
+        /// Whoever reads the counter waits here for the other one to have read it too: of a lock that excludes nobody.
+        all_have_read: Option<Arc<Barrier>>,
+        scratch: [u8; BYTES],
+    }
+
+    type Memory = Arc<Mutex<[u8; BYTES]>>;
+
+    fn near(count: usize, all_have_read: Option<Arc<Barrier>>) -> (Memory, Vec<Box<dyn Reach>>) {
+        let memory: Memory = Arc::default();
+        let one = |_| {
+            let (memory, all_have_read) = (Arc::clone(&memory), all_have_read.clone());
+            Box::new(Near { memory, all_have_read, scratch: [0; BYTES] }) as Box<dyn Reach>
+        };
+        let clients = (0..count).map(one).collect();
+        (memory, clients)
+    }
+
+    fn word(memory: &Memory, offset: usize) -> u64 {
+        u64::from_le_bytes(memory.lock().unwrap()[offset..offset + 8].try_into().unwrap())
+    }
+
+    impl Reach for Near {
+        fn scratch(&mut self) -> &mut [u8] {
+            &mut self.scratch
+        }
+
+        fn read(&mut self, offset: usize, len: usize) -> Result<()> {
+            self.scratch[..len].copy_from_slice(&self.memory.lock().unwrap()[offset..offset + len]);
+            if let Some(barrier) = &self.all_have_read {
+                barrier.wait();
+            }
+            Ok(())
+        }
+
+        fn write(&mut self, offset: usize, len: usize) -> Result<()> {
+            self.memory.lock().unwrap()[offset..offset + len].copy_from_slice(&self.scratch[..len]);
+            Ok(())
+        }
+
+        fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64> {
+            if self.all_have_read.is_some() {
+                return Ok(expected);
+            }
+            let mut memory = self.memory.lock().unwrap();
+            let word: &mut [u8] = &mut memory[offset..offset + 8];
+            let was = u64::from_le_bytes((*word).try_into().unwrap());
+            if was == expected {
+                word.copy_from_slice(&desired.to_le_bytes());
+            }
+            Ok(was)
+        }
+
+        fn expect_message(&mut self, _len: usize) -> Result<()> {
+            unreachable!("nobody sends one")
+        }
+
+        fn hear_message(&mut self) -> Result<Vec<u8>> {
+            unreachable!("nobody sends one")
+        }
+    }
+
+    #[test]
+    fn a_lock_that_excludes_loses_no_round() {
+        let (memory, mut clients) = near(4, None);
+        let contest = contend(&mut clients, 500, &|| false).unwrap();
+        assert_eq!(contest.acquisitions(), 2000);
+        assert_eq!(contest.waits().len(), 2000);
+        assert_eq!(contest.spread.1, 500, "the first one was done");
+        let read = counter(clients[0].as_mut()).unwrap();
+        assert_eq!((read, word(&memory, COUNTER)), (2000, 2000));
+        assert!(contest.verdict(read, read).is_none());
+    }
+
+    #[test]
+    fn a_lock_that_does_not_exclude_is_noticed() {
+        let (memory, mut clients) = near(2, Some(Arc::new(Barrier::new(2))));
+        let contest = contend(&mut clients, 10, &|| false).unwrap();
+        assert_eq!(contest.acquisitions(), 20);
+        // Each two have read the same, and written the same.
+        let counter = word(&memory, COUNTER);
+        let failure = contest.verdict(counter, counter).expect("every second one is lost");
+        assert_eq!(failure.exit, Exit::Failed);
+        assert!(failure.cause.unwrap().contains("is 10 after 20 acquisitions"));
+    }
+
+    #[test]
+    fn who_has_enough_leaves_the_lock_free_and_the_counter_right() {
+        let (memory, mut clients) = near(3, None);
+        let began = Instant::now();
+        let is_enough = || began.elapsed() > Duration::from_millis(20);
+        let contest = contend(&mut clients, u64::MAX, &is_enough).unwrap();
+        assert_eq!(word(&memory, COUNTER), contest.acquisitions());
+        assert_eq!(word(&memory, LOCK), 0, "nobody has it");
+    }
+
+    #[test]
+    fn every_difference_is_a_verdict() {
+        let tally = Tally { acquisitions: 5, failed_attempts: 0, intrusions: 0, waits: measure::histogram() };
+        let contest = |intrusions| Contest {
+            clients: vec![Tally { intrusions, ..tally.clone() }, tally.clone()],
+            elapsed: Duration::from_secs(1),
+            spread: (5, 5),
+        };
+        assert!(contest(0).verdict(10, 10).is_none());
+        for (intrusions, read, seen, words) in [
+            (0, 9, 9, "counter is 9 after 10"),
+            (0, 11, 11, "counter is 11 after 10"),
+            (0, 10, 9, "reads 10 from the counter, and the server sees 9"),
+            (1, 10, 10, "1 times the lock was another's"),
+        ] {
+            let failure = contest(intrusions).verdict(read, seen).expect(words);
+            assert!(failure.cause.as_ref().is_some_and(|cause| cause.contains(words)), "{failure:?}");
+        }
+    }
+}

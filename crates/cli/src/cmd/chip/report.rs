@@ -14,6 +14,7 @@ use crate::terminal;
 pub(super) struct ChipReport {
     #[serde(flatten)]
     pub(super) head: Head,
+    pub(super) exit_code: u8,
     pub(super) memory: MemoryReport,
     pub(super) steps: Vec<StepReport>,
     pub(super) lock: Option<LockReport>,
@@ -162,7 +163,13 @@ fn told<S: Serializer>(failure: &Option<Failure>, serializer: S) -> Result<S::Ok
 
 impl ChipReport {
     pub(super) fn new(head: Head, memory: MemoryReport) -> Self {
-        Self { head, memory, steps: Vec::new(), lock: None, processors: None, failure: None }
+        Self { head, exit_code: 0, memory, steps: Vec::new(), lock: None, processors: None, failure: None }
+    }
+
+    /// All is told: how it went, and whether that was before its time.
+    pub(super) fn end(&mut self, failure: Option<Failure>, interrupted: bool) {
+        (self.failure, self.head.interrupted) = (failure, interrupted);
+        self.exit_code = self.exit().code();
     }
 
     /// What to end with: what went wrong goes before who has had enough.
