@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap_complete::ArgValueCompleter;
 use farreach::provider::fabric::{self, ProviderSettings};
 use farreach::provider::verbs::{self, VerbsSettings};
+use farreach_verbs::device::DeviceList;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::completions;
@@ -129,6 +130,9 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
     let (found, trouble) = look(args);
     let cards: Vec<String> =
         found.iter().map(|rail| rail.name.clone()).filter(|name| !fabric::is_provider(name)).collect();
+    if let (Some(index), true) = (args.gid_index, cards.is_empty()) {
+        return Err(without_gid(index));
+    }
     if !cards.is_empty() && offers.cards {
         return Ok(Choice { names: cards, wish: Wish { cards: true, providers: Vec::new() }, why: "the active RDMA cards".to_owned() });
     }
@@ -159,6 +163,18 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
     };
     let names = vec![at(name, here)];
     Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
+}
+
+/// Why no card has this place in its table: who asks for one does not want another rail.
+fn without_gid(index: u32) -> Failure {
+    let settings = VerbsSettings { gid_index: Some(index), ..VerbsSettings::default() };
+    let names = DeviceList::get().map(|all| all.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>());
+    let reasons = names.unwrap_or_default().into_iter().filter_map(|name| verbs::rails_named(&name, &settings).err());
+    let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
+    match reasons.into_iter().next() {
+        Some(reason) => failure.cause(reason.to_string()).fix(reason.fix),
+        None => failure.cause("there is no RDMA card here").fix("see `farreach devices`, or leave -x out"),
+    }
 }
 
 /// The first of these rails that the other side has nothing for.
