@@ -22,6 +22,7 @@ mod paths;
 mod platform;
 mod process;
 mod sim;
+mod start;
 mod tidy;
 mod vm;
 
@@ -63,6 +64,8 @@ enum Task {
     Bindings(bindings::BindingsArgs),
     /// Build where there is nothing but rustc and a linker, and run the result there and with the libraries.
     Cleanroom,
+    /// Follow README word for word on clean machines: each command must end well, and print what README shows.
+    Start,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         Task::Bindings(args) => bindings::execute(&args).map(|()| 0),
         Task::Cross => cross::execute().map(|()| 0),
         Task::Cleanroom => cleanroom::execute().map(|()| 0),
+        Task::Start => start::execute().map(|()| 0),
     };
     match result {
         Ok(code) => ExitCode::from(code),
