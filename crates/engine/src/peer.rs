@@ -126,7 +126,10 @@ impl Peer {
             Ok(Ok(made)) => {
                 Ok(Grant { helm: Arc::clone(&self.0.helm), id: made.id, memory: Some(made.memory) })
             }
-            Ok(Err((error, slice))) => Err(GrantError { error: error.into(), slice }),
+            Ok(Err((error, slice))) => {
+                let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.to_owned() });
+                Err(GrantError { error: lost.unwrap_or_else(|| error.into()), slice })
+            }
             Err(error) => Err(GrantError { error, slice: None }),
         }
     }
