@@ -15,6 +15,7 @@ use crate::grant::PeerKeyTag;
 use crate::helm::{Awaited, Helm, Ticket, promise};
 use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, WordOrder, WordRequest};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::provider::ProviderError;
 use crate::transfer::PagesMoved;
 use crate::{
     Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
@@ -92,7 +93,7 @@ impl Peer {
     }
 
     /// What has gone wrong with its links, the last few.
-    pub fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<ProviderError> {
         self.0.cell.notes()
     }
 
