@@ -12,8 +12,9 @@ use anyhow::{Context, Result};
 use farreach::Engine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::cmd::{bench, blast, fill, ping};
+use crate::cmd::{bench, blast, chip, fill, ping};
 use crate::exit::{Exit, Failure};
+use crate::native::Cards;
 use crate::rails::Wish;
 use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
 use crate::{interrupt, measure, terminal};
@@ -85,7 +86,7 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
     let talk = Talk::of_agent(peer);
     let over = talk.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host.name));
-    match perform(&engine, &talk, &order.task) {
+    match perform(args, &engine, &talk, &order.task) {
         Ok(()) => {
             talk.linger();
             Ok(format!("{} is done", order.task.name()))
@@ -108,11 +109,13 @@ fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
     Ok(Engine::with(settings)?)
 }
 
-fn perform(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+fn perform(args: &AgentArgs, engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+    let cards = || Cards::of(engine, args.gid_index);
     match task {
-        Task::Bench(task) => bench::serve(engine, talk, task),
+        Task::Bench(task) => bench::serve(engine, &cards(), talk, task),
         Task::Blast(task) => blast::serve(engine, talk, task),
         Task::Fill(task) => fill::serve(engine, talk, task),
+        Task::Chip(task) => chip::serve(engine, &cards(), talk, task),
         Task::Ping(task) => ping::serve(engine, talk, task),
     }
 }

@@ -8,6 +8,7 @@ use crate::agent::AgentArgs;
 use crate::cmd::bench::BenchArgs;
 use crate::cmd::blast::BlastArgs;
 use crate::cmd::completions::{CompletionsArgs, ManArgs};
+use crate::cmd::chip::ChipArgs;
 use crate::cmd::devices::DevicesArgs;
 use crate::cmd::fill::FillArgs;
 use crate::cmd::ping::PingArgs;
@@ -42,12 +43,14 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Measure the way there and back: percentiles and a histogram
     Ping(PingArgs),
-    /// Measure operations by size, depth, queues and rails; compare, and pass or fail
-    Bench(BenchArgs),
     /// Write without a pause, and tell the rate
     Blast(BlastArgs),
     /// Have this process's memory filled with random pages, scattered, and check every byte
     Fill(FillArgs),
+    /// Try memory on the peer's card: message, read, write, and a lock by compare-and-swap
+    Chip(ChipArgs),
+    /// Measure operations by size, depth, queues and rails; compare, and pass or fail
+    Bench(BenchArgs),
     /// Print a script that lets a shell complete commands, flags and device names
     Completions(CompletionsArgs),
     /// Print the manual
@@ -66,6 +69,7 @@ impl Command {
             Self::Blast(args) => args.client.json,
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
+            Self::Chip(args) => args.client.json,
             Self::Serve(_) | Self::Agent(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }

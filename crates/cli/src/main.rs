@@ -7,6 +7,7 @@ mod cmd;
 mod exit;
 mod interrupt;
 mod measure;
+mod native;
 mod rails;
 mod report;
 #[cfg(test)]
@@ -46,6 +47,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Fill(args) => cmd::fill::run(args),
         Command::Completions(args) => cmd::completions::completions(args),
         Command::Man(args) => cmd::completions::man(args),
+        Command::Chip(args) => cmd::chip::run(args),
         Command::Agent(args) => agent::run(args),
     }
 }

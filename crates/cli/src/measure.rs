@@ -107,21 +107,27 @@ impl Pattern {
 
     /// Whether these are the bytes of message `number`.
     pub(crate) fn check(&mut self, number: u64, found: &[u8]) -> Result<(), Failure> {
-        let expected = self.stamped(number);
-        if expected == found {
-            return Ok(());
-        }
-        let failure = Failure::new(Exit::Mismatch, format!("message {number} is not what was sent"))
-            .fix("do not trust this path with data: see the cards' and switches' error counters, and the memory");
-        Err(match expected.iter().zip(found).position(|(one, other)| one != other) {
-            Some(place) => {
-                let wrong = expected.iter().zip(found).filter(|(one, other)| one != other).count();
-                let (one, other) = (expected[place], found[place]);
-                failure.cause(format!("{wrong} of {} bytes differ; byte {place} is {other:#04x}, and {one:#04x} was sent", expected.len()))
-            }
-            None => failure.cause(format!("{} bytes came, and {} were sent", found.len(), expected.len())),
-        })
+        compare(self.stamped(number), found, || format!("message {number} is not what was sent"))
     }
+}
+
+/// Whether these bytes are those; otherwise it is told in these words, and where they differ.
+pub(crate) fn compare(expected: &[u8], found: &[u8], error: impl FnOnce() -> String) -> Result<(), Failure> {
+    if expected == found {
+        return Ok(());
+    }
+    let failure = Failure::new(Exit::Mismatch, error())
+        .fix("do not trust this path with data: see the cards' and switches' error counters, and the memory");
+    Err(match expected.iter().zip(found).position(|(one, other)| one != other) {
+        Some(place) => {
+            let wrong = expected.iter().zip(found).filter(|(one, other)| one != other).count();
+            let (one, other, len) = (expected[place], found[place], expected.len());
+            failure.cause(format!(
+                "{wrong} of {len} bytes differ; byte {place} is {other:#04x}, and {one:#04x} was sent"
+            ))
+        }
+        None => failure.cause(format!("{} bytes came, and {} were sent", found.len(), expected.len())),
+    })
 }
 
 #[cfg(test)]

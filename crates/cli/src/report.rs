@@ -154,6 +154,8 @@ pub(crate) enum LatencyOf {
     RoundTrip,
     /// Half of there and back.
     HalfRoundTrip,
+    /// From the first attempt to the lock.
+    Acquisition,
 }
 
 impl LatencyOf {
@@ -163,6 +165,7 @@ impl LatencyOf {
             Self::Completion => "order to completion",
             Self::RoundTrip => "RTT",
             Self::HalfRoundTrip => "½ RTT",
+            Self::Acquisition => "wait for the lock",
         }
     }
 }

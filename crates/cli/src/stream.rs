@@ -20,13 +20,15 @@ pub(crate) trait Stream {
 pub(crate) struct Flow {
     depth: usize,
     posted: VecDeque<Instant>,
+    /// All that were posted, since the beginning.
+    pub(crate) total: u64,
     /// From the post to the completion.
     pub(crate) latencies: Histogram<u64>,
 }
 
 impl Flow {
     pub(crate) fn new(depth: usize) -> Self {
-        Self { depth, posted: VecDeque::with_capacity(depth), latencies: crate::measure::histogram() }
+        Self { depth, posted: VecDeque::with_capacity(depth), total: 0, latencies: crate::measure::histogram() }
     }
 
     /// Completes one operation, after as many were posted as may be under way.
@@ -34,6 +36,7 @@ impl Flow {
         while self.posted.len() < self.depth {
             self.posted.push_back(Instant::now());
             stream.post()?;
+            self.total += 1;
         }
         self.complete(stream)
     }

@@ -11,6 +11,7 @@ use crate::handle::Handle;
 use crate::leak;
 use crate::mr::{AccessFlags, MemoryRegion};
 use crate::pd::ProtectionDomain;
+use crate::wr::RemoteRange;
 
 /// Memory on the device. This process reaches it by copies alone, peers through a region.
 ///
@@ -85,6 +86,61 @@ impl ProtectionDomain {
         // SAFETY: the region was made in this domain a moment ago.
         unsafe { MemoryRegion::new(mr, self, access, Some(keep)) }
             .ok_or_else(|| self.context().failed("ibv_reg_dm_mr"))
+    }
+}
+
+impl ProtectionDomain {
+    /// Gives peers access to a part of a device's memory, under a key of its own: `ibv_reg_dm_mr(3)`. `access` is what a peer may do.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn expose_dm(
+        &self,
+        dm: &DeviceMemory,
+        offset: u64,
+        len: usize,
+        access: AccessFlags,
+    ) -> Result<OnChipRegion, Error> {
+        // Devices refuse a peer's writes where own ones are not allowed.
+        let mr = self.reg_dm_mr(dm, offset, len, access | AccessFlags::LOCAL_WRITE)?;
+        Ok(OnChipRegion { mr, dm: dm.clone(), len })
+    }
+}
+
+/// On-chip memory that peers may touch, and the key by which they do: what [`ExposedRegion`](crate::region::ExposedRegion) is for the host's
+/// memory.
+///
+/// ```no_run
+/// # use farreach_verbs::device::DeviceList;
+/// use farreach_verbs::mr::AccessFlags;
+///
+/// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
+/// # let pd = context.alloc_pd()?;
+/// let dm = context.alloc_dm(4096, 6)?;
+/// let region = pd.expose_dm(&dm, 0, 4096, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC)?;
+/// let told_to_the_peer = region.remote();
+/// assert_eq!(told_to_the_peer.address(), 0, "its addresses count from the first byte");
+/// # Ok::<(), farreach_verbs::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OnChipRegion {
+    mr: MemoryRegion,
+    dm: DeviceMemory,
+    len: usize,
+}
+
+impl OnChipRegion {
+    /// What a peer needs to know.
+    pub fn remote(&self) -> RemoteRange {
+        RemoteRange::new(0, self.len as u64, self.mr.rkey())
+    }
+
+    /// The memory, to be copied in and out. It may be more than the region is of.
+    pub fn memory(&self) -> &DeviceMemory {
+        &self.dm
+    }
+
+    /// The region.
+    pub fn mr(&self) -> &MemoryRegion {
+        &self.mr
     }
 }
 

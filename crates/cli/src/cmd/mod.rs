@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod blast;
 pub(crate) mod completions;
+pub(crate) mod chip;
 pub(crate) mod devices;
 pub(crate) mod fill;
 pub(crate) mod ping;

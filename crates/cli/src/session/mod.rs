@@ -23,7 +23,7 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::{bench, blast, fill, ping};
+use crate::cmd::{bench, blast, chip, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
@@ -80,6 +80,7 @@ pub(crate) enum Task {
     Bench(bench::Task),
     Blast(blast::Task),
     Fill(fill::Task),
+    Chip(chip::Task),
     Ping(ping::Task),
 }
 
@@ -90,6 +91,7 @@ impl Task {
             Self::Bench(_) => "bench",
             Self::Blast(_) => "blast",
             Self::Fill(_) => "fill",
+            Self::Chip(_) => "chip",
             Self::Ping(_) => "ping",
         }
     }

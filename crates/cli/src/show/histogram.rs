@@ -1,11 +1,11 @@
-//! Latencies as rows of bars, and their percentiles.
+//! Latencies as rows of bars.
 
 use hdrhistogram::Histogram;
 
 use super::bar;
 use super::bounds::Bounds;
 use super::paint::Paint;
-use crate::units::{microseconds, percent};
+use crate::units::percent;
 
 /// Columns where the reader has no terminal.
 const COLUMNS_USUAL: usize = 80;
@@ -46,24 +46,6 @@ pub(crate) fn rows(histogram: &Histogram<u64>, what: &str, width: Option<u16>, p
 
 /// `100.0 %`
 const PERCENT_COLUMNS: usize = 7;
-
-/// One line: `RTT in µs: min 4.81, p50 5.02, p90 5.60, p99 9.93, p99.9 31.2, max 402`.
-pub(crate) fn percentiles(histogram: &Histogram<u64>, what: &str) -> String {
-    if histogram.is_empty() {
-        return format!("{what}: nothing was measured");
-    }
-    let quantile = |quantile| histogram.value_at_quantile(quantile);
-    let figures = [
-        ("min", histogram.min()),
-        ("p50", quantile(0.5)),
-        ("p90", quantile(0.9)),
-        ("p99", quantile(0.99)),
-        ("p99.9", quantile(0.999)),
-        ("max", histogram.max()),
-    ];
-    let figures = figures.map(|(name, ns)| format!("{name} {}", microseconds(ns as f64)));
-    format!("{what} in µs: {}", figures.join(", "))
-}
 
 /// How many latencies are in each row.
 fn counts(histogram: &Histogram<u64>, bounds: &Bounds) -> Vec<u64> {
@@ -141,15 +123,6 @@ mod tests {
 100 – 1000      1   <0.1 %  ▏
 "
         );
-    }
-
-    #[test]
-    fn percentiles_are_one_line_of_one_unit() {
-        assert_eq!(
-            percentiles(&usual(), "½ RTT"),
-            "½ RTT in µs: min 4.81, p50 5.02, p90 6.10, p99 9.90, p99.9 9.90, max 402"
-        );
-        assert_eq!(percentiles(&histogram(&[]), "RTT"), "RTT: nothing was measured");
     }
 
     #[test]

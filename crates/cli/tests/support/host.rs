@@ -22,9 +22,16 @@ impl Host {
         }
     }
 
+    /// A command there.
+    pub(crate) fn command(self, words: &[&str]) -> Command {
+        let mut command = Command::new("host");
+        command.arg(self.0).args(words);
+        command
+    }
+
     /// Runs a command there, to its end.
     pub(crate) fn run(self, words: &[&str]) -> Ended {
-        end_of(Command::new("host").arg(self.0).args(words))
+        end_of(&mut self.command(words))
     }
 
     /// What a command prints there; it must succeed.

@@ -17,6 +17,12 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    pub(crate) fn of(output: Output) -> Self {
+        let Output { status, stdout, stderr } = output;
+        let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+        Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+    }
+
     /// What was printed, as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not JSON: {error}\n{self:#?}"))
@@ -25,10 +31,8 @@ impl Ended {
 
 /// Runs the command to its end.
 pub(crate) fn end_of(command: &mut Command) -> Ended {
-    let Output { status, stdout, stderr } =
-        command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    let ended = Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) };
+    let ended =
+        Ended::of(command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")));
     assert!(!ended.stderr.contains("panicked at"), "{command:?} panicked: {ended:#?}");
     ended
 }

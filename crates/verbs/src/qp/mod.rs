@@ -5,6 +5,7 @@ mod bind;
 mod builder;
 mod check;
 mod elements;
+mod from_region;
 mod list;
 #[cfg(all(loom, test))]
 mod model;

@@ -15,7 +15,7 @@ use crate::cq::{CompletionQueue, Source, WorkKind};
 use crate::error::Error;
 use crate::mw::MemoryWindow;
 use crate::region::ExposedRegion;
-use crate::wr::{Buffers, Extra};
+use crate::wr::{Buffers, Extra, Region};
 
 /// A request that the device has.
 #[derive(Debug)]
@@ -38,6 +38,10 @@ pub(crate) enum Kept {
     Window {
         _window: MemoryWindow,
         _before: Option<Arc<ExposedRegion>>,
+    },
+    /// That the message lies in.
+    Region {
+        _region: Region,
     },
 }
 

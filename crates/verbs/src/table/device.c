@@ -42,6 +42,7 @@ static __thread struct held held[HELD_MAX];
 static __thread struct done done[HELD_MAX];
 static __thread int held_count, done_count;
 static __thread uint64_t last_id;
+static __thread struct element last_element;
 static __thread struct cq *shared_cq;
 
 /* The script. */
@@ -68,7 +69,8 @@ long table_complete(long count, long status) {
     for (; completed < count && completed < held_count; completed++) {
         struct held *it = &held[completed];
         volatile char *memory = (char *)it->first.address;
-        if (it->first.length)
+        /* Its own memory begins at 0, and is nothing of the host's. */
+        if (it->first.length && it->first.address >= 4096)
             *memory = it->is_receive ? 'R' : *memory;
         struct wc wc = {.wr_id = it->wr_id, .status = status, .opcode = it->is_receive ? 128 : 0};
         wc.byte_len = it->first.length;
@@ -87,6 +89,9 @@ long table_forge(struct cq *cq, uint64_t wr_id) {
 }
 
 long table_last_id(void) { return last_id; }
+long table_last_address(void) { return last_element.address; }
+long table_last_length(void) { return last_element.length; }
+long table_last_lkey(void) { return last_element.lkey; }
 long table_held(void) { return held_count; }
 long table_polls(void) { return polls; }
 long table_armings(void) { return armings; }
@@ -116,7 +121,7 @@ static int post(void *queue_pair, struct cq *cq, struct work *list, struct work 
         struct held it = {.queue_pair = queue_pair, .cq = cq, .wr_id = list->wr_id, .is_receive = is_receive};
         it.is_signaled = is_receive || ((struct send_work *)list)->flags & SIGNALED;
         if (list->elements)
-            it.first = list->list[0];
+            last_element = it.first = list->list[0];
         held[held_count++] = it;
         last_id = list->wr_id;
     }

@@ -3,6 +3,7 @@
 //! (every order of dropping, of nine handles).
 
 mod door;
+mod part;
 mod region;
 mod script;
 mod wait;

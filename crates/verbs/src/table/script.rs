@@ -46,6 +46,12 @@ pub(super) fn last_id() -> u64 {
     call("table_last_id", 0, 0, 0)
 }
 
+/// Address, length and key of the first buffer of the last request that has one.
+pub(super) fn last_element() -> (u64, u64, u64) {
+    let asked = |name| call(name, 0, 0, 0);
+    (asked("table_last_address"), asked("table_last_length"), asked("table_last_lkey"))
+}
+
 /// How many requests the device has.
 pub(super) fn held() -> u64 {
     call("table_held", 0, 0, 0)
@@ -122,16 +128,22 @@ pub(super) struct Bench {
 impl Bench {
     /// With room for so many completions.
     pub(super) fn new(depth: u32) -> Self {
-        Self::on(depth, |_| None)
+        Self::on(open(Functions::find(), false), depth, |_| None)
+    }
+
+    /// As [`new`](Self::new), on a device with memory of its own.
+    pub(super) fn with_on_chip_memory(depth: u32) -> Self {
+        Self::on(open(Functions::find(), true), depth, |_| None)
     }
 
     /// As [`new`](Self::new), on a channel.
     pub(super) fn with_channel(depth: u32) -> Self {
-        Self::on(depth, |context| Some(context.create_comp_channel().unwrap()))
+        Self::on(open(Functions::find(), false), depth, |context| {
+            Some(context.create_comp_channel().unwrap())
+        })
     }
 
-    fn on(depth: u32, channel: impl FnOnce(&Context) -> Option<CompletionChannel>) -> Self {
-        let context = open(Functions::find(), false);
+    fn on(context: Context, depth: u32, channel: impl FnOnce(&Context) -> Option<CompletionChannel>) -> Self {
         let (pd, channel) = (context.alloc_pd().unwrap(), channel(&context));
         let mut builder = CompletionQueueBuilder::new(depth);
         if let Some(channel) = &channel {

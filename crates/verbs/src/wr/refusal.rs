@@ -76,7 +76,7 @@ pub enum Refusal {
     NotAWord,
     /// A buffer that the card writes to is shared with readers.
     SharedDestination,
-    /// A window or its region is of another protection domain.
+    /// A window or a region is of another protection domain.
     OtherDomain,
     /// The queue pair was not made for this operation, or its type does not have it.
     Unsupported(&'static str),
@@ -160,7 +160,7 @@ impl fmt::Display for Refusal {
             }
             Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
             Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
-            Self::OtherDomain => f.write_str("a window or its region is of another protection domain"),
+            Self::OtherDomain => f.write_str("a window or a region is of another protection domain"),
             Self::Unsupported(operation) => write!(f, "this queue pair does not do {operation}"),
             Self::NotReady(state) => write!(f, "the queue pair is not ready to send: it is in {state}"),
             Self::Engine(error) => fmt::Display::fmt(error, f),

@@ -11,7 +11,7 @@ use farreach_verbs::imm::ImmediateData;
 use farreach_verbs::mr::{AccessFlags, RemoteKey};
 use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, SendOperations};
 use farreach_verbs::wr::{
-    Buffers, Flush, FlushLevel, FlushPlacement, RecvRequest, Refusal, RemoteRange, SendRequest,
+    Buffers, Flush, FlushLevel, FlushPlacement, RecvRequest, Refusal, RegionPart, RemoteRange, SendRequest,
 };
 
 use crate::pair::{DEPTH, Pair, bytes, everything, next, open, take};
@@ -40,6 +40,27 @@ fn a_message_arrives_and_both_buffers_come_back() {
         assert_eq!(slice[..100], *pattern(1, 100));
         assert_eq!(slice[100..], pattern(0, 256)[100..]);
         assert_eq!((pair.a.in_flight(), pair.b.in_flight()), ((0, 0), (0, 0)));
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_message_is_gathered_from_memory_that_peers_may_reach() {
+    on_host_a(|| {
+        let pair = Pair::rc();
+        let region = Arc::new(pair.exposed(3, 4096));
+        pair.a.post_recv(RecvRequest::new(pair.filled(0, 500))).unwrap();
+        pair.b.post_send_from(RegionPart::exposed(&region, 1000..1500).unwrap(), 9).unwrap();
+        let sent = next(&pair.cq_b);
+        assert_eq!((sent.tag, sent.kind), (9, WorkKind::Send));
+        sent.outcome.unwrap();
+        let received = next(&pair.cq_a);
+        assert_eq!(received.outcome.unwrap().byte_len, 500);
+        assert_eq!(*received.buffers.into_slice().unwrap(), pattern(3, 4096)[1000..1500]);
+        // It is as it was: the peer's to write to.
+        pair.a.post_send(SendRequest::write(pair.filled(4, 4096), region.remote())).unwrap();
+        next(&pair.cq_a).outcome.unwrap();
+        assert_eq!(bytes(&region), pattern(4, 4096));
     });
 }
 

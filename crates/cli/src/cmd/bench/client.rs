@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::report::LatencyOf;
+use crate::native::{self, Cards};
 use crate::session::Session;
 use crate::stream::{Flow, Stream};
 use crate::units;
@@ -39,10 +40,12 @@ pub(super) fn row(
     session: &Session,
     wanted: &Wanted,
 ) -> Result<Result<Option<Row>, Failure>> {
-    let step = Step { operation: wanted.operation, size_bytes: wanted.size_bytes, depth: wanted.depth };
-    let measured = repetitions(args, session, &step);
-    for talk in &session.talks {
-        talk.say(Order::StepDone)?;
+    let Wanted { operation, size_bytes, depth } = *wanted;
+    let step = Step { operation, size_bytes, depth, wait: args.client.wait };
+    let mut lanes = Vec::new();
+    let measured = repetitions(args, session, &step, &mut lanes);
+    for (place, talk) in session.talks.iter().enumerate() {
+        talk.say(Order::StepDone(lanes.get(place).map_or(0, |(_, flow): &Lane| flow.total)))?;
     }
     let repetitions = match measured {
         Ok(repetitions) => repetitions,
@@ -61,21 +64,27 @@ pub(super) fn row(
     Ok(Ok(Row::new(key, LatencyOf::Completion, repetitions)))
 }
 
-fn repetitions(args: &BenchArgs, session: &Session, step: &Step) -> Result<Vec<Repetition>> {
+fn repetitions(args: &BenchArgs, session: &Session, step: &Step, lanes: &mut Vec<Lane>) -> Result<Vec<Repetition>> {
     let mut ends = Vec::new();
     for talk in &session.talks {
         talk.say(Order::Step(step.clone()))?;
         let made: Result<Ends, Failure> = talk.hear()?;
         ends.push(made);
     }
-    let mut lanes = Vec::new();
     for (talk, ends) in session.talks.iter().zip(ends) {
-        lanes.push((streams::open(&session.engine, talk, step, &ends?)?, Flow::new(step.depth as usize)));
+        let stream: Box<dyn Stream> = match step.native() {
+            Some(rules) => {
+                let cards = Cards::of(&session.engine, args.client.rails.gid_index);
+                Box::new(native::client_stream(&cards, talk, rules)?)
+            }
+            None => streams::open(&session.engine, talk, step, &ends?)?,
+        };
+        lanes.push((stream, Flow::new(step.depth as usize)));
     }
     let mut repetitions = Vec::new();
-    run(&mut lanes, args.warm_up)?;
+    run(lanes, args.warm_up)?;
     while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
-        repetitions.extend(repetition(session, step, &mut lanes, args.seconds)?);
+        repetitions.extend(repetition(session, step, lanes, args.seconds)?);
     }
     Ok(repetitions)
 }

@@ -28,7 +28,8 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
 use crate::report::Head;
-use crate::session::{self, Rules, Session};
+use crate::native::{NativeOperation, StreamRules};
+use crate::session::{self, Rules, Session, Wait};
 use crate::show::paint::Paint;
 use crate::show::progress::BenchProgress;
 use crate::terminal;
@@ -122,9 +123,20 @@ struct Step {
     operation: Operation,
     size_bytes: u64,
     depth: u32,
+    wait: Wait,
 }
 
 impl Step {
+    /// As an operation of verbs' own, where it is one.
+    fn native(&self) -> Option<StreamRules> {
+        let operation = match self.operation {
+            Operation::AtomicWrite => NativeOperation::AtomicWrite,
+            Operation::Flush => NativeOperation::FlushGlobal,
+            _ => return None,
+        };
+        Some(StreamRules { operation, bytes: self.size_bytes as usize, depth: self.depth as usize, wait: self.wait })
+    }
+
     /// The bytes of the agent's memory: a place for each operation that is under way.
     fn places_len(&self) -> usize {
         self.size_bytes as usize * self.depth as usize
@@ -137,7 +149,8 @@ enum Order {
     Step(Step),
     Begin,
     End,
-    StepDone,
+    /// So many operations were posted.
+    StepDone(u64),
     Done,
 }
 

@@ -43,9 +43,4 @@ impl Operation {
     pub(crate) fn is_of_a_word(self) -> bool {
         matches!(self, Self::Cas | Self::Faa | Self::AtomicWrite)
     }
-
-    /// Whether the engine has no such operation, and verbs is asked directly.
-    pub(crate) fn is_of_verbs(self) -> bool {
-        matches!(self, Self::AtomicWrite | Self::Flush)
-    }
 }

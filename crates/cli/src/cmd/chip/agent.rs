@@ -1,0 +1,135 @@
+//! The agent's side: it has the memory.
+
+use anyhow::{Context, Result};
+use farreach::{Engine, Grant, Rights};
+
+use super::{Answered, Ask, End, MESSAGE_BYTES, PATIENCE, Task, Way, access, link_rules, lock};
+use crate::exit::Failure;
+use crate::measure::{self, Pattern, Stopwatch};
+use crate::native::{self, Card, Cards, Link, Memory, Received};
+use crate::session::Talk;
+
+/// Offers the memory, and does what the client asks.
+pub(crate) fn serve(engine: &Engine, cards: &Cards, talk: &Talk, task: &Task) -> Result<()> {
+    match talk.hear()? {
+        Way::Cards => answer(&OnCard::open(cards, talk, task)?, talk, task),
+        Way::Engine => answer(&OnEngine::open(engine, talk, task)?, talk, task),
+        Way::None => Ok(()),
+    }
+}
+
+fn answer(memory: &dyn Offered, talk: &Talk, task: &Task) -> Result<()> {
+    let stopwatch = Stopwatch::start();
+    loop {
+        match talk.hear_at_last()? {
+            Ask::Message => memory.send()?,
+            Ask::Look => {
+                let mut found = vec![0; memory.len()];
+                memory.read(0, &mut found)?;
+                let mut pattern = Pattern::new(task.seed, memory.len());
+                measure::compare(pattern.stamped(1), &found, || "what the client has written is not here".to_owned())?;
+                talk.say(Answered)?;
+            }
+            Ask::Clear => {
+                memory.write(0, &[0; lock::BYTES])?;
+                talk.say(Answered)?;
+            }
+            Ask::End => {
+                let mut counter = [0; 8];
+                memory.read(lock::COUNTER, &mut counter)?;
+                return talk.say(End { counter: u64::from_le_bytes(counter), usage: stopwatch.usage() });
+            }
+        }
+    }
+}
+
+/// The memory, on whichever way.
+trait Offered {
+    fn len(&self) -> usize;
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure>;
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure>;
+
+    /// Sends its beginning as a message.
+    fn send(&self) -> Result<()>;
+}
+
+struct OnCard {
+    memory: Memory,
+    links: Vec<Link>,
+}
+
+impl OnCard {
+    fn open(cards: &Cards, talk: &Talk, task: &Task) -> Result<Self> {
+        let rules = |card: &Card| Ok(link_rules(card, task));
+        let memory = |card: &Card| {
+            let memory = match task.host_memory {
+                true => Memory::host(card, task.size_bytes, access(card)),
+                false => Memory::on_chip(card, task.size_bytes, access(card)),
+            }?;
+            memory.write(0, Pattern::new(task.seed, memory.len()).stamped(0))?;
+            Ok(memory)
+        };
+        let Received { links, memory } = native::receive(cards, talk, rules, memory)?;
+        Ok(Self { memory, links })
+    }
+}
+
+impl Offered for OnCard {
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure> {
+        self.memory.write(offset, bytes)
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure> {
+        self.memory.read(offset, into)
+    }
+
+    fn send(&self) -> Result<()> {
+        let part = self.memory.part(0..MESSAGE_BYTES.min(self.memory.len())).context("the memory is too short")?;
+        let link = self.links.first().context("there is no queue pair")?;
+        link.post_from(part)?;
+        link.complete()?;
+        Ok(())
+    }
+}
+
+struct OnEngine<'a> {
+    memory: Grant,
+    talk: &'a Talk,
+}
+
+impl<'a> OnEngine<'a> {
+    fn open(engine: &Engine, talk: &'a Talk, task: &Task) -> Result<Self> {
+        let mut slice = engine.allocate(task.size_bytes)?;
+        slice.copy_from_slice(Pattern::new(task.seed, task.size_bytes).stamped(0));
+        let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
+        let memory = talk.peer.grant(slice, rights).map_err(|refused| refused.error)?;
+        talk.say(memory.token())?;
+        Ok(Self { memory, talk })
+    }
+}
+
+impl Offered for OnEngine<'_> {
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure> {
+        self.memory.write_at(offset, bytes);
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure> {
+        self.memory.read_at(offset, into);
+        Ok(())
+    }
+
+    fn send(&self) -> Result<()> {
+        let mut message = vec![0; MESSAGE_BYTES.min(self.memory.len())];
+        self.memory.read_at(0, &mut message);
+        Ok(self.talk.peer.send(message).wait(PATIENCE)?)
+    }
+}

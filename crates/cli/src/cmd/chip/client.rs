@@ -1,0 +1,194 @@
+//! The client's side: one step after the other, then all clients at once.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use farreach::GrantToken;
+
+use super::lock::{self, Contest};
+use super::reach::{EngineReach, NativeReach, Reach};
+use super::report::{ChipReport, LockReport, MemoryKind, MemoryReport, Step, StepReport};
+use super::{Answered, Ask, ChipArgs, End, MESSAGE_BYTES, PATIENCE, Task, Way, link_rules};
+use crate::exit::{Exit, Failure};
+use crate::interrupt;
+use crate::measure::{self, Pattern, Stopwatch, compare};
+use crate::native::{self, Called, Cards};
+use crate::report::{Head, Processors};
+use crate::session::{Session, Talk};
+
+/// This side's memory of a client that reaches lock and counter only.
+const SCRATCH_BYTES: usize = 64;
+
+/// Does all that can be done; what is in the way is in the report.
+pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
+    let task = Task {
+        host_memory: args.host_memory,
+        size_bytes: args.size as usize,
+        clients: args.clients,
+        wait: args.client.wait,
+        seed: measure::any_seed(),
+    };
+    let session = Session::open(&args.client, super::rules(), &crate::session::Task::Chip(task.clone()))?;
+    let mut server = Server::open(&session, args, &task)?;
+    let head = Head::new("chip", &session, args.client.wait);
+    let mut report = ChipReport::new(head, server.memory.clone());
+    let walked = server.walk(session.talk(), args, &task, &mut report);
+    report.end(walked.err().map(|error| Failure::of(&error)), interrupt::is_asked());
+    Ok(report)
+}
+
+/// The server's memory, as all clients reach it.
+struct Server {
+    clients: Vec<Box<dyn Reach>>,
+    memory: MemoryReport,
+    /// Why there can be no lock.
+    no_atomics: Option<Failure>,
+}
+
+impl Server {
+    fn open(session: &Session, args: &ChipArgs, task: &Task) -> Result<Self> {
+        let (talk, cards) = (session.talk(), Cards::of(&session.engine, args.client.rails.gid_index));
+        if cards.reach(&talk.peer) {
+            talk.say(Way::Cards)?;
+            return Self::by_cards(&cards, talk, task);
+        }
+        if task.host_memory {
+            talk.say(Way::Engine)?;
+            return Self::by_engine(session, task);
+        }
+        talk.say(Way::None)?;
+        Err(Failure::new(Exit::Unavailable, "there is no on-chip memory over these rails")
+            .cause(format!("{} is libfabric's, which has no such memory: nothing could be asked for it", session.rails().join(", ")))
+            .fix("take an RDMA card that has some (farreach devices -v), or do the same on the host's memory: --host-memory")
+            .into())
+    }
+
+    fn by_cards(cards: &Cards, talk: &Talk, task: &Task) -> Result<Self> {
+        let called = native::call(cards, talk, |card| Ok(link_rules(card, task)))?;
+        let Called { links, memory, card, other_card, has_atomics } = called;
+        let size_bytes = memory.len() as usize;
+        let mut clients: Vec<Box<dyn Reach>> = Vec::new();
+        for (number, link) in links.into_iter().enumerate() {
+            let scratch = card.allocate(if number == 0 { size_bytes } else { SCRATCH_BYTES })?;
+            let mut reach = NativeReach::new(link, memory, scratch, card.allocate(8)?);
+            if number == 0 {
+                reach = reach.hearing(card.allocate(MESSAGE_BYTES.min(size_bytes))?);
+            }
+            clients.push(Box::new(reach));
+        }
+        let no_atomics = (!has_atomics).then(|| {
+            Failure::new(Exit::Unavailable, "the lock cannot be taken")
+                .cause(format!("{} or the server's {other_card} has no atomic operations", card.name))
+                .fix("take cards that have them: `farreach devices -v` tells")
+        });
+        let kind = if task.host_memory { MemoryKind::Host } else { MemoryKind::OnChip };
+        let queue_pairs = Some(clients.len());
+        let memory = MemoryReport { kind, size_bytes, card: Some(other_card), queue_pairs };
+        Ok(Self { clients, memory, no_atomics })
+    }
+
+    fn by_engine(session: &Session, task: &Task) -> Result<Self> {
+        let talk = session.talk();
+        let token: GrantToken = talk.hear()?;
+        let remote = talk.peer.remote(token).wait(PATIENCE)?;
+        let mut clients: Vec<Box<dyn Reach>> = Vec::new();
+        for number in 0..task.clients {
+            let scratch =
+                session.engine.allocate(if number == 0 { task.size_bytes } else { SCRATCH_BYTES })?;
+            clients.push(Box::new(EngineReach::new(talk.clone(), remote.clone(), scratch)));
+        }
+        let ready = session.rails();
+        let mut rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
+        let no_atomics = (!rails.any(|rail| rail.has_atomics)).then(|| {
+            Failure::new(Exit::Unavailable, "the lock cannot be taken")
+                .cause(format!("{} has no atomic operations", ready.join(", ")))
+                .fix("take a rail that has them: -d shm on one host, or an RDMA card")
+        });
+        let memory =
+            MemoryReport { kind: MemoryKind::Host, size_bytes: task.size_bytes, card: None, queue_pairs: None };
+        Ok(Self { clients, memory, no_atomics })
+    }
+
+    /// Every step; what was done is in the report also where one fails.
+    fn walk(&mut self, talk: &Talk, args: &ChipArgs, task: &Task, report: &mut ChipReport) -> Result<()> {
+        let stopwatch = Stopwatch::start();
+        self.steps(talk, task, report)?;
+        let contest = match &self.no_atomics {
+            None if !interrupt::is_asked() => Some(self.contend(talk, args.rounds)?),
+            _ => None,
+        };
+        talk.say(Ask::End)?;
+        let end: End = talk.hear()?;
+        report.processors = Some(Processors { client: stopwatch.usage(), server: end.usage });
+        match (contest, &self.no_atomics) {
+            (Some((contest, counter)), _) => {
+                report.lock = Some(LockReport::new(&contest, args.rounds, counter, end.counter));
+                contest.verdict(counter, end.counter).map_or(Ok(()), |failure| Err(failure.into()))
+            }
+            (None, Some(reason)) if !interrupt::is_asked() => Err(reason.clone().into()),
+            (None, _) => Ok(()),
+        }
+    }
+
+    /// The message, and the bytes.
+    fn steps(&mut self, talk: &Talk, task: &Task, report: &mut ChipReport) -> Result<()> {
+        let len = self.memory.size_bytes;
+        let reach = self.clients.first_mut().context("there is no client")?;
+        let mut pattern = Pattern::new(task.seed, len);
+        let mut note = |step: Step, bytes: usize, took: Duration| {
+            report.steps.push(StepReport { step, bytes, elapsed_ns: took.as_nanos() as u64 });
+            interrupt::is_asked()
+        };
+
+        let expected = &pattern.stamped(0)[..MESSAGE_BYTES.min(len)];
+        reach.expect_message(expected.len())?;
+        let began = Instant::now();
+        talk.say(Ask::Message)?;
+        let message = reach.hear_message()?;
+        let took = began.elapsed();
+        compare(expected, &message, || "the message is not what lies in the memory".to_owned())?;
+        if note(Step::Message, message.len(), took) {
+            return Ok(());
+        }
+
+        let took = timed(|| reach.read(0, len))?;
+        compare(pattern.stamped(0), reach.scratch(), || "what was read is not what lies there".to_owned())?;
+        if note(Step::Read, len, took) {
+            return Ok(());
+        }
+
+        reach.scratch().copy_from_slice(pattern.stamped(1));
+        let took = timed(|| reach.write(0, len))?;
+        ask(talk, Ask::Look)?;
+        if note(Step::Write, len, took) {
+            return Ok(());
+        }
+
+        reach.scratch().fill(0);
+        let took = timed(|| reach.read(0, len))?;
+        compare(pattern.stamped(1), reach.scratch(), || "what was read back is not what was written".to_owned())?;
+        note(Step::ReadBack, len, took);
+        Ok(())
+    }
+
+    /// The lock: what came of it, and the counter as a client reads it.
+    fn contend(&mut self, talk: &Talk, rounds: u64) -> Result<(Contest, u64)> {
+        ask(talk, Ask::Clear)?;
+        let contest = lock::contend(&mut self.clients, rounds, &interrupt::is_asked)?;
+        let reach = self.clients.first_mut().context("there is no client")?;
+        let counter = lock::counter(reach.as_mut())?;
+        Ok((contest, counter))
+    }
+}
+
+fn ask(talk: &Talk, what: Ask) -> Result<()> {
+    talk.say(what)?;
+    let Answered = talk.hear()?;
+    Ok(())
+}
+
+fn timed(step: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let began = Instant::now();
+    step()?;
+    Ok(began.elapsed())
+}

@@ -1,0 +1,177 @@
+//! How a client reaches the server's memory: by a queue pair of its own, or through the engine. The steps are the same over both.
+
+use anyhow::{Context, Result, bail};
+use farreach::{Buffer, PageMap, RemoteSlice, Slice};
+use farreach_verbs::wr::{RemoteRange, SendRequest};
+
+use super::PATIENCE;
+use crate::native::Link;
+use crate::session::Talk;
+
+/// The server's memory, and as much of this side's for what goes there and comes from there.
+pub(super) trait Reach: Send {
+    /// This side's memory.
+    fn scratch(&mut self) -> &mut [u8];
+
+    /// Reads so many bytes at an offset into the beginning of this side's memory.
+    fn read(&mut self, offset: usize, len: usize) -> Result<()>;
+
+    /// Writes so many bytes of the beginning of this side's memory to an offset.
+    fn write(&mut self, offset: usize, len: usize) -> Result<()>;
+
+    /// Replaces the word at an offset if it is as expected. What was there.
+    fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64>;
+
+    /// Makes room for a message, before the server is asked for it.
+    fn expect_message(&mut self, len: usize) -> Result<()>;
+
+    /// Waits for that message.
+    fn hear_message(&mut self) -> Result<Vec<u8>>;
+}
+
+/// What the memory is lost with: the connection has failed.
+const LOST: &str = "an earlier request did not give its memory back";
+
+/// By a queue pair of its own.
+pub(super) struct NativeReach {
+    link: Link,
+    memory: RemoteRange,
+    scratch: Option<Slice>,
+    /// What a compare-and-swap brings back.
+    word: Option<Slice>,
+    message: Option<Slice>,
+}
+
+impl NativeReach {
+    pub(super) fn new(link: Link, memory: RemoteRange, mut scratch: Slice, word: Slice) -> Self {
+        scratch.fill(0);
+        Self { link, memory, scratch: Some(scratch), word: Some(word), message: None }
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<RemoteRange> {
+        self.memory.get(offset as u64, len as u64).context("the server's memory is shorter")
+    }
+
+    /// Has a request take the first `len` bytes of this side's memory along.
+    fn with_scratch(&mut self, len: usize, request: impl FnOnce(Slice) -> SendRequest) -> Result<()> {
+        let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
+        let rest = slice.split_off(len);
+        let done = self.link.run(request(slice))?;
+        let Ok(mut slice) = done.buffers.into_slice() else { bail!(LOST) };
+        if slice.unsplit(rest).is_err() {
+            bail!(LOST);
+        }
+        self.scratch = Some(slice);
+        Ok(())
+    }
+}
+
+impl Reach for NativeReach {
+    fn scratch(&mut self) -> &mut [u8] {
+        self.scratch.as_deref_mut().unwrap_or_default()
+    }
+
+    fn read(&mut self, offset: usize, len: usize) -> Result<()> {
+        let range = self.range(offset, len)?;
+        self.with_scratch(len, |slice| SendRequest::read(slice, range))
+    }
+
+    fn write(&mut self, offset: usize, len: usize) -> Result<()> {
+        let range = self.range(offset, len)?;
+        self.with_scratch(len, |slice| SendRequest::write(slice, range))
+    }
+
+    fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64> {
+        let range = self.range(offset, 8)?;
+        let Some(word) = self.word.take() else { bail!(LOST) };
+        let done = self.link.run(SendRequest::compare_swap(word, range, expected, desired))?;
+        let Ok(word) = done.buffers.into_slice() else { bail!(LOST) };
+        let was = word.first_chunk().copied().map(u64::from_ne_bytes).context("no word came back")?;
+        self.word = Some(word);
+        Ok(was)
+    }
+
+    fn expect_message(&mut self, len: usize) -> Result<()> {
+        let Some(message) = self.message.take().filter(|message| message.len() == len) else {
+            bail!("there is no room for the message");
+        };
+        Ok(self.link.post_recv(message)?)
+    }
+
+    fn hear_message(&mut self) -> Result<Vec<u8>> {
+        let done = self.link.complete()?;
+        let len = done.success.byte_len as usize;
+        let Ok(message) = done.buffers.into_slice() else { bail!(LOST) };
+        Ok(message[..len.min(message.len())].to_vec())
+    }
+}
+
+impl NativeReach {
+    /// With memory that a message can be received into.
+    pub(super) fn hearing(mut self, message: Slice) -> Self {
+        self.message = Some(message);
+        self
+    }
+}
+
+/// Through the engine.
+pub(super) struct EngineReach {
+    talk: Talk,
+    memory: RemoteSlice,
+    scratch: Option<Slice>,
+}
+
+impl EngineReach {
+    pub(super) fn new(talk: Talk, memory: RemoteSlice, scratch: Slice) -> Self {
+        Self { talk, memory, scratch: Some(scratch) }
+    }
+
+    fn range(&self, offset: usize, len: usize) -> Result<RemoteSlice> {
+        self.memory.get(offset as u64, len as u64).context("the server's memory is shorter")
+    }
+
+    fn put_back(&mut self, buffer: Buffer, rest: Slice) -> Result<()> {
+        let Buffer::Slice(mut slice) = buffer else { bail!(LOST) };
+        if slice.unsplit(rest).is_err() {
+            bail!(LOST);
+        }
+        self.scratch = Some(slice);
+        Ok(())
+    }
+}
+
+impl Reach for EngineReach {
+    fn scratch(&mut self) -> &mut [u8] {
+        self.scratch.as_deref_mut().unwrap_or_default()
+    }
+
+    fn read(&mut self, offset: usize, len: usize) -> Result<()> {
+        let range = self.range(offset, len)?;
+        let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
+        let rest = slice.split_off(len);
+        let map = PageMap::contiguous(len as u64, 1);
+        let done = self.talk.peer.read_pages(&range, &map, slice).wait(PATIENCE)?;
+        self.put_back(done.buffer, rest)
+    }
+
+    fn write(&mut self, offset: usize, len: usize) -> Result<()> {
+        let range = self.range(offset, len)?;
+        let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
+        let rest = slice.split_off(len);
+        let map = PageMap::contiguous(len as u64, 1);
+        let done = self.talk.peer.write_pages(slice, &map, &range, None).wait(PATIENCE)?;
+        self.put_back(done.buffer, rest)
+    }
+
+    fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64> {
+        Ok(self.talk.peer.compare_and_swap(&self.memory, offset as u64, expected, desired).wait(PATIENCE)?)
+    }
+
+    fn expect_message(&mut self, _len: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn hear_message(&mut self) -> Result<Vec<u8>> {
+        self.talk.hear_bytes(PATIENCE)
+    }
+}

@@ -1,0 +1,145 @@
+//! Which card: the one that carries the session.
+
+use anyhow::Result;
+use farreach::{Engine, Peer, Slice};
+use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
+use farreach_verbs::context::Context;
+use farreach_verbs::device::DeviceList;
+use farreach_verbs::pd::ProtectionDomain;
+use farreach_verbs::qp::state::ConnectionParameters;
+
+use super::failure::of_verbs;
+use super::meet::Proposal;
+use crate::exit::{Exit, Failure};
+
+/// The cards of this side that are rails of the session.
+#[derive(Debug, Clone)]
+pub(crate) struct Cards {
+    rails: Vec<Rail>,
+    /// The GID that was asked for.
+    gid_index: Option<u32>,
+}
+
+#[derive(Debug, Clone)]
+struct Rail {
+    /// `rxe0`, or `mlx5_0/2` where a device has several ports.
+    name: String,
+    /// Only those of a kind are connected.
+    kind: String,
+}
+
+impl Cards {
+    /// Of an engine; the others of its rails are libfabric's.
+    pub(crate) fn of(engine: &Engine, gid_index: Option<u32>) -> Self {
+        // Where there is no library there is no card either.
+        let devices = DeviceList::get().ok();
+        let is_card = |name: &str| devices.as_ref().is_some_and(|all| all.find(place(name).0).is_some());
+        let rails = engine.rails().iter().filter(|rail| is_card(&rail.name));
+        let rails = rails.map(|rail| Rail { name: rail.name.clone(), kind: rail.kind.clone() }).collect();
+        Self { rails, gid_index }
+    }
+
+    /// Whether one of them reaches the peer; otherwise libfabric does.
+    pub(crate) fn reach(&self, peer: &Peer) -> bool {
+        self.propose(peer).is_ok()
+    }
+
+    /// The first card over which the peer is reached.
+    pub(super) fn propose(&self, peer: &Peer) -> Result<Proposal, Failure> {
+        let ready = peer.rails();
+        let Some(chosen) = self.rails.iter().find(|rail| ready.contains(&rail.name)) else {
+            return Err(Failure::new(Exit::Unavailable, "this is verbs' own, and the rails are libfabric's")
+                .cause(format!("the peer is reached over {}", ready.join(", ")))
+                .fix("take an RDMA card that verbs has: `farreach devices` lists them"));
+        };
+        let alike = self.rails.iter().filter(|rail| rail.kind == chosen.kind);
+        let place = alike.take_while(|rail| rail.name != chosen.name).count();
+        Ok(Proposal { card: chosen.name.clone(), kind: chosen.kind.clone(), place })
+    }
+
+    /// Opens the card that was proposed to the other side.
+    pub(super) fn open_own(&self, proposal: &Proposal) -> Result<Card, Failure> {
+        Card::open(&proposal.card, self.gid_index)
+    }
+
+    /// Opens the card that the other side's goes together with: engines pair them in the same way, those of a kind in turn.
+    pub(super) fn open_other(&self, proposal: &Proposal) -> Result<Card, Failure> {
+        let alike: Vec<&Rail> = self.rails.iter().filter(|rail| rail.kind == proposal.kind).collect();
+        let Some(rail) = (!alike.is_empty()).then(|| alike[proposal.place % alike.len()]) else {
+            let failure = Failure::new(Exit::Unavailable, format!("nothing goes together with {}", proposal.card));
+            return Err(failure
+                .cause(format!("there is no card of the kind {} here", proposal.kind))
+                .fix("see `farreach devices` on both sides"));
+        };
+        Card::open(&rail.name, self.gid_index)
+    }
+}
+
+/// A device, and the port where it is named.
+fn place(name: &str) -> (&str, u8) {
+    match name.split_once('/') {
+        Some((device, port)) => (device, port.parse().unwrap_or(1)),
+        None => (name, 1),
+    }
+}
+
+/// An open card.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) name: String,
+    pub(crate) attributes: DeviceAttributes,
+    pub(super) context: Context,
+    pub(super) pd: ProtectionDomain,
+    pub(super) parameters: ConnectionParameters,
+}
+
+impl Card {
+    fn open(name: &str, gid_index: Option<u32>) -> Result<Self, Failure> {
+        let open = || {
+            let (device, port) = place(name);
+            let devices = DeviceList::get()?;
+            let Some(device) = devices.find(device) else { return Ok(None) };
+            let context = device.open()?;
+            // As the engine's rail does.
+            let gid = match gid_index {
+                Some(index) => context.gid_at(port, index),
+                None => context.choose_gid(port, None),
+            }?;
+            let parameters = ConnectionParameters::with_gid(&context, port, gid)?;
+            let (attributes, pd) = (context.query_device()?, context.alloc_pd()?);
+            Ok(Some(Self { name: name.to_owned(), attributes, context, pd, parameters }))
+        };
+        let opened = open().map_err(|error| of_verbs(&error))?;
+        opened.ok_or_else(|| {
+            Failure::new(Exit::Unavailable, format!("open {name}"))
+                .cause("the device has gone meanwhile")
+                .fix("see `farreach devices`")
+        })
+    }
+
+    /// Whether it has compare-and-swap.
+    pub(crate) fn has_atomics(&self) -> bool {
+        self.attributes.atomic != AtomicCapability::None
+    }
+
+    /// Its kernel driver.
+    pub(super) fn driver(&self) -> Option<String> {
+        self.context.device().driver()
+    }
+
+    /// Memory of this side's, for requests to take along.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Slice, Failure> {
+        self.pd.allocate(bytes).map_err(|error| of_verbs(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rail_names_a_device_and_perhaps_a_port() {
+        assert_eq!(place("rxe0"), ("rxe0", 1));
+        assert_eq!(place("mlx5_0/2"), ("mlx5_0", 2));
+    }
+}

@@ -1,0 +1,224 @@
+//! How the two sides' queue pairs find each other.
+
+use anyhow::Result;
+use farreach_verbs::mr::RemoteKey;
+use farreach_verbs::qp::state::PeerAddress;
+use farreach_verbs::wr::RemoteRange;
+use serde::{Deserialize, Serialize};
+
+use super::card::{Card, Cards};
+use super::link::{Link, LinkRules};
+use super::memory::Memory;
+use crate::exit::{Exit, Failure};
+use crate::session::Talk;
+
+/// By which pair of cards: the first word, of the client.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Proposal {
+    /// The client's.
+    pub(crate) card: String,
+    pub(super) kind: String,
+    /// Which of its kind it is among the client's.
+    pub(super) place: usize,
+}
+
+/// What the agent offers.
+#[derive(Debug, Serialize, Deserialize)]
+struct Offer {
+    /// The agent's card.
+    card: String,
+    has_atomics: bool,
+    ends: Vec<End>,
+    memory: Place,
+}
+
+/// The client's queue pairs.
+#[derive(Debug, Serialize, Deserialize)]
+struct Answer {
+    ends: Vec<End>,
+}
+
+/// The agent's are connected.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready;
+
+/// A queue pair's address: number, first packet, GID and the like, as hexadecimal digits.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct End(String);
+
+impl End {
+    fn of(address: &PeerAddress) -> Self {
+        Self(address.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn address(&self) -> Option<PeerAddress> {
+        let digits = self.0.as_bytes();
+        let mut bytes = [0; PeerAddress::BYTES];
+        if digits.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+            *byte = u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        PeerAddress::from_bytes(bytes)
+    }
+}
+
+/// Memory that the client may reach.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Place {
+    address: u64,
+    bytes: u64,
+    key: u32,
+}
+
+impl From<RemoteRange> for Place {
+    fn from(range: RemoteRange) -> Self {
+        Self { address: range.address(), bytes: range.len(), key: range.key().0 }
+    }
+}
+
+impl From<Place> for RemoteRange {
+    fn from(place: Place) -> Self {
+        Self::new(place.address, place.bytes, RemoteKey(place.key))
+    }
+}
+
+/// What the client has when both are connected.
+#[derive(Debug)]
+pub(crate) struct Called {
+    pub(crate) links: Vec<Link>,
+    /// The agent's.
+    pub(crate) memory: RemoteRange,
+    pub(crate) card: Card,
+    /// What the agent's card is called.
+    pub(crate) other_card: String,
+    /// Whether both cards do compare-and-swap.
+    pub(crate) has_atomics: bool,
+}
+
+/// What the agent has.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) links: Vec<Link>,
+    pub(crate) memory: Memory,
+}
+
+/// The client's side. What is in the way on either side is told to both, who can go on talking then.
+pub(crate) fn call(
+    cards: &Cards,
+    talk: &Talk,
+    rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
+) -> Result<Called> {
+    let prepared = prepare_call(cards, talk, rules);
+    talk.say(prepared.as_ref().map(|(proposal, ..)| proposal))?;
+    let (_, card, links) = prepared?;
+    let offer: Result<Offer, Failure> = talk.hear()?;
+    let offer = offer.map_err(of_the_other_side)?;
+    connect(&card, &links, &offer.ends)?;
+    talk.say(Answer { ends: ends(&links) })?;
+    let Ready = talk.hear()?;
+    let (memory, has_atomics) = (offer.memory.into(), offer.has_atomics && card.has_atomics());
+    Ok(Called { links, memory, card, other_card: offer.card, has_atomics })
+}
+
+fn prepare_call(
+    cards: &Cards,
+    talk: &Talk,
+    rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
+) -> Result<(Proposal, Card, Vec<Link>), Failure> {
+    let proposal = cards.propose(&talk.peer)?;
+    let card = cards.open_own(&proposal)?;
+    let links = links(&card, &rules(&card)?, talk)?;
+    Ok((proposal, card, links))
+}
+
+/// The agent's side.
+pub(crate) fn receive(
+    cards: &Cards,
+    talk: &Talk,
+    rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
+    memory: impl FnOnce(&Card) -> Result<Memory, Failure>,
+) -> Result<Received> {
+    let proposal: Result<Proposal, Failure> = talk.hear()?;
+    let proposal = proposal.map_err(of_the_other_side)?;
+    let prepared = prepare_offer(cards, talk, &proposal, rules, memory);
+    talk.say(prepared.as_ref().map(|(card, memory, links)| Offer {
+        card: card.name.clone(),
+        has_atomics: card.has_atomics(),
+        ends: ends(links),
+        memory: memory.remote().into(),
+    }))?;
+    let (card, memory, links) = prepared?;
+    let answer: Answer = talk.hear()?;
+    connect(&card, &links, &answer.ends)?;
+    talk.say(Ready)?;
+    Ok(Received { links, memory })
+}
+
+fn prepare_offer(
+    cards: &Cards,
+    talk: &Talk,
+    proposal: &Proposal,
+    rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
+    memory: impl FnOnce(&Card) -> Result<Memory, Failure>,
+) -> Result<(Card, Memory, Vec<Link>), Failure> {
+    let card = cards.open_other(proposal)?;
+    let (rules, memory) = (rules(&card)?, memory(&card)?);
+    let links = links(&card, &rules, talk)?;
+    Ok((card, memory, links))
+}
+
+fn of_the_other_side(failure: Failure) -> Failure {
+    Failure { error: format!("on the other side: {}", failure.error), ..failure }
+}
+
+fn links(card: &Card, rules: &LinkRules, talk: &Talk) -> Result<Vec<Link>, Failure> {
+    (0..rules.count).map(|_| Link::open(card, rules, &talk.peer)).collect()
+}
+
+fn ends(links: &[Link]) -> Vec<End> {
+    links.iter().map(|link| End::of(&link.address())).collect()
+}
+
+fn connect(card: &Card, links: &[Link], others: &[End]) -> Result<(), Failure> {
+    let garbled = |cause: &str| {
+        Failure::new(Exit::Failed, "the other side's queue pairs make no sense")
+            .cause(cause)
+            .fix("install the same farreach on both sides")
+    };
+    if links.len() != others.len() {
+        return Err(garbled(&format!("it has {}, and this side {}", others.len(), links.len())));
+    }
+    for (link, other) in links.iter().zip(others) {
+        let other = other.address().ok_or_else(|| garbled("an address is none"))?;
+        link.connect(card, &other)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use farreach_verbs::ah::Lid;
+    use farreach_verbs::port::Mtu;
+
+    use super::*;
+
+    #[test]
+    fn an_address_survives_the_way_as_digits_and_nonsense_is_none() {
+        let address = PeerAddress {
+            qp_num: 17,
+            psn: 0xab_cdef,
+            gid: "::ffff:192.0.2.1".parse().expect("a GID"),
+            lid: Lid(0),
+            mtu: Mtu::Bytes1024,
+            rd_atomic: 16,
+            qkey: 7,
+        };
+        let end = End::of(&address);
+        assert_eq!(end.address(), Some(address));
+        let (short, strange) = (End(end.0[2..].to_owned()), End(end.0.replace('a', "ä")));
+        assert!(short.address().is_none() && strange.address().is_none());
+        assert!(End("zz".repeat(PeerAddress::BYTES)).address().is_none());
+    }
+}

@@ -1,0 +1,120 @@
+//! The memory that a test is about: the card's own, or the host's. All but the allocation is the same for both.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use farreach_verbs::Error;
+use farreach_verbs::dm::{DeviceMemory, OnChipRegion};
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::region::ExposedRegion;
+use farreach_verbs::wr::{RegionPart, RemoteRange};
+
+use super::card::Card;
+use super::failure::of_verbs;
+use crate::exit::{Exit, Failure};
+
+/// Memory that the peer reaches.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    OnChip(Arc<OnChipRegion>),
+    Host(Arc<ExposedRegion>),
+}
+
+/// Cards give it out in blocks of 64 bytes, and copy in words of four.
+const LOG_ALIGN: u32 = 6;
+
+/// Less than this is of no use, so that no more is tried.
+const BYTES_MIN: usize = 4096;
+
+impl Memory {
+    /// So much memory on the card; or as much as it gives, where others have some of it already.
+    pub(crate) fn on_chip(card: &Card, bytes: usize, access: AccessFlags) -> Result<Self, Failure> {
+        let most = usize::try_from(card.attributes.max_dm_bytes).unwrap_or(usize::MAX);
+        if most == 0 {
+            return Err(none(card));
+        }
+        let dm = allocate(card, bytes.min(most) >> LOG_ALIGN << LOG_ALIGN)?;
+        let region = card.pd.expose_dm(&dm, 0, dm.len(), access).map_err(|error| of_verbs(&error))?;
+        Ok(Self::OnChip(Arc::new(region)))
+    }
+
+    /// So much memory of the host.
+    pub(crate) fn host(card: &Card, bytes: usize, access: AccessFlags) -> Result<Self, Failure> {
+        let slice = card.pd.allocate(bytes).map_err(|error| of_verbs(&error))?;
+        let region = card.pd.expose(slice, access).map_err(|(error, _slice)| of_verbs(&error))?;
+        Ok(Self::Host(Arc::new(region)))
+    }
+
+    /// What the peer needs to know.
+    pub(crate) fn remote(&self) -> RemoteRange {
+        match self {
+            Self::OnChip(region) => region.remote(),
+            Self::Host(region) => region.remote(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.remote().len() as usize
+    }
+
+    /// A part of it, to be sent from where it lies.
+    pub(crate) fn part(&self, range: Range<usize>) -> Option<RegionPart> {
+        match self {
+            Self::OnChip(region) => RegionPart::on_chip(region, range),
+            Self::Host(region) => RegionPart::exposed(region, range),
+        }
+    }
+
+    /// Copies in. It must be inside.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Failure> {
+        match self {
+            Self::OnChip(region) => {
+                region.memory().copy_to(offset as u64, bytes).map_err(|error| of_verbs(&error))
+            }
+            Self::Host(region) => {
+                region.bytes().write_at(offset, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Copies out. It must be inside.
+    pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Failure> {
+        match self {
+            Self::OnChip(region) => {
+                region.memory().copy_from(offset as u64, into).map_err(|error| of_verbs(&error))
+            }
+            Self::Host(region) => {
+                region.bytes().read_at(offset, into);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a card reports is all that it has, and another program may have some of it.
+fn allocate(card: &Card, mut bytes: usize) -> Result<DeviceMemory, Failure> {
+    loop {
+        match card.context.alloc_dm(bytes, LOG_ALIGN) {
+            Ok(dm) => return Ok(dm),
+            Err(Error::Unsupported { .. }) => return Err(none(card)),
+            Err(_) if bytes / 2 >= BYTES_MIN => bytes /= 2,
+            Err(error) => {
+                let cause = format!("it reports {} bytes, and did not give {bytes}: {error}", card.attributes.max_dm_bytes);
+                return Err(Failure::new(Exit::Unavailable, format!("{} gives no on-chip memory", card.name))
+                    .cause(cause)
+                    .fix("end the programs that have it, or do the same on the host's memory: --host-memory"));
+            }
+        }
+    }
+}
+
+fn none(card: &Card) -> Failure {
+    let cause = format!(
+        "asked how much it has (ibv_query_device_ex, max_dm_size), it says {} bytes",
+        card.attributes.max_dm_bytes
+    );
+    Failure::new(Exit::Unavailable, format!("{} has no on-chip memory", card.name))
+        .cause(cause)
+        .fix("do the same on the host's memory with --host-memory; `farreach devices -v` tells which card has on-chip memory")
+}

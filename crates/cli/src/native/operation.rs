@@ -1,0 +1,117 @@
+//! Operations that only verbs has, and only newer cards and kernels.
+
+use std::fs;
+
+use farreach_verbs::attributes::DeviceCapabilities;
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::qp::SendOperations;
+use serde::{Deserialize, Serialize};
+
+use super::card::Card;
+use crate::exit::{Exit, Failure};
+
+/// An operation of verbs' own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NativeOperation {
+    /// Eight bytes that nobody sees half of.
+    AtomicWrite,
+    /// A write, and a FLUSH behind it: when that is done, all see the bytes.
+    FlushGlobal,
+    /// A write, and a FLUSH behind it: when that is done, the bytes outlive a power cut.
+    FlushPersistent,
+}
+
+impl NativeOperation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AtomicWrite => "ATOMIC WRITE",
+            Self::FlushGlobal => "FLUSH to global visibility",
+            Self::FlushPersistent => "FLUSH to persistence",
+        }
+    }
+
+    fn capability(self) -> DeviceCapabilities {
+        match self {
+            Self::AtomicWrite => DeviceCapabilities::ATOMIC_WRITE,
+            Self::FlushGlobal => DeviceCapabilities::FLUSH_GLOBAL,
+            Self::FlushPersistent => DeviceCapabilities::FLUSH_PERSISTENT,
+        }
+    }
+
+    /// What the queue pairs must be made for.
+    pub(super) fn send_operations(self) -> SendOperations {
+        match self {
+            Self::AtomicWrite => SendOperations::ATOMIC_WRITE,
+            Self::FlushGlobal | Self::FlushPersistent => SendOperations::FLUSH | SendOperations::RDMA_WRITE,
+        }
+    }
+
+    /// What the peer must be allowed.
+    pub(super) fn access(self) -> AccessFlags {
+        match self {
+            Self::AtomicWrite => AccessFlags::REMOTE_WRITE,
+            Self::FlushGlobal => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL,
+            Self::FlushPersistent => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_PERSISTENT,
+        }
+    }
+
+    /// Requests that one operation consists of.
+    pub(super) fn requests(self) -> u32 {
+        match self {
+            Self::AtomicWrite => 1,
+            Self::FlushGlobal | Self::FlushPersistent => 2,
+        }
+    }
+
+    /// Whether a card says that it can. It asks the driver: the library makes queue pairs for what the kernel does not know.
+    pub(super) fn check(self, card: &Card) -> Result<(), Failure> {
+        if card.attributes.capabilities.contains(self.capability()) {
+            return Ok(());
+        }
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let driver = card.driver().unwrap_or_else(|| "its driver".to_owned());
+        Err(Failure::new(Exit::Unavailable, format!("{} has no {}", card.name, self.name()))
+            .cause(format!("{driver} of Linux {} does not report it", kernel.trim()))
+            .fix("take a card and a kernel that have it: Soft-RoCE of Linux 6.1 has not, and of 7.2 it has; for FLUSH, rdma-core newer than 44"))
+    }
+
+    /// How many bytes one may have.
+    pub(super) fn check_size(self, bytes: usize) -> Result<(), Failure> {
+        let is_right = match self {
+            Self::AtomicWrite => bytes == WORD,
+            Self::FlushGlobal | Self::FlushPersistent => (WORD..=BYTES_MAX).contains(&bytes),
+        };
+        if is_right {
+            return Ok(());
+        }
+        let cause = match self {
+            Self::AtomicWrite => format!("it writes {WORD} bytes, no more and no less"),
+            _ => format!("here it has {WORD} to {BYTES_MAX} bytes, of which the first {WORD} are its number"),
+        };
+        Err(Failure::new(Exit::Usage, format!("there is no {} of {bytes} bytes", self.name()))
+            .cause(cause)
+            .fix("give another size"))
+    }
+}
+
+/// The bytes of an ATOMIC WRITE, and of the number that each write of the others begins with.
+pub(super) const WORD: usize = size_of::<u64>();
+
+/// Memory for each of those under way is allocated.
+const BYTES_MAX: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_cannot_be_are_told() {
+        assert!(NativeOperation::AtomicWrite.check_size(8).is_ok());
+        let refused = NativeOperation::AtomicWrite.check_size(16).expect_err("it is a word");
+        assert_eq!(refused.exit, Exit::Usage);
+        assert!(refused.error.contains("ATOMIC WRITE of 16 bytes"), "{refused:?}");
+        assert!(NativeOperation::FlushGlobal.check_size(65_536).is_ok());
+        assert!(NativeOperation::FlushPersistent.check_size(7).is_err());
+    }
+}
