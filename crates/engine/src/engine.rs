@@ -343,12 +343,20 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    fn refused(&self, cause: String) -> Error {
-        let fix =
-            "see that both sides have a rail of the same kind, and that no firewall is between their ends";
-        Error::Connect { address: self.address.to_string(), cause, fix: fix.to_owned() }
+    /// With what has gone wrong with its links, if something has: that is what is to be mended.
+    fn refused(&self, cause: &str) -> Error {
+        let note = self.made.as_ref().and_then(|peer| peer.notes().pop());
+        let (cause, fix) = match note {
+            Some(note) => (format!("{cause}: {note}"), note.fix),
+            None => (cause.to_owned(), NO_RAIL_FIX.to_owned()),
+        };
+        let address = SocketAddr::new(self.address.ip().to_canonical(), self.address.port());
+        Error::Connect { address: address.to_string(), cause, fix }
     }
 }
+
+const NO_RAIL_FIX: &str =
+    "see that both sides have a rail of the same kind, and that no firewall is between their ends";
 
 impl Answer for Connecting {
     type Output = Result<Peer, Error>;
@@ -384,16 +392,14 @@ impl Sealed for Connecting {
             return self.made.take().map(Ok);
         }
         let cause = peer.lost()?.to_owned();
-        Some(Err(self.refused(cause)))
+        Some(Err(self.refused(&cause)))
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        let cause = match self.made.as_ref().map(|peer| peer.notes().pop()) {
-            None => format!("no answer within {after:?}"),
-            Some(None) => format!("it answers, but no rail was ready within {after:?}"),
-            Some(Some(note)) => format!("it answers, but no rail was ready within {after:?}: {note}"),
-        };
-        Err(self.refused(cause))
+        Err(match self.made {
+            None => self.refused(&format!("no answer within {after:.1?}")),
+            Some(_) => self.refused(&format!("it answers, but no rail was ready within {after:.1?}")),
+        })
     }
 
     fn ended(&mut self) -> Self::Found {

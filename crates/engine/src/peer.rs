@@ -15,6 +15,7 @@ use crate::grant::PeerKeyTag;
 use crate::helm::{Awaited, Helm, Ticket, promise};
 use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, WordOrder, WordRequest};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::provider::ProviderError;
 use crate::transfer::PagesMoved;
 use crate::{
     Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
@@ -92,7 +93,7 @@ impl Peer {
     }
 
     /// What has gone wrong with its links, the last few.
-    pub fn notes(&self) -> Vec<String> {
+    pub fn notes(&self) -> Vec<ProviderError> {
         self.0.cell.notes()
     }
 
@@ -126,7 +127,10 @@ impl Peer {
             Ok(Ok(made)) => {
                 Ok(Grant { helm: Arc::clone(&self.0.helm), id: made.id, memory: Some(made.memory) })
             }
-            Ok(Err((error, slice))) => Err(GrantError { error: error.into(), slice }),
+            Ok(Err((error, slice))) => {
+                let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.to_owned() });
+                Err(GrantError { error: lost.unwrap_or_else(|| error.into()), slice })
+            }
             Err(error) => Err(GrantError { error, slice: None }),
         }
     }

@@ -15,6 +15,9 @@ use crate::provider::ProviderError;
 /// Places in a card's queue that pages leave to messages and words.
 const RESERVED: u32 = 8;
 
+/// What a peer hears that offers a link too soon after the last one. It tries again, and nothing is wrong.
+pub(super) const IN_USE: &str = "the last one is still in use";
+
 /// Links that may be followed by others before the peer has said that its ends are lost. It says so of each, sooner or later.
 const PAST_MAX: usize = 256;
 
@@ -71,6 +74,7 @@ impl Machine {
             is_quiet: true,
             moved_at: now,
             refusals: None,
+            why: String::new(),
         });
         let Some(peer) = self.peer(key) else { return };
         (peer.outbox, peer.links) = (outbox, links.collect());
@@ -107,7 +111,9 @@ impl Machine {
                     self.ask_reset(rail);
                 }
                 Phase::Ready if link.hangs(now, stall) => {
-                    self.fail_link(key, index, "nothing moves on it, though the peer is well", true);
+                    let rail = link.pair.0;
+                    let reason = self.hangs(rail, "nothing moves on it, though the peer is well");
+                    self.fail_link(key, index, &reason);
                 }
                 Phase::Ready if link.in_flight > 0 => {
                     let rail = link.pair.0;
@@ -115,11 +121,22 @@ impl Machine {
                 }
                 // The peer's answer, or ours, was lost with a rail: it is tried anew.
                 Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
-                    self.fail_link(key, index, "the peer's end was not connected in time", true);
+                    let rail = link.pair.0;
+                    let reason = self.hangs(rail, "the peer's end was not connected in time");
+                    self.fail_link(key, index, &reason);
                 }
                 _ => {}
             }
         }
+    }
+
+    fn hangs(&self, rail: usize, cause: &str) -> ProviderError {
+        let operation = format!("link over {}", self.rails[rail].properties().name);
+        ProviderError::new(
+            operation,
+            cause,
+            "see whether the rail's packets come through: VLAN, firewall, and PFC on the path",
+        )
     }
 
     fn offer_link(&mut self, key: PeerKey, index: usize) {
@@ -141,10 +158,11 @@ impl Machine {
                 let offer = RailOffer { link: id, from: from as u16, to: to as u16, address };
                 self.send(key, Frame::Rail(offer));
             }
-            Err(_) => {
+            Err(error) => {
                 let retry_at = now + self.tuning.cool_down;
                 if let Some(peer) = self.peer(key) {
                     peer.links[index].phase = Phase::Down { retry_at };
+                    peer.cell.note(error);
                 }
             }
         }
@@ -204,7 +222,7 @@ impl Machine {
             // What the last one had in flight must be back first: the peer tries again.
             let is_free = matches!(phase, Phase::Down { .. }) && self.rails[pair.0].resetting_since.is_none();
             if !is_free {
-                self.refuse_rail(key, offer.link, "the last one is still in use");
+                self.refuse_rail(key, offer.link, IN_USE);
                 return;
             }
             match self.open_end(key, index, offer.link) {
@@ -231,7 +249,7 @@ impl Machine {
         let (rail, link_key) = (peer.links[index].pair.0, peer.links[index].key);
         let Some(link_key) = link_key else { return };
         if let Err(error) = self.rails[rail].provider().connect(link_key, peer_end) {
-            self.fail_link(key, index, &error.to_string(), true);
+            self.fail_link(key, index, &error);
             return;
         }
         self.name_counters(key, index);

@@ -6,19 +6,39 @@
 use farreach_core::counter::LinkId;
 use farreach_core::wire::Frame;
 
+use super::link::IN_USE;
 use super::peer::{Lost, Phase};
 use super::transfer::TransferFault;
 use super::{Machine, Output, PeerKey};
 use crate::SendError;
+use crate::provider::ProviderError;
+
+/// What a peer is told of a link that failed without a reason of its own: with its peer, or with its rail.
+const NO_REASON: &str = "its link has failed";
+
+/// A peer's words are kept so far.
+const WORDS_MAX: usize = 400;
 
 impl Machine {
-    /// A link is of no use any more. Not to be called while a rail is polled, since it tells the rail: what a
+    /// A link is of no use any more, as was found here. Not to be called while a rail is polled, since it tells the rail: what a
     /// poll finds waits in `failing`.
-    pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &str, is_found_here: bool) {
+    pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &ProviderError) {
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        if link.is_failing() {
+            return;
+        }
+        link.why = reason.to_string();
+        peer.cell.note(reason.clone());
+        self.end_link(key, index);
+    }
+
+    /// A link is of no use any more, for a reason that is known already.
+    pub(super) fn end_link(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        if matches!(link.phase, Phase::Down { .. } | Phase::Draining { .. }) {
+        if link.is_failing() {
             return;
         }
         link.phase = Phase::Draining { since: now };
@@ -27,9 +47,6 @@ impl Machine {
         let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
-        if is_found_here {
-            peer.cell.note(reason);
-        }
         self.marks.remove(&mark);
         if let Some(link_key) = link_key {
             self.rails[rail].provider().close_link(link_key);
@@ -44,6 +61,7 @@ impl Machine {
         let link = &mut peer.links[index];
         let (rail, link_key, id, is_quiet) = (link.pair.0, link.key.take(), link.id, link.is_quiet);
         link.phase = Phase::Down { retry_at };
+        let why = std::mem::take(&mut link.why);
         let is_lost = peer.is_lost();
         if let Some(link_key) = link_key {
             self.rails[rail].links.remove(&link_key);
@@ -51,7 +69,8 @@ impl Machine {
         if is_lost {
             return;
         }
-        self.send(key, Frame::RailLost { link: id, is_quiet, reason: "its link has failed".to_owned() });
+        let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
+        self.send(key, Frame::RailLost { link: id, is_quiet, reason });
         let Some(peer) = self.peer(key) else { return };
         let frames = peer.outbox.lose(index);
         self.send_all(key, frames);
@@ -66,7 +85,13 @@ impl Machine {
         let Some((rail, generation)) = peer.rail_of(id) else { return };
         let index = peer.links.iter().position(|link| link.id == id);
         if let Some(index) = index {
-            peer.links[index].is_lost_there = true;
+            let link = &mut peer.links[index];
+            link.is_lost_there = true;
+            if !link.is_failing() && reason != NO_REASON && reason != IN_USE {
+                let words: String = reason.chars().take(WORDS_MAX).collect();
+                let fix = "see what the other side says, and its card: farreach devices";
+                peer.cell.note(ProviderError::new("link, at the peer's end", words, fix));
+            }
         }
         let properties = self.rails[rail].properties();
         // What the peer had under way may land late, unless it is stopped here.
@@ -81,7 +106,7 @@ impl Machine {
             peer.past.retain(|past| past.id != id);
         }
         if let Some(index) = index {
-            self.fail_link(key, index, reason, false);
+            self.end_link(key, index);
         }
     }
 
@@ -105,7 +130,7 @@ impl Machine {
         self.stir();
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
-            self.fail_link(key, index, reason, false);
+            self.end_link(key, index);
         }
         let Some(peer) = self.peer(key) else { return };
         peer.cell.lose(reason);

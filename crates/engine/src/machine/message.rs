@@ -233,7 +233,7 @@ impl Machine {
                 let Request::Send { pieces } = request else { return false };
                 self.put_back(key, slot, pieces);
                 if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
-                    self.fail_link(key, index, &error.to_string(), true);
+                    self.fail_link(key, index, &error);
                 }
                 false
             }

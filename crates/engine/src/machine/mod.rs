@@ -237,7 +237,7 @@ impl Machine {
         let polled = provider.poll(&mut |event| self.on_event(rail, event));
         self.rails[rail].put_back(provider);
         for (peer, index, error) in std::mem::take(&mut self.failing) {
-            self.fail_link(peer, index, &error.to_string(), true);
+            self.fail_link(peer, index, &error);
         }
         match polled {
             Ok(0) => false,

@@ -100,9 +100,16 @@ pub(super) struct Link {
     pub(super) moved_at: u64,
     /// Since when it takes nothing, though nothing of ours is in flight on it, and when it last did not: a connection that is never made looks so.
     pub(super) refusals: Option<(u64, u64)>,
+    /// Why it fails, where that was found here.
+    pub(super) why: String,
 }
 
 impl Link {
+    /// Whether it is of no use any more.
+    pub(super) fn is_failing(&self) -> bool {
+        matches!(self.phase, Phase::Down { .. } | Phase::Draining { .. })
+    }
+
     /// Something was posted to it.
     #[inline]
     pub(super) fn took_one(&mut self, now: u64) {

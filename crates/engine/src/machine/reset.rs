@@ -52,7 +52,7 @@ impl Machine {
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
             for index in 0..links {
                 if self.peer(key).is_some_and(|peer| peer.links[index].pair.0 == rail) {
-                    self.fail_link(key, index, "its rail was begun anew", false);
+                    self.end_link(key, index);
                     if let Some(error) = &error {
                         self.abandon_link(key, index, error);
                     }

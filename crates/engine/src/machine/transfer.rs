@@ -312,7 +312,7 @@ impl Machine {
         let now = self.now;
         match reason {
             Refusal::Full => {}
-            Refusal::LinkDown(error) => self.fail_link(key, post.rail, &error.to_string(), true),
+            Refusal::LinkDown(error) => self.fail_link(key, post.rail, &error),
             Refusal::Never(error) => self.abort(key, post.transfer, &TransferFault::Rail(error), now),
         }
         Posted::Full

@@ -7,6 +7,8 @@ use std::task::Waker;
 
 use farreach_core::counter::Outcome;
 
+use crate::provider::ProviderError;
+
 /// Who is to be woken when something has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -92,7 +94,7 @@ pub(crate) struct PeerCell {
     lost: OnceLock<String>,
     name: OnceLock<String>,
     rails: Mutex<Vec<String>>,
-    notes: Mutex<VecDeque<String>>,
+    notes: Mutex<VecDeque<ProviderError>>,
     inbox: Mutex<VecDeque<Vec<u8>>>,
     /// How many are in it: so that a driver that looks after each step takes no lock for it.
     messages: AtomicU64,
@@ -147,23 +149,26 @@ impl PeerCell {
     }
 
     /// What has gone wrong with its links, the last few.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<ProviderError> {
         lock(&self.notes).iter().cloned().collect()
     }
 
-    pub(super) fn note(&self, note: &str) {
+    pub(super) fn note(&self, note: ProviderError) {
         let mut notes = lock(&self.notes);
         if notes.len() == NOTES_MAX {
             notes.pop_front();
         }
-        notes.push_back(note.to_owned());
+        notes.push_back(note);
     }
 
     /// Bytes that it takes, with the messages that nobody has taken.
     pub(crate) fn memory(&self) -> usize {
         let inbox: usize =
             lock(&self.inbox).iter().map(|message| message.capacity() + size_of::<Vec<u8>>()).sum();
-        let notes: usize = lock(&self.notes).iter().map(String::capacity).sum();
+        let notes: usize = lock(&self.notes)
+            .iter()
+            .map(|note| note.operation.len() + note.cause.len() + note.fix.len())
+            .sum();
         size_of::<Self>() + inbox + notes
     }
 

@@ -157,7 +157,7 @@ impl Machine {
                 };
                 match reason {
                     Refusal::Never(error) => return promise.keep(Err(WordError::Rail(error))),
-                    Refusal::LinkDown(error) => self.fail_link(key, index, &error.to_string(), true),
+                    Refusal::LinkDown(error) => self.fail_link(key, index, &error),
                     Refusal::Full => {}
                 }
                 self.word_waits(WordOrder { peer: key, grant, offset, request: asked, promise });

@@ -119,7 +119,8 @@ pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &Provider) 
         drop((spoke_to_hub, spoke));
         let lost = hub_to_spoke.recv().wait(SOON);
         assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
-        granted.revoke(SOON).unwrap();
+        let refused = hub_to_spoke.grant(granted.revoke(SOON).unwrap(), Rights::READ).unwrap_err();
+        assert!(matches!(refused.error, Error::PeerLost { .. }) && refused.slice.is_some(), "{refused:?}");
     }
 }
 

@@ -5,6 +5,7 @@ use farreach_core::wire::Frame;
 use super::Pair;
 use super::pair::{FIRST, PEER, SECOND};
 use crate::machine::{RevokeAnswer, TransferFault};
+use crate::provider::ProviderError;
 use crate::provider::sim::SimCard;
 
 const MS: u64 = 1_000_000;
@@ -28,7 +29,8 @@ fn a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way() {
     let old = pair.sides[FIRST].link().id;
     let now = pair.now;
     pair.sides[SECOND].is_deaf = true;
-    pair.sides[FIRST].machine.fail_link(PEER, 0, "it is to fail here first", true);
+    let reason = ProviderError::new("link", "it is to fail here first", "nothing");
+    pair.sides[FIRST].machine.fail_link(PEER, 0, &reason);
     pair.run_until("another link takes its place", |pair| pair.sides[FIRST].link().id != old);
     assert!(pair.now < now + 5 * MS && pair.sides[FIRST].machine.resets() == 0);
     pair.sides[SECOND].is_deaf = false;
