@@ -122,7 +122,9 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         if let Some(name) = wanting(&args.devices, offers) {
             return Err(Failure::new(Exit::Unavailable, format!("the server has nothing to meet {name}"))
                 .cause(format!("it offers {}", offers.words()))
-                .fix(format!("start it with a rail of that kind (farreach serve -d {name}), or choose another here")));
+                .fix(format!(
+                    "start it with a rail of that kind (farreach serve -d {name}), or choose another here"
+                )));
         }
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
@@ -134,7 +136,11 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         return Err(without_gid(index));
     }
     if !cards.is_empty() && offers.cards {
-        return Ok(Choice { names: cards, wish: Wish { cards: true, providers: Vec::new() }, why: "the active RDMA cards".to_owned() });
+        return Ok(Choice {
+            names: cards,
+            wish: Wish { cards: true, providers: Vec::new() },
+            why: "the active RDMA cards".to_owned(),
+        });
     }
     let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
     let without = match (cards.is_empty(), offers.cards) {
@@ -159,7 +165,9 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
         let fix = "install libfabric (apt-get install libfabric1) on both sides, or set up a card: farreach devices";
         let fix = trouble.into_iter().next().and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
-        return Err(failure.cause(format!("here is {here}, and the server offers {}", offers.words())).fix(fix));
+        return Err(failure
+            .cause(format!("here is {here}, and the server offers {}", offers.words()))
+            .fix(fix));
     };
     let names = vec![at(name, here)];
     Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
@@ -168,8 +176,10 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
 /// Why no card has this place in its table: who asks for one does not want another rail.
 fn without_gid(index: u32) -> Failure {
     let settings = VerbsSettings { gid_index: Some(index), ..VerbsSettings::default() };
-    let names = DeviceList::get().map(|all| all.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>());
-    let reasons = names.unwrap_or_default().into_iter().filter_map(|name| verbs::rails_named(&name, &settings).err());
+    let names =
+        DeviceList::get().map(|all| all.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>());
+    let reasons =
+        names.unwrap_or_default().into_iter().filter_map(|name| verbs::rails_named(&name, &settings).err());
     let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
     match reasons.into_iter().next() {
         Some(reason) => failure.cause(reason.to_string()).fix(reason.fix),
@@ -185,7 +195,11 @@ fn wanting<'a>(names: &'a [String], offers: &Wish) -> Option<&'a str> {
 /// A rail that has addresses of IP's is to be where the two sides have met already.
 fn at(name: &str, here: SocketAddr) -> String {
     let is_link_local = matches!(here.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
-    if name == "tcp" && !is_link_local { format!("{name}@{}", here.ip().to_canonical()) } else { name.to_owned() }
+    if name == "tcp" && !is_link_local {
+        format!("{name}@{}", here.ip().to_canonical())
+    } else {
+        name.to_owned()
+    }
 }
 
 #[cfg(test)]

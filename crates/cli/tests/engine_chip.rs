@@ -76,7 +76,8 @@ fn every_step_is_shown_over_shared_memory() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn the_report_for_programs_has_every_figure() {
     let server = Server::start(&[]);
-    let words = ["--host-memory", "--clients", "4", "--rounds", "50", "-s", "8192", "--wait", "busy", "--json"];
+    let words =
+        ["--host-memory", "--clients", "4", "--rounds", "50", "-s", "8192", "--wait", "busy", "--json"];
     let ended = server.run("chip", &words);
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();

@@ -16,7 +16,9 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let theirs: Ends = talk.hear()?;
     let mut source = match task.direction.server_writes() {
-        true => Some(Source::open(engine, talk, task, theirs.memory.context("the client grants no memory")?)?),
+        true => {
+            Some(Source::open(engine, talk, task, theirs.memory.context("the client grants no memory")?)?)
+        }
         false => None,
     };
     let Order::Go = talk.hear()? else { return Ok(()) };

@@ -38,7 +38,12 @@ impl PingReport {
 
 impl Row {
     pub(crate) fn new(size_bytes: usize, histogram: &Histogram<u64>, processors: Processors) -> Self {
-        Self { size_bytes, round_trips: histogram.len(), rtt: Latency::new(LatencyOf::RoundTrip, histogram), processors }
+        Self {
+            size_bytes,
+            round_trips: histogram.len(),
+            rtt: Latency::new(LatencyOf::RoundTrip, histogram),
+            processors,
+        }
     }
 }
 

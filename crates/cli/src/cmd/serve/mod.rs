@@ -98,7 +98,8 @@ fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
 
 fn missing(name: &str, found: &[Found]) -> Failure {
     let names: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
-    let here = if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
+    let here =
+        if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
     Failure::new(Exit::Unavailable, format!("there is no rail {name}"))
         .cause(here)
         .fix("name one of them, or see `farreach devices` for what is in its way")
@@ -115,11 +116,13 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
         Ok(listener)
     });
     listener.map_err(|error| {
-        let failure = Failure::new(Exit::Failed, format!("listen on port {}", args.port)).cause(error.to_string());
+        let failure =
+            Failure::new(Exit::Failed, format!("listen on port {}", args.port)).cause(error.to_string());
         match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                failure.fix(format!("another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p", args.port))
-            }
+            std::io::ErrorKind::AddrInUse => failure.fix(format!(
+                "another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p",
+                args.port
+            )),
             _ => failure.fix("give an address of this host, and a port that you may use"),
         }
     })
@@ -152,7 +155,9 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
         }
         wait_for_clients(listener);
         match listener.accept() {
-            Ok((stream, client)) if agents.count() < args.clients_max && !(args.once && agents.count() > 0) => {
+            Ok((stream, client))
+                if agents.count() < args.clients_max && !(args.once && agents.count() > 0) =>
+            {
                 agents.start(stream, client);
             }
             Ok((stream, client)) => refuse(stream, client, agents.count()),
