@@ -1,7 +1,9 @@
 //! The command over TLS: both sides show a certificate, and who has none is told so.
 
 mod support {
+    #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
+    #[allow(dead_code, reason = "nothing here is JSON")]
     pub(crate) mod run;
     pub(crate) mod server;
 }
