@@ -66,9 +66,9 @@ pub(super) enum Step {
 impl Step {
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Message => ("message", "lies in the memory, and the server sends it from there"),
+            Self::Message => ("message", "sent from that memory by the server"),
             Self::Read => ("read", "is what lies there"),
-            Self::Write => ("write", "the server sees it"),
+            Self::Write => ("write", "is what the server sees"),
             Self::ReadBack => ("read back", "is what was written"),
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Op
         Operation::Write => "writes there and back",
         Operation::Read => "reads",
     };
-    let mut text = format!("ping {}: {operation}, every byte checked\n", report.head.over());
+    let mut text = format!("ping {}\n{operation}, every byte checked\n", report.head.over());
     let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU HERE", "THERE"];
     text.push_str(&terminal::table(&header, report.rows.iter().map(cells), width));
     text.push_str("RTT in µs; CPU in percent of a core\n");
