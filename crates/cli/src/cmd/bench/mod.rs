@@ -198,7 +198,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
     terminal::print(&text(args, &report)?)?;
     for (operation, failure) in &lacking {
         let error = format!("{} was not measured", operation.name());
-        terminal::tell_failure(&Failure { error, ..failure.clone() }, false);
+        terminal::tell_failure(&Failure { error, cause: Some(failure.sentence()), ..failure.clone() }, false);
     }
     Ok(match () {
         () if report.head.is_interrupted => Exit::Interrupted,
