@@ -39,8 +39,8 @@ fn what_is_verbs_own_is_measured_where_the_card_has_it() {
     let devices: serde_json::Value =
         serde_json::from_str(&Host::HERE.farreach(&["devices", "--json"])).expect("the report is JSON");
     let capabilities = devices["verbs"]["devices"][0]["capabilities"].as_array().expect("capabilities are a list");
-    let has = |name: &str| capabilities.iter().any(|it| it.as_str().is_some_and(|it| it.contains(name)));
-    let is_there = has("atomic write") && has("flush");
+    let has = |name: &str| capabilities.iter().any(|it| it == name);
+    let is_there = has("ATOMIC_WRITE") && has("FLUSH_GLOBAL");
     let server = Server::start_far(&[]);
     let words = [&SHORT[..], &["--op", "atomic-write,flush,write", "--depths", "1,8"]].concat();
     let ended = server.run("bench", &words);
