@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use farreach_core::wire::Hello;
 
+use crate::address::{host_of, resolve};
 use crate::control::{Control, ControlStream, Speech};
 use crate::driver::{Command, Connected, Doorstep, Driver};
 use crate::error::Error;
@@ -273,32 +274,6 @@ pub(crate) fn call<T: Send + 'static>(
         Some(Ok(answer)) => Ok(answer),
         _ => Err(Error::Ended),
     }
-}
-
-/// An address, and the words it was given in.
-fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(SocketAddr, String), Error> {
-    let text = format!("{address:?}").trim_matches('"').to_owned();
-    match address.to_socket_addrs() {
-        Ok(mut found) => match found.next() {
-            Some(found) => Ok((found, text)),
-            None => Err(Error::Address { address: text, cause: "it has none".to_owned() }),
-        },
-        Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
-    }
-}
-
-/// The host that was asked for, as it was: a name where one was given, as `name:port` or as `("name", port)`.
-fn host_of(text: &str, address: SocketAddr) -> String {
-    let inner = text.trim_matches(['(', ')']);
-    let host = match inner.strip_prefix('"') {
-        Some(quoted) => quoted.split('"').next(),
-        None => inner.rsplit_once(':').map(|(host, _)| host),
-    };
-    let is_name = |host: &&str| {
-        let is_part = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
-        host.chars().all(is_part) && host.chars().any(char::is_alphabetic)
-    };
-    host.filter(is_name).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
 }
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {

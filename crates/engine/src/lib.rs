@@ -45,6 +45,7 @@
 //! about having stopped: over libfabric's shared memory, which enforces no keys, its word is all there is.
 #![deny(unsafe_code)]
 
+mod address;
 mod control;
 mod counter;
 mod driver;

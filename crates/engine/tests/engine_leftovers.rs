@@ -55,13 +55,13 @@ fn the_file_of_one_that_lives_elsewhere_is_left_to_it() {
         std::fs::write(&file, vec![7; 1 << 20]).unwrap();
         let opened = OpenOptions::new().read(true).write(true).open(&file).unwrap();
         // Nothing else of it is ours, so that nobody waits for its end if this fails.
-        let mut other = Command::new("sleep");
-        other
+        let mut other = Command::new("sleep")
             .arg("100")
             .stdin(Stdio::from(OwnedFd::from(opened)))
             .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut other = other.spawn().unwrap();
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let left = std::fs::metadata(&file).unwrap().ino();
         for _ in 0..2 {
             let error = open().unwrap_err();

@@ -169,3 +169,28 @@ fn who_does_not_leave_is_left() {
     assert!(closed.elapsed() > Duration::from_secs(1), "it was given time");
     drop(peer);
 }
+
+/// Whoever has connected or was called, is there, and says nothing.
+#[test]
+fn who_does_not_greet_is_given_up() {
+    let (mut side, address) = Side::listening();
+    side.control.set_patience(Duration::from_millis(200));
+    side.control.patience.1 = Duration::from_millis(300);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut greeting = greeted_by_hand(address);
+    let from = side.until_accepted();
+    let silent = TcpStream::connect(address).unwrap();
+    let called = side.control.connect(listener.local_addr().unwrap(), Speech::Plain).unwrap();
+    let both = side.until(|side| {
+        let closed = side.events.iter().filter(|event| matches!(event, ControlEvent::Closed(..)));
+        (closed.count() == 2).then(|| side.closed(called).unwrap())
+    });
+    assert!(both.to_string().ends_with("the peer has not greeted within 300ms"), "{both}");
+    assert!(both.fix().contains("stopped or busy"), "{}", both.fix());
+    assert_eq!(side.closed(from), None, "this one has");
+    let mut bytes = Vec::new();
+    farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    greeting.write_all(&bytes).unwrap();
+    side.until(|side| (side.frames(from).len() == 1).then_some(()));
+    drop(silent);
+}

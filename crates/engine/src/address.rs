@@ -1,0 +1,73 @@
+//! Where an engine listens or connects to, as it is given.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use crate::Error;
+
+/// An address, and the words it was given in.
+pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(SocketAddr, String), Error> {
+    let text = format!("{address:?}").trim_matches('"').to_owned();
+    match address.to_socket_addrs() {
+        Ok(mut found) => match found.next() {
+            Some(found) => Ok((found, text)),
+            None => Err(Error::Address { address: text, cause: "it has none".to_owned() }),
+        },
+        Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
+    }
+}
+
+/// The host that was asked for, as it was: a name where one was given, as `name:port` or as `("name", port)`.
+pub(crate) fn host_of(text: &str, address: SocketAddr) -> String {
+    let inner = text.trim_matches(['(', ')']);
+    let host = match inner.strip_prefix('"') {
+        Some(quoted) => quoted.split('"').next(),
+        None => inner.rsplit_once(':').map(|(host, _)| host),
+    };
+    let is_name = |host: &&str| {
+        let is_part = |letter: char| letter.is_alphanumeric() || "-_.".contains(letter);
+        host.chars().all(is_part) && host.chars().any(char::is_alphabetic)
+    };
+    host.filter(is_name).map_or_else(|| address.ip().to_string(), ToOwned::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn host(address: impl ToSocketAddrs + fmt::Debug) -> String {
+        let (address, text) = resolve(address).unwrap();
+        host_of(&text, address)
+    }
+
+    #[test]
+    fn a_name_is_a_name_however_it_is_given() {
+        assert_eq!(host("localhost:18520"), "localhost");
+        assert_eq!(host("localhost:18520".to_owned()), "localhost");
+        assert_eq!(host(("localhost", 18520)), "localhost");
+        assert_eq!(host_of("cafe.example-1.org:80", ([10, 0, 0, 7], 80).into()), "cafe.example-1.org");
+    }
+
+    #[test]
+    fn an_address_is_an_address() {
+        let four: SocketAddr = "10.0.0.7:18520".parse().unwrap();
+        assert_eq!(host("10.0.0.7:18520"), "10.0.0.7");
+        assert_eq!(host(four), "10.0.0.7");
+        assert_eq!(host((Ipv4Addr::LOCALHOST, 1)), "127.0.0.1");
+        assert_eq!(host(&[four][..]), "10.0.0.7");
+        assert_eq!(host("[2001:db8::face]:18520"), "2001:db8::face");
+        assert_eq!(host(("2001:db8::face", 18520)), "2001:db8::face");
+        assert_eq!(host((Ipv6Addr::LOCALHOST, 1)), "::1");
+    }
+
+    /// One whose words say nothing is the address that it means.
+    #[test]
+    fn what_cannot_be_read_is_its_address() {
+        let address = ([10, 0, 0, 7], 80).into();
+        for text in ["", "Peer { host: 7 }", "a b:1", "(", "\"\""] {
+            assert_eq!(host_of(text, address), "10.0.0.7", "{text}");
+        }
+    }
+}
