@@ -153,12 +153,13 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
             "see `farreach devices` on both sides; without --require-rdma the test goes over tcp or shared memory",
         ));
     }
+    let apart = Host::this().apart_from(&welcome.host);
     let (name, because) = if has("efa") {
         ("efa", "AWS EFA is on both sides")
-    } else if Host::this().shares_memory_with(&welcome.host) && has("shm") {
+    } else if apart.is_none() && has("shm") {
         ("shm", "the server is on this host")
     } else if has("tcp") {
-        ("tcp", "the server is on another host")
+        ("tcp", apart.unwrap_or("there is no shared memory on both sides"))
     } else {
         let failure = Failure::new(Exit::Unavailable, "there is no rail to the server");
         let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();

@@ -2,7 +2,8 @@
 # The command is in NUMBER.command. It leaves NUMBER.out and NUMBER.err, and in NUMBER.end the exit code and how long it took in ms.
 folder=$1
 # What the terminal before this one has exported.
-[ ! -e "$folder/exported" ] || . "$folder/exported"
+export -p | sort > "$folder/had"
+[ ! -e "$folder/before" ] || . "$folder/before"
 
 milliseconds() {
     echo $(($(date +%s%N) / 1000000))
@@ -23,6 +24,7 @@ run() {
 # stay NUMBER LINES: in another terminal; the next command is typed when this one has printed what it prints at first, or has ended.
 stay() {
     began=$(milliseconds)
+    : > "$folder/$1.out"
     sh -c "exec $(cat "$folder/$1.command")" > "$folder/$1.out" 2> "$folder/$1.err" < /dev/null &
     others="$others $1:$!:TERM:$began"
     tries=300
@@ -53,4 +55,4 @@ WORDS
     wait "$pid"
     ended "$number" $? "$began"
 done
-export -p > "$folder/exported"
+export -p | sort | comm -13 "$folder/had" - > "$folder/exported"

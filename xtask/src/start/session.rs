@@ -43,7 +43,7 @@ impl<'a> Session<'a> {
         fs::write(folder.join("steps"), list)?;
         fs::write(folder.join("follow.sh"), SCRIPT)?;
         if let Some(before) = before {
-            fs::copy(before.folder.join("exported"), folder.join("exported"))?;
+            fs::copy(before.folder.join("exported"), folder.join("before"))?;
         }
         Ok(Self { folder, steps })
     }
