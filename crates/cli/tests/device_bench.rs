@@ -24,7 +24,8 @@ fn operations(report: &serde_json::Value) -> Vec<&str> {
 fn every_operation_of_the_engine_is_measured_over_rdma() {
     let server = Server::start_far(&[]);
     let all = "send,write,write-imm,read,cas,faa";
-    let ended = server.run("bench", &[&SHORT[..], &["--op", all, "--depths", "8", "--require-rdma"]].concat());
+    let ended =
+        server.run("bench", &[&SHORT[..], &["--op", all, "--depths", "8", "--require-rdma"]].concat());
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();
     schema::assert_valid("bench", &report);
@@ -38,7 +39,8 @@ fn every_operation_of_the_engine_is_measured_over_rdma() {
 fn what_is_verbs_own_is_measured_where_the_card_has_it() {
     let devices: serde_json::Value =
         serde_json::from_str(&Host::HERE.farreach(&["devices", "--json"])).expect("the report is JSON");
-    let capabilities = devices["verbs"]["devices"][0]["capabilities"].as_array().expect("capabilities are a list");
+    let capabilities =
+        devices["verbs"]["devices"][0]["capabilities"].as_array().expect("capabilities are a list");
     let has = |name: &str| capabilities.iter().any(|it| it == name);
     let is_there = has("ATOMIC_WRITE") && has("FLUSH_GLOBAL");
     let server = Server::start_far(&[]);

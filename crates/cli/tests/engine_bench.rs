@@ -38,7 +38,9 @@ fn rows(report: &Value) -> Vec<(String, u64, u64, u64)> {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn every_row_that_was_asked_for_is_measured_with_its_spread() {
     let server = Server::start(&[]);
-    for (rail, operations) in [("shm", "send,write,write-imm,read,cas,faa"), ("tcp", "send,write,write-imm,read")] {
+    for (rail, operations) in
+        [("shm", "send,write,write-imm,read,cas,faa"), ("tcp", "send,write,write-imm,read")]
+    {
         let words = ["-d", rail, "--op", operations, "-s", "8,4K", "--depths", "1,8", "--json"];
         let ended = bench(&server, &words);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:#?}");
@@ -56,7 +58,10 @@ fn every_row_that_was_asked_for_is_measured_with_its_spread() {
             assert_eq!(row["repetitions"].as_array().map(Vec::len), Some(2), "{row:#}");
             let figure = |of: &str| row[of]["operations_per_second"].as_f64().expect("a rate");
             let spread = |of: &str| row["spread"][of]["operations_per_second"].as_f64().expect("a rate");
-            assert!(spread("min") > 0.0 && spread("min") <= figure("median") && figure("median") <= spread("max"), "{row:#}");
+            assert!(
+                spread("min") > 0.0 && spread("min") <= figure("median") && figure("median") <= spread("max"),
+                "{row:#}"
+            );
             assert!(row["median"]["cpu_peer_ns_per_operation"].as_f64() >= Some(0.0), "{row:#}");
             assert!(row["median"]["latency_p50_ns"].as_u64() > Some(0), "{row:#}");
         }
@@ -67,7 +72,10 @@ fn every_row_that_was_asked_for_is_measured_with_its_spread() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn several_connections_are_used_at_once() {
     let mut server = Server::start(&[]);
-    let ended = bench(&server, &["-d", "tcp", "--op", "write", "-s", "64", "--depths", "4", "--queues", "1,3", "--json"]);
+    let ended = bench(
+        &server,
+        &["-d", "tcp", "--op", "write", "-s", "64", "--depths", "4", "--queues", "1,3", "--json"],
+    );
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let write = |queues| ("write".to_owned(), 64, 4, queues);
     assert_eq!(rows(&ended.json()), [write(1), write(3)]);
@@ -108,7 +116,8 @@ fn a_floor_is_held_or_not_and_an_earlier_run_is_compared_with() {
     let base = base.to_str().expect("a plain name");
     fs::write(base, bench(&server, &[&words[..], &["--json"]].concat()).stdout).expect("a file of our own");
 
-    let held = bench(&server, &[&words[..], &["--floor", &format!("1%of={base}"), "--against", base]].concat());
+    let held =
+        bench(&server, &[&words[..], &["--floor", &format!("1%of={base}"), "--against", base]].concat());
     assert_eq!(held.code, Some(0), "{held:#?}");
     assert!(held.stdout.contains("×old") && held.stdout.contains("passed  floor 1 %"), "{}", held.stdout);
 
@@ -125,15 +134,21 @@ fn a_floor_is_held_or_not_and_an_earlier_run_is_compared_with() {
     let fewer = ["-d", "shm", "--op", "read", "-s", "8", "--depths", "1", "--floor", &format!("1%of={base}")];
     assert_eq!(bench(&server, &fewer).code, Some(1));
     let unreadable = bench(&server, &[&words[..], &["--against", "/nowhere.json"]].concat());
-    assert!(unreadable.code == Some(1) && unreadable.stderr.contains("cannot read /nowhere.json"), "{unreadable:#?}");
+    assert!(
+        unreadable.code == Some(1) && unreadable.stderr.contains("cannot read /nowhere.json"),
+        "{unreadable:#?}"
+    );
 }
 
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn what_a_rail_lacks_is_told_and_the_rest_is_measured() {
     let server = Server::start(&[]);
-    for (operation, why) in [("cas", "has atomic operations"), ("atomic-write", "verbs' own"), ("flush", "verbs' own")] {
-        let ended = bench(&server, &["-d", "tcp", "--op", &format!("{operation},read"), "-s", "64", "--depths", "1"]);
+    for (operation, why) in
+        [("cas", "has atomic operations"), ("atomic-write", "verbs' own"), ("flush", "verbs' own")]
+    {
+        let ended =
+            bench(&server, &["-d", "tcp", "--op", &format!("{operation},read"), "-s", "64", "--depths", "1"]);
         assert_eq!(ended.code, Some(3), "{operation}: {ended:#?}");
         let told = format!("error: {operation} was not measured");
         assert!(ended.stderr.contains(&told) && ended.stderr.contains("fix: "), "{ended:#?}");
@@ -146,7 +161,8 @@ fn what_a_rail_lacks_is_told_and_the_rest_is_measured() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn who_has_enough_is_told_what_was_measured() {
     let mut server = Server::start(&[]);
-    let words = ["-d", "shm", "--op", "read", "-s", "8,64,512", "--depths", "1", "-D", "1", "-r", "1", "--json"];
+    let words =
+        ["-d", "shm", "--op", "read", "-s", "8,64,512", "--depths", "1", "-D", "1", "-r", "1", "--json"];
     let ended = server.interrupt("bench", &words, std::time::Duration::from_millis(1700));
     assert_eq!(ended.code, Some(130), "{ended:#?}");
     let report = ended.json();

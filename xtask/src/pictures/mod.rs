@@ -65,7 +65,8 @@ pub(crate) fn execute(args: &PicturesArgs) -> Result<()> {
     cell.set("TERM", "xterm-256color");
     cell.add_to_path(command.parent().context("the command is in a folder")?);
     fs::create_dir_all(folder())?;
-    let wanted = |picture: &&Picture| args.names.is_empty() || args.names.iter().any(|name| name == picture.name);
+    let wanted =
+        |picture: &&Picture| args.names.is_empty() || args.names.iter().any(|name| name == picture.name);
     for picture in PICTURES.iter().filter(wanted) {
         let mut run = cell.command(paths::repository(), &["sh", "-c", &script(picture)]);
         let screen = terminal::screen_of(&mut run, args.columns)?;
@@ -111,7 +112,8 @@ mod tests {
         pictures.sort();
         assert_eq!(files, pictures, "cargo xtask pictures makes them");
         for picture in &PICTURES {
-            let text = fs::read_to_string(folder().join(format!("{}.svg", picture.name))).expect("it is there");
+            let text =
+                fs::read_to_string(folder().join(format!("{}.svg", picture.name))).expect("it is there");
             assert!(text.contains(&svg::escaped(picture.command)), "{} is of another command", picture.name);
         }
     }

@@ -23,7 +23,9 @@ impl Host {
     pub(crate) fn this() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let namespace = |name: &str| {
-            fs::read_link(format!("/proc/self/ns/{name}")).map(|link| link.display().to_string()).unwrap_or_default()
+            fs::read_link(format!("/proc/self/ns/{name}"))
+                .map(|link| link.display().to_string())
+                .unwrap_or_default()
         };
         Self {
             name: read("/proc/sys/kernel/hostname"),
@@ -37,8 +39,12 @@ impl Host {
     pub(crate) fn apart_from(&self, server: &Self) -> Option<&'static str> {
         match () {
             () if self.boot.is_empty() || self.boot != server.boot => Some("the server is on another host"),
-            () if self.processes != server.processes => Some("the server is in another container of this host"),
-            () if self.user != server.user => Some("the server is another user's, with whom no memory can be shared"),
+            () if self.processes != server.processes => {
+                Some("the server is in another container of this host")
+            }
+            () if self.user != server.user => {
+                Some("the server is another user's, with whom no memory can be shared")
+            }
             () => None,
         }
     }
