@@ -72,7 +72,7 @@ impl NativeOperation {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let driver = card.driver().unwrap_or_else(|| "its driver".to_owned());
         Err(Failure::new(Exit::Unavailable, format!("{} has no {}", card.name, self.name()))
-            .cause(format!("{driver} of Linux {} does not report it", kernel.trim()))
+            .cause(format!("{} does not report it, by {driver} of Linux {}", card.name, kernel.trim()))
             .fix("take a card and a kernel that have it: Soft-RoCE of Linux 6.1 has not, and of 7.2 it has; for FLUSH, rdma-core newer than 44"))
     }
 
