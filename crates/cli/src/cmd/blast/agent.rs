@@ -16,7 +16,10 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let theirs: Ends = talk.hear()?;
     let mut source = match task.direction.server_writes() {
-        true => Some(Source::open(engine, talk, task, theirs.memory.context("the client grants no memory")?)?),
+        true => {
+            let memory = theirs.memory.context("the client grants no memory")?;
+            Some(Source::open(engine, talk, task, memory, task.alter_byte)?)
+        }
         false => None,
     };
     let Order::Go = talk.hear()? else { return Ok(()) };
@@ -29,6 +32,9 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     talk.say(State { messages: source.map_or(0, |source| source.messages), end })?;
     if let Some(sink) = sink {
         let messages = talk.hear()?;
+        if task.alter_byte {
+            sink.alter(task);
+        }
         sink.check(task, messages)?;
         talk.say(())?;
     }
