@@ -49,6 +49,13 @@ pub(crate) fn build_release_example(package: &str, example: &str) -> Result<()> 
     run(command("cargo", words).current_dir(paths::repository()))
 }
 
+/// Builds the command for release, and gives its file.
+pub(crate) fn release_command() -> Result<PathBuf> {
+    let words = ["build", "--quiet", "--release", "--package", "farreach-cli"];
+    run(command("cargo", words).current_dir(paths::repository()))?;
+    Ok(paths::target().join("release/farreach"))
+}
+
 /// What one line of cargo's messages says of an integration test, if it speaks of one.
 fn integration_test(line: &str) -> Option<TestBinary> {
     let message: serde_json::Value = serde_json::from_str(line).ok()?;

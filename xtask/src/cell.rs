@@ -8,13 +8,24 @@ use anyhow::{Result, bail};
 use crate::paths;
 use crate::process::{command, output, require_programs};
 
-/// A root to run commands in, with some of this machine's folders visible under their own paths.
+/// A root to run commands in, with some of this machine's folders visible.
 #[derive(Debug)]
 pub(crate) struct Cell {
     root: PathBuf,
-    visible: Vec<PathBuf>,
+    visible: Vec<Visible>,
     path: Vec<String>,
     variables: Vec<String>,
+    has_own_network: bool,
+    is_of_nobody: bool,
+}
+
+/// A folder of this machine that is visible inside.
+#[derive(Debug)]
+struct Visible {
+    folder: PathBuf,
+    inside: PathBuf,
+    /// What is written to it inside is kept apart, and vanishes with the command.
+    is_shielded: bool,
 }
 
 impl Cell {
@@ -29,6 +40,8 @@ impl Cell {
             visible: Vec::new(),
             path: ["/usr/sbin", "/usr/bin"].map(ToOwned::to_owned).into(),
             variables: Vec::new(),
+            has_own_network: false,
+            is_of_nobody: false,
         };
         cell.show(paths::repository());
         if !paths::target().starts_with(paths::repository()) {
@@ -39,7 +52,33 @@ impl Cell {
 
     /// Makes a folder of this machine visible inside, under its own path.
     pub(crate) fn show(&mut self, folder: &Path) {
-        self.visible.push(folder.to_owned());
+        self.show_at(folder, folder);
+    }
+
+    /// Makes a folder of this machine visible inside, under another path.
+    pub(crate) fn show_at(&mut self, folder: &Path, inside: &Path) {
+        let (folder, inside) = (folder.to_owned(), inside.to_owned());
+        self.visible.push(Visible { folder, inside, is_shielded: false });
+    }
+
+    /// What commands write to the repository vanishes with them, and anybody may write to its top folder.
+    pub(crate) fn shield_repository(&mut self) {
+        for visible in self.visible.iter_mut().filter(|it| it.folder == paths::repository()) {
+            visible.is_shielded = true;
+        }
+    }
+
+    /// A network apart from this machine's: loopback, and `eth0` with 10.0.0.7, whose wire leads nowhere.
+    pub(crate) fn own_network(&mut self) -> Result<()> {
+        require_programs(&[("ip", "iproute2")])?;
+        self.has_own_network = true;
+        Ok(())
+    }
+
+    /// Commands are run by a user without any right.
+    pub(crate) fn as_nobody(&mut self) {
+        self.is_of_nobody = true;
+        self.set("HOME", "/tmp");
     }
 
     /// Another folder to find programs in, before the root's own.
@@ -54,9 +93,17 @@ impl Cell {
 
     /// A command that runs inside, in `directory`.
     pub(crate) fn command(&self, directory: &Path, words: &[&str]) -> Command {
-        let mut outer =
-            command("unshare", ["--mount", "--propagation", "private", "--", "sh", "-ec", ENTER, "cell"]);
-        outer.arg(&self.root).arg(directory).arg(self.visible.len().to_string()).args(&self.visible);
+        let mut outer = command("unshare", ["--mount", "--propagation", "private"]);
+        if self.has_own_network {
+            outer.arg("--net");
+        }
+        outer.args(["--", "sh", "-ec", ENTER, "cell"]).arg(&self.root).arg(directory);
+        outer.arg(if self.has_own_network { "own" } else { "" });
+        outer.arg(if self.is_of_nobody { NOBODY } else { "" });
+        outer.arg(self.visible.len().to_string());
+        for Visible { folder, inside, is_shielded } in &self.visible {
+            outer.arg(if *is_shielded { "layer" } else { "bind" }).arg(folder).arg(inside);
+        }
         outer
             .arg(format!("PATH={}", self.path.join(":")))
             .args(["HOME=/root", "LC_ALL=C"])
@@ -66,20 +113,39 @@ impl Cell {
     }
 }
 
-/// `cell ROOT DIRECTORY COUNT FOLDER… NAME=VALUE… WORD…`: the mounts live in a namespace of their own and vanish with the command.
+/// User and group.
+const NOBODY: &str = "65534:65534";
+
+/// `cell ROOT DIRECTORY NETWORK USER COUNT (KIND FOLDER INSIDE)… NAME=VALUE… WORD…`: mounts and network live in namespaces of their own and vanish
+/// with the command.
 const ENTER: &str = r#"
-root=$1; directory=$2; count=$3
-shift 3
+root=$1; directory=$2; network=$3; user=$4; count=$5
+shift 5
+if [ -n "$network" ]; then
+    ip link set lo up
+    ip link add eth0 type veth peer name wire
+    ip addr add 10.0.0.7/24 dev eth0
+    ip link set wire up
+    ip link set eth0 up
+fi
 for pseudo in proc sys dev; do
     mkdir -p "$root/$pseudo"
     mount --rbind "/$pseudo" "$root/$pseudo"
 done
 mount -t tmpfs tmp "$root/tmp"
 while [ "$count" -gt 0 ]; do
-    mkdir -p "$root$1"
-    mount --rbind "$1" "$root$1"
-    shift
+    kind=$1; folder=$2; inside=$root$3
+    shift 3
+    mkdir -p "$inside"
+    if [ "$kind" = layer ]; then
+        above=$root/tmp/.layers/$count
+        mkdir -p "$above/upper" "$above/work"
+        mount -t overlay -o "lowerdir=$folder,upperdir=$above/upper,workdir=$above/work" layer "$inside"
+        chmod 777 "$inside"
+    else
+        mount --rbind "$folder" "$inside"
+    fi
     count=$((count - 1))
 done
-exec chroot "$root" /usr/bin/env -i -C "$directory" "$@"
+exec chroot ${user:+"--userspec=$user"} "$root" /usr/bin/env -i -C "$directory" "$@"
 "#;

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, vm};
+use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, start, vm};
 
 type Step = (&'static str, fn() -> Result<()>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("check", check::execute),
     ("test", host_tests::execute),
     ("memcheck", memcheck::run_part),
@@ -17,6 +17,7 @@ const STEPS: [Step; 10] = [
     ("mutants", mutants::run_all),
     ("layout", layout::run),
     ("cleanroom", cleanroom::execute),
+    ("start", start::execute),
     ("cross", cross::execute),
     ("vm test", vm::test_everything),
 ];

@@ -13,7 +13,7 @@ use crate::process::run;
 use crate::vm::Userland;
 
 /// A Debian 12 with a C linker and no more than that needs.
-const BUILDER: Root = Root {
+pub(crate) const BUILDER: Root<'static> = Root {
     name: "builder-debian12",
     suites: &["bookworm"],
     packages: &["coreutils", "dash", "gcc", "libc6-dev", "findutils"],
@@ -65,21 +65,31 @@ fn ensure_clean(root: &Path) -> Result<()> {
 
 /// `cargo build --release`, offline, with this machine's toolchain and what cargo has already fetched.
 fn build(root: &Path) -> Result<PathBuf> {
-    let (cargo_home, rustup_home) = (paths::cargo_home()?, paths::rustup_home()?);
-    let target = paths::target().join("cleanroom");
     let mut cell = Cell::new(root)?;
-    cell.show(&cargo_home);
-    cell.show(&rustup_home);
-    cell.add_to_path(&cargo_home.join("bin"));
-    for (name, value) in
-        [("CARGO_HOME", &cargo_home), ("RUSTUP_HOME", &rustup_home), ("CARGO_TARGET_DIR", &target)]
-    {
-        cell.set(name, &value.display().to_string());
-    }
+    equip(&mut cell)?;
     println!("── cargo build --release in {}", root.display());
-    let words = ["cargo", "build", "--release", "--offline", "--locked"];
+    let words = ["cargo", "build", "--release", "--locked"];
     run(&mut cell.command(paths::repository(), &words))?;
-    Ok(target.join("release/farreach"))
+    Ok(target().join("release/farreach"))
+}
+
+/// Brings Rust into a cell. What it builds there lies in `target` of the repository, as for everybody; outside it is [`target`].
+pub(crate) fn equip(cell: &mut Cell) -> Result<()> {
+    let (cargo_home, rustup_home) = (paths::cargo_home()?, paths::rustup_home()?);
+    for (name, folder) in [("CARGO_HOME", &cargo_home), ("RUSTUP_HOME", &rustup_home)] {
+        cell.show(folder);
+        cell.set(name, &folder.display().to_string());
+    }
+    cell.set("CARGO_NET_OFFLINE", "true");
+    cell.add_to_path(&cargo_home.join("bin"));
+    std::fs::create_dir_all(target())?;
+    cell.show_at(&target(), &paths::repository().join("target"));
+    Ok(())
+}
+
+/// Where what was built in a clean root is.
+pub(crate) fn target() -> PathBuf {
+    paths::target().join("cleanroom")
 }
 
 /// Runs `farreach devices` and compares its exit code and what it must speak of.

@@ -28,7 +28,7 @@ impl HeaderSet {
 
 const PACKAGES: &[&str] = &["libibverbs-dev", "librdmacm-dev", "libfabric-dev"];
 
-const DEBIAN12: Root = Root {
+const DEBIAN12: Root<'static> = Root {
     name: "headers-debian12",
     suites: &["bookworm"],
     packages: PACKAGES,
@@ -38,7 +38,7 @@ const DEBIAN12: Root = Root {
     links: &[],
 };
 
-const NEWEST: Root = Root {
+const NEWEST: Root<'static> = Root {
     name: "headers-newest",
     suites: &["unstable", "testing"],
     packages: PACKAGES,

@@ -19,9 +19,11 @@ mod memcheck;
 mod model;
 mod mutants;
 mod paths;
+mod pictures;
 mod platform;
 mod process;
 mod sim;
+mod start;
 mod tidy;
 mod vm;
 
@@ -63,6 +65,10 @@ enum Task {
     Bindings(bindings::BindingsArgs),
     /// Build where there is nothing but rustc and a linker, and run the result there and with the libraries.
     Cleanroom,
+    /// Make the pictures of the command's screens anew, each from a real run.
+    Pictures(pictures::PicturesArgs),
+    /// Follow README word for word on clean machines: each command must end well, and print what README shows.
+    Start,
 }
 
 fn main() -> ExitCode {
@@ -81,6 +87,8 @@ fn main() -> ExitCode {
         Task::Bindings(args) => bindings::execute(&args).map(|()| 0),
         Task::Cross => cross::execute().map(|()| 0),
         Task::Cleanroom => cleanroom::execute().map(|()| 0),
+        Task::Pictures(args) => pictures::execute(&args).map(|()| 0),
+        Task::Start => start::execute().map(|()| 0),
     };
     match result {
         Ok(code) => ExitCode::from(code),

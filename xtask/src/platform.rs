@@ -18,7 +18,7 @@ pub(crate) enum Platform {
 }
 
 /// Debian's own Rust, because its standard library is to be had for a foreign architecture too.
-const CROSS: Root = Root {
+const CROSS: Root<'static> = Root {
     name: "cross-aarch64",
     suites: &["unstable", "testing"],
     packages: &["cargo", "coreutils", "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user", "rustc"],

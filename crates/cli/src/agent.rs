@@ -46,7 +46,8 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     measure::sleep_exactly();
     let stdin = std::io::stdin();
     let stream = TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot take the connection")?);
-    let client = stream.peer_addr().context("standard input is no connection: `farreach serve` starts agents")?;
+    let client =
+        stream.peer_addr().context("standard input is no connection: `farreach serve` starts agents")?;
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
     let line = Line::new(stream).context("cannot set the connection up")?;
     let ended = serve(args, line, client);

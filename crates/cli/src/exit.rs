@@ -149,7 +149,9 @@ fn stuck(what: &str, after: Duration) -> Failure {
 pub(crate) fn is_timeout(error: &anyhow::Error) -> bool {
     let is = |found: Option<bool>| found == Some(true);
     is(error.downcast_ref().map(|error: &Error| matches!(error, Error::TimedOut { .. })))
-        || is(error.downcast_ref().map(|error: &TransferError| matches!(error.reason, TransferReason::TimedOut(_))))
+        || is(error
+            .downcast_ref()
+            .map(|error: &TransferError| matches!(error.reason, TransferReason::TimedOut(_))))
         || is(error.downcast_ref().map(|error: &SendError| matches!(error, SendError::TimedOut(_))))
         || is(error.downcast_ref().map(|error: &WordError| matches!(error, WordError::TimedOut(_))))
 }
@@ -199,7 +201,8 @@ mod tests {
     fn an_error_of_a_library_keeps_its_cause_and_fix_under_what_was_being_done() {
         let rail = ProviderError::new("open rxe0", "it is down", "set it up");
         let error = Err::<(), _>(rail).context("cannot measure").expect_err("it is one");
-        let expected = Failure::new(Exit::Unavailable, "cannot measure").cause("open rxe0: it is down").fix("set it up");
+        let expected =
+            Failure::new(Exit::Unavailable, "cannot measure").cause("open rxe0: it is down").fix("set it up");
         assert_eq!(Failure::of(&error), expected);
     }
 
@@ -214,7 +217,10 @@ mod tests {
     fn a_sentence_that_has_its_cause_is_told_once() {
         let error = Error::PeerLost { reason: "it was silent".to_owned() };
         let failure = Failure::of(&error.into());
-        assert_eq!((failure.error.as_str(), failure.cause.as_deref()), ("the peer is lost", Some("it was silent")));
+        assert_eq!(
+            (failure.error.as_str(), failure.cause.as_deref()),
+            ("the peer is lost", Some("it was silent"))
+        );
         assert_eq!(failure.exit.code(), 4);
     }
 }

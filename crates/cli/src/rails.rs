@@ -118,7 +118,8 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
     if fabric::is_provider(name) {
         let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
         let cards = if cards.is_empty() { "none".to_owned() } else { cards.join(", ") };
-        let cause = format!("libfabric does not offer it; of its providers there are {others}, and of cards {cards}");
+        let cause =
+            format!("libfabric does not offer it; of its providers there are {others}, and of cards {cards}");
         return failure.cause(cause).fix("name one of them; see `farreach devices` for what there is");
     }
     match why_no_card(name, args) {
@@ -177,25 +178,44 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         if let Some(name) = wanting(&args.devices, offers) {
             return Err(Failure::new(Exit::Unavailable, format!("the server has nothing to meet {name}"))
                 .cause(format!("it offers {}", offers.words()))
-                .fix(format!("start it with a rail of that kind (farreach serve -d {name}), or choose another here")));
+                .fix(format!(
+                    "start it with a rail of that kind (farreach serve -d {name}), or choose another here"
+                )));
         }
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
     }
     let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
-    if cards.is_empty() && let Some(index) = args.gid_index {
+    if cards.is_empty()
+        && let Some(index) = args.gid_index
+    {
         // Who names a GID wants the card that has it, and nothing else.
         let (cause, fix) = why_no_cards(args);
-        let failure = Failure::new(Exit::Unavailable, format!("no card here can send from GID {index}"));
+        let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
         return Err(failure.cause(cause).fix(fix));
     }
     if !cards.is_empty() && offers.cards {
-        return Ok(Choice { names: cards, wish: Wish { cards: true, providers: Vec::new() }, why: "the active RDMA cards".to_owned() });
+        return Ok(Choice {
+            names: cards,
+            wish: Wish { cards: true, providers: Vec::new() },
+            why: "the active RDMA cards".to_owned(),
+        });
     }
-    // libfabric takes its time to look around: only where it is needed.
-    let (found, trouble) = providers().map_or_else(|failure| (Vec::new(), Some(failure)), |found| (found, None));
+    without_card(args, welcome, here, !cards.is_empty())
+}
+
+/// Chooses among what libfabric offers, which takes its time to look around.
+fn without_card(
+    args: &RailArgs,
+    welcome: &Welcome,
+    here: SocketAddr,
+    has_cards: bool,
+) -> Result<Choice, Failure> {
+    let offers = &welcome.offers;
+    let (found, trouble) =
+        providers().map_or_else(|failure| (Vec::new(), Some(failure)), |found| (found, None));
     let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
-    let without = match (cards.is_empty(), offers.cards) {
+    let without = match (!has_cards, offers.cards) {
         (true, true) => "there is no active RDMA card here",
         (false, false) => "the server offers no RDMA card",
         _ => "there is no active RDMA card on either side",
@@ -203,7 +223,7 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
     if args.require_rdma && !has("efa") {
         let failure = Failure::new(Exit::Unavailable, "no rail is RDMA");
         let without_it = "without --require-rdma the test goes over tcp or shared memory";
-        return Err(if cards.is_empty() {
+        return Err(if !has_cards {
             let (cause, fix) = why_no_cards(args);
             failure.cause(format!("{without}; here: {cause}")).fix(format!("{fix}; {without_it}"))
         } else {
@@ -222,7 +242,9 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
         let fix = "install libfabric (apt-get install libfabric1) on both sides, or set up a card: farreach devices";
         let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
-        return Err(failure.cause(format!("here is {here}, and the server offers {}", offers.words())).fix(fix));
+        return Err(failure
+            .cause(format!("here is {here}, and the server offers {}", offers.words()))
+            .fix(fix));
     };
     let names = vec![at(name, here)];
     Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
@@ -252,7 +274,11 @@ fn wanting<'a>(names: &'a [String], offers: &Wish) -> Option<&'a str> {
 /// A rail that has addresses of IP's is to be where the two sides have met already.
 fn at(name: &str, here: SocketAddr) -> String {
     let is_link_local = matches!(here.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
-    if name == "tcp" && !is_link_local { format!("{name}@{}", here.ip().to_canonical()) } else { name.to_owned() }
+    if name == "tcp" && !is_link_local {
+        format!("{name}@{}", here.ip().to_canonical())
+    } else {
+        name.to_owned()
+    }
 }
 
 #[cfg(test)]

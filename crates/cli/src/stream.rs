@@ -28,7 +28,12 @@ pub(crate) struct Flow {
 
 impl Flow {
     pub(crate) fn new(depth: usize) -> Self {
-        Self { depth, posted: VecDeque::with_capacity(depth), total: 0, latencies: crate::measure::histogram() }
+        Self {
+            depth,
+            posted: VecDeque::with_capacity(depth),
+            total: 0,
+            latencies: crate::measure::histogram(),
+        }
     }
 
     /// Completes one operation, after as many were posted as may be under way.

@@ -44,7 +44,8 @@ fn every_step_goes_by_queue_pairs_on_the_hosts_memory() {
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();
     assert_eq!(report["rails"][0]["is_rdma"], true, "{report:#}");
-    let memory = json!({ "kind": "host", "size_bytes": MEMORY, "card": device_of_server(), "queue_pairs": 4 });
+    let memory =
+        json!({ "kind": "host", "size_bytes": MEMORY, "card": device_of_server(), "queue_pairs": 4 });
     assert_eq!(report["memory"], memory);
     assert_steps(&report, MEMORY);
     assert_lock(&report, 4, 25);
@@ -53,7 +54,8 @@ fn every_step_goes_by_queue_pairs_on_the_hosts_memory() {
 
     let text = server.run("chip", &["--host-memory", "--clients", "2", "--rounds", "5", "-s", "4096"]);
     assert_eq!((text.code, text.stderr.as_str()), (Some(0), ""), "{text:#?}");
-    let place = format!("4 KiB of the server's host memory, by its {}, over 2 queue pairs", device_of_server());
+    let place =
+        format!("4 KiB of the server's host memory, by its {}, over 2 queue pairs", device_of_server());
     for words in [place.as_str(), "(RDMA)", "counter 10, at the server 10: as it must be"] {
         assert!(text.stdout.contains(words), "{words}: {}", text.stdout);
     }
@@ -77,7 +79,8 @@ fn the_gid_that_was_asked_for_is_used_on_both_sides() {
     // The same place of both tables has the same kind of address.
     let devices: Value = serde_json::from_str(&Host::HERE.farreach(&["devices", "--json"])).expect("JSON");
     let gids = devices["verbs"]["devices"][0]["ports"][0]["gids"].as_array().expect("GIDs are a list");
-    let global = |gid: &&Value| gid["address"].as_str().is_some_and(|address| address.starts_with("2001:db8:"));
+    let global =
+        |gid: &&Value| gid["address"].as_str().is_some_and(|address| address.starts_with("2001:db8:"));
     let index = gids.iter().find(global).expect("every host has such an address")["index"].to_string();
     let server = Server::start_far(&["-x", &index]);
     let words = ["--host-memory", "--clients", "2", "--rounds", "5", "-x", &index, "--json"];

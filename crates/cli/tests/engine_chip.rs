@@ -5,6 +5,7 @@ mod support {
     #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
     pub(crate) mod run;
+    pub(crate) mod schema;
     pub(crate) mod server;
 }
 
@@ -14,6 +15,7 @@ use serde_json::Value;
 
 use support::chip::{MEMORY, assert_interrupted, assert_lock, assert_steps};
 use support::run::end_of;
+use support::schema;
 use support::server::Server;
 
 /// Without what differs from run to run: numbers, and the spaces that depend on them.
@@ -28,6 +30,21 @@ fn masked(text: &str) -> Vec<String> {
         masked
     };
     text.lines().map(|line| line.split_whitespace().map(number).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Times and rates are told in the unit that fits.
+fn without_units(line: &str) -> String {
+    if !line.starts_with("lock") {
+        return line.to_owned();
+    }
+    let mut line = line.to_owned();
+    for unit in ["s", "ms", "µs"] {
+        line = line.replace(&format!("in N {unit},"), "in N UNIT,");
+    }
+    for unit in ["N /s", "N k/s", "N M/s"] {
+        line = line.replace(unit, "N UNIT/s");
+    }
+    line
 }
 
 #[test]
@@ -56,18 +73,19 @@ fn every_step_is_shown_over_shared_memory() {
     let expected = [
         "chip N:N over shm (no RDMA)",
         "N KiB of the server's host memory, over one connection of the engine",
-        "STEP BYTES TIME µs",
-        "message N N lies in the memory, and the server sends it from there",
-        "read N N is what lies there",
-        "write N N the server sees it",
-        "read back N N is what was written",
-        "lock N clients, N rounds each: N acquisitions in N s, N/s",
+        "STEP SIZE TIME µs",
+        "message N KiB N sent from that memory by the server",
+        "read N KiB N is what lies there",
+        "write N KiB N is what the server sees",
+        "read back N KiB N is what was written",
+        "lock N clients, N rounds each: N acquisitions in N UNIT, N UNIT/s",
         "N attempts found another one in possession",
         "wait for it in µs: min N, pN N, pN N, pN N, max N",
         "when the first client was done, each had had it N to N times",
         "counter N, at the server N: as it must be",
     ];
-    assert_eq!(masked(&ended.stdout), expected, "{}", ended.stdout);
+    let told: Vec<String> = masked(&ended.stdout).iter().map(|line| without_units(line)).collect();
+    assert_eq!(told, expected, "{}", ended.stdout);
     assert!(ended.stdout.contains("128 KiB") && ended.stdout.contains("counter 120, at the server 120"));
     server.wait_for_log("chip is done");
 }
@@ -76,10 +94,12 @@ fn every_step_is_shown_over_shared_memory() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn the_report_for_programs_has_every_figure() {
     let server = Server::start(&[]);
-    let words = ["--host-memory", "--clients", "4", "--rounds", "50", "-s", "8192", "--wait", "busy", "--json"];
+    let words =
+        ["--host-memory", "--clients", "4", "--rounds", "50", "-s", "8192", "--wait", "busy", "--json"];
     let ended = server.run("chip", &words);
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     let report = ended.json();
+    schema::assert_valid("chip", &report);
     for (field, expected) in [("command", "chip"), ("wait", "busy"), ("rails_why", "")] {
         assert!(report[field].as_str().is_some_and(|told| told.contains(expected)), "{field}: {report:#}");
     }
@@ -103,7 +123,7 @@ fn over_tcp_all_is_done_but_the_lock() {
     let ended = server.run("chip", &words);
     assert_eq!(ended.code, Some(3), "{ended:#?}");
     let told = masked(&ended.stdout);
-    assert!(told.iter().any(|line| line == "read back N N is what was written"), "{told:#?}");
+    assert!(told.iter().any(|line| line == "read back N KiB N is what was written"), "{told:#?}");
     assert!(!ended.stdout.contains("lock"), "{}", ended.stdout);
     for words in ["error: the lock cannot be taken", "has no atomic operations", "-d shm"] {
         assert!(ended.stderr.contains(words), "{words}: {ended:#?}");

@@ -1,7 +1,9 @@
 //! The command over TLS: both sides show a certificate, and who has none is told so.
 
 mod support {
+    #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
+    #[allow(dead_code, reason = "nothing here is JSON")]
     pub(crate) mod run;
     pub(crate) mod server;
 }
@@ -18,7 +20,9 @@ use support::server::Server;
 /// A folder as `--tls` wants it.
 fn folder(own: &Certificate, trusted: &Authority) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");
-    for (name, text) in [("cert.pem", own.certificate.as_str()), ("key.pem", &own.key), ("ca.pem", trusted.root())] {
+    for (name, text) in
+        [("cert.pem", own.certificate.as_str()), ("key.pem", &own.key), ("ca.pem", trusted.root())]
+    {
         fs::write(folder.path().join(name), text).expect("a file of our own");
     }
     folder
@@ -66,7 +70,10 @@ fn a_side_without_tls_is_told_which_one_it_is() {
     let secured = Server::start(&["--tls", text(own.path())]);
     assert_told(&ping(&secured, &[]), &["it speaks TLS only", "fix: give the client --tls"]);
     let plain = Server::start(&[]);
-    assert_told(&ping(&plain, &["--tls", text(own.path())]), &["the server does not speak TLS", "farreach serve --tls"]);
+    assert_told(
+        &ping(&plain, &["--tls", text(own.path())]),
+        &["the server does not speak TLS", "farreach serve --tls"],
+    );
     // Both go on.
     assert_eq!(ping(&plain, &[]).code, Some(0));
     assert_eq!(ping(&secured, &["--tls", text(own.path())]).code, Some(0));

@@ -8,23 +8,23 @@ use super::Apt;
 use crate::cache;
 
 /// A root folder to be had: its name, where its packages come from, and what they are.
-#[derive(Debug, Hash)]
-pub(crate) struct Root {
-    pub(crate) name: &'static str,
+#[derive(Debug, Clone, Copy, Hash)]
+pub(crate) struct Root<'a> {
+    pub(crate) name: &'a str,
     /// Tried in turn until one gives every package.
-    pub(crate) suites: &'static [&'static str],
-    pub(crate) packages: &'static [&'static str],
+    pub(crate) suites: &'a [&'a str],
+    pub(crate) packages: &'a [&'a str],
     /// A package, and the version below which a suite is not good enough.
-    pub(crate) minimum: (&'static str, &'static str),
+    pub(crate) minimum: (&'a str, &'a str),
     /// Whether the packages' dependencies come along: yes for a root to run programs in, no for headers.
     pub(crate) with_dependencies: bool,
     /// Packages `(architecture, package)` of another processor, without their dependencies.
-    pub(crate) foreign: &'static [(&'static str, &'static str)],
+    pub(crate) foreign: &'a [(&'a str, &'a str)],
     /// Links `(name, target)` that a package makes when it is installed, which unpacking it does not.
-    pub(crate) links: &'static [(&'static str, &'static str)],
+    pub(crate) links: &'a [(&'a str, &'a str)],
 }
 
-impl Root {
+impl Root<'_> {
     /// The unpacked root; fetched the first time, from the cache afterwards.
     pub(crate) fn get(&self) -> Result<cache::Entry> {
         cache::entry("roots", self.name, self, self.suites, |suite, folder| self.fetch(suite, folder))

@@ -11,6 +11,7 @@ mod spec;
 mod test;
 
 pub(crate) use self::roots::Userland;
+pub(crate) use self::spec::{GuestSpec, Task};
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -20,7 +21,8 @@ use anyhow::{Context, Result, bail};
 
 use self::kernel::Kernel;
 use self::machine::{Ending, Machine};
-use self::spec::{GuestSpec, Place, Task, Topology};
+use self::spec::{Place, Topology};
+use crate::cache::Entry;
 use crate::paths;
 use crate::process::{command, output, require_programs, run};
 
@@ -91,9 +93,13 @@ pub(crate) fn fetch() -> Result<()> {
 
 /// Runs a guest to its end and gives the exit code to end with.
 pub(crate) fn guest(spec: &GuestSpec, task: Task) -> Result<u8> {
+    guest_on(&spec.userland().root().get()?, spec, task)
+}
+
+/// The same, on this root.
+pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8> {
     require_programs(&qemu::PROGRAMS)?;
     let kernel = spec.kernel.get()?;
-    let root = spec.userland().root().get()?;
     if let Some(reason) = lacking(spec, &kernel) {
         bail!("{reason}\nfix: use --two-guests, or --kernel newest");
     }

@@ -12,7 +12,7 @@ pub(crate) enum Userland {
 }
 
 impl Userland {
-    pub(crate) fn root(self) -> &'static Root {
+    pub(crate) fn root(self) -> &'static Root<'static> {
         match self {
             Self::Newest => &NEWEST,
             Self::Debian12 => &DEBIAN12,
@@ -53,7 +53,7 @@ const PACKAGES: &[&str] = &[
 /// One of Debian's alternatives, which come with installing.
 const AWK: (&str, &str) = ("usr/bin/awk", "gawk");
 
-const NEWEST: Root = Root {
+const NEWEST: Root<'static> = Root {
     name: "guest-newest",
     suites: &["unstable", "testing"],
     packages: PACKAGES,
@@ -64,7 +64,7 @@ const NEWEST: Root = Root {
     links: &[AWK],
 };
 
-const DEBIAN12: Root = Root {
+const DEBIAN12: Root<'static> = Root {
     name: "guest-debian12",
     suites: &["bookworm"],
     packages: PACKAGES,

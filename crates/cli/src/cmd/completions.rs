@@ -93,9 +93,12 @@ pub(crate) fn man(args: &ManArgs) -> Result<Exit> {
     }
     let page = match &args.command {
         None => command,
-        Some(name) => command.find_subcommand(name).filter(|it| !it.is_hide_set()).cloned().ok_or_else(|| {
-            Failure::new(Exit::Usage, format!("there is no subcommand {name}")).fix("see `farreach --help`")
-        })?,
+        Some(name) => {
+            command.find_subcommand(name).filter(|it| !it.is_hide_set()).cloned().ok_or_else(|| {
+                Failure::new(Exit::Usage, format!("there is no subcommand {name}"))
+                    .fix("see `farreach --help`")
+            })?
+        }
     };
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text).map_err(io::Error::other)?;

@@ -2,8 +2,8 @@
 
 pub(crate) mod bench;
 pub(crate) mod blast;
-pub(crate) mod completions;
 pub(crate) mod chip;
+pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod fill;
 pub(crate) mod ping;

@@ -66,7 +66,8 @@ impl Cards {
     pub(super) fn open_other(&self, proposal: &Proposal) -> Result<Card, Failure> {
         let alike: Vec<&Rail> = self.rails.iter().filter(|rail| rail.kind == proposal.kind).collect();
         let Some(rail) = (!alike.is_empty()).then(|| alike[proposal.place % alike.len()]) else {
-            let failure = Failure::new(Exit::Unavailable, format!("nothing goes together with {}", proposal.card));
+            let failure =
+                Failure::new(Exit::Unavailable, format!("nothing goes together with {}", proposal.card));
             return Err(failure
                 .cause(format!("there is no card of the kind {} here", proposal.kind))
                 .fix("see `farreach devices` on both sides"));

@@ -60,7 +60,8 @@ impl Link {
     pub(super) fn open(card: &Card, rules: &LinkRules, peer: &Peer) -> Result<Self, Failure> {
         let open = || {
             let channel = card.context.create_comp_channel()?;
-            let cq = CompletionQueueBuilder::new(rules.depth + RECEIVES).channel(&channel).build(&card.context)?;
+            let cq =
+                CompletionQueueBuilder::new(rules.depth + RECEIVES).channel(&channel).build(&card.context)?;
             let mut builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq)
                 .max_send_wr(rules.depth)
                 .max_recv_wr(RECEIVES);
@@ -119,8 +120,7 @@ impl Link {
         let mut poller = self.cq.poller();
         loop {
             let glance = Instant::now() + GLANCE;
-            let mut completions =
-                poller.wait(self.wait, Some(glance)).map_err(|error| of_verbs(&error))?;
+            let mut completions = poller.wait(self.wait, Some(glance)).map_err(|error| of_verbs(&error))?;
             if let Some(completion) = completions.next() {
                 let outcome = completion.outcome();
                 let success = outcome.map_err(|failure| of_completion(&self.card, failure))?;
@@ -130,9 +130,12 @@ impl Link {
                 return Err(exit::lost(reason));
             }
             if Instant::now() >= deadline {
-                return Err(Failure::new(Exit::PeerLost, format!("nothing has completed over {}", self.card))
-                    .cause(format!("{PATIENCE:?} have passed, and the peer is there"))
-                    .fix("see the server's log, and what both cards count (rdma statistic)"));
+                return Err(Failure::new(
+                    Exit::PeerLost,
+                    format!("nothing has completed over {}", self.card),
+                )
+                .cause(format!("{PATIENCE:?} have passed, and the peer is there"))
+                .fix("see the server's log, and what both cards count (rdma statistic)"));
             }
         }
     }

@@ -100,10 +100,16 @@ fn allocate(card: &Card, mut bytes: usize) -> Result<DeviceMemory, Failure> {
             Err(Error::Unsupported { .. }) => return Err(none(card)),
             Err(_) if bytes / 2 >= BYTES_MIN => bytes /= 2,
             Err(error) => {
-                let cause = format!("it reports {} bytes, and did not give {bytes}: {error}", card.attributes.max_dm_bytes);
-                return Err(Failure::new(Exit::Unavailable, format!("{} gives no on-chip memory", card.name))
-                    .cause(cause)
-                    .fix("end the programs that have it, or do the same on the host's memory: --host-memory"));
+                let cause = format!(
+                    "it reports {} bytes, and did not give {bytes}: {error}",
+                    card.attributes.max_dm_bytes
+                );
+                return Err(Failure::new(
+                    Exit::Unavailable,
+                    format!("{} gives no on-chip memory", card.name),
+                )
+                .cause(cause)
+                .fix("end the programs that have it, or do the same on the host's memory: --host-memory"));
             }
         }
     }

@@ -76,7 +76,9 @@ pub(crate) fn serve_stream(cards: &Cards, talk: &Talk, rules: StreamRules) -> Re
             operation.check(card)?;
             Ok(rules.links(operation.access()))
         },
-        |card| Memory::host(card, rules.bytes, operation.access()).map_err(|failure| refused(operation, failure)),
+        |card| {
+            Memory::host(card, rules.bytes, operation.access()).map_err(|failure| refused(operation, failure))
+        },
     )?;
     Ok(ServedStream { _links: links, memory, operation })
 }

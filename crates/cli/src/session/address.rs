@@ -39,7 +39,11 @@ impl PeerAddress {
     /// As one types it, with the port.
     pub(crate) fn told(&self, port: u16) -> String {
         let port = self.port.unwrap_or(port);
-        if self.host.contains(':') { format!("[{}]:{port}", self.host) } else { format!("{}:{port}", self.host) }
+        if self.host.contains(':') {
+            format!("[{}]:{port}", self.host)
+        } else {
+            format!("{}:{port}", self.host)
+        }
     }
 }
 
@@ -56,7 +60,9 @@ impl FromStr for PeerAddress {
             return Ok(Self { host: text.to_owned(), port: None });
         }
         if let Some(rest) = text.strip_prefix('[') {
-            let Some((host, behind)) = rest.split_once(']') else { return wrong("the bracket is not closed") };
+            let Some((host, behind)) = rest.split_once(']') else {
+                return wrong("the bracket is not closed");
+            };
             let Ok(IpAddr::V6(_)) = host.parse() else { return wrong("no IPv6 address in the brackets") };
             let port = match behind.strip_prefix(':') {
                 Some(port) => number(port)?,
@@ -66,7 +72,9 @@ impl FromStr for PeerAddress {
             return Ok(Self { host: host.to_owned(), port });
         }
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, _)) if host.contains(':') => return wrong("an IPv6 address with a port wants brackets"),
+            Some((host, _)) if host.contains(':') => {
+                return wrong("an IPv6 address with a port wants brackets");
+            }
             Some((host, port)) => (host, number(port)?),
             None => (text, None),
         };

@@ -61,9 +61,12 @@ impl Session {
             calls.push(call(args, &address)?);
         }
         let Some((first, welcome)) = calls.first() else {
-            return Err(Failure::new(Exit::Usage, "no queue is asked for").fix("ask for one at least").into());
+            return Err(Failure::new(Exit::Usage, "no queue is asked for")
+                .fix("ask for one at least")
+                .into());
         };
-        let (welcome, here) = (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
+        let (welcome, here) =
+            (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
         let mut choice = rails::choose(&args.rails, &welcome, here)?;
         choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
         let engine_rules = EngineRules {
@@ -125,7 +128,12 @@ const MESSAGES: u32 = 256;
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
     terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host.name, welcome.version));
     for rail in engine.rails() {
-        terminal::tell(&format!("rail: {} ({}), {}", rail.name, if rail.is_rdma { "RDMA" } else { "no RDMA" }, rail.native));
+        terminal::tell(&format!(
+            "rail: {} ({}), {}",
+            rail.name,
+            if rail.is_rdma { "RDMA" } else { "no RDMA" },
+            rail.native
+        ));
     }
     terminal::tell(&format!("why: {}", choice.why));
 }
@@ -182,9 +190,9 @@ fn why_not(told: &str, address: &SocketAddr, error: &std::io::Error) -> Failure 
         ErrorKind::TimedOut | ErrorKind::WouldBlock => failure
             .cause(format!("no answer from {ip} within {DIAL_PATIENCE:?}"))
             .fix(format!("see whether {ip} is up (ping {ip}), and whether a firewall drops TCP port {port}")),
-        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => failure
-            .cause(format!("no route to {ip}: {error}"))
-            .fix(format!("see `ip route get {ip}`")),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            failure.cause(format!("no route to {ip}: {error}")).fix(format!("see `ip route get {ip}`"))
+        }
         _ => failure.cause(error.to_string()).fix(format!("see whether this host reaches {ip} at all")),
     }
 }

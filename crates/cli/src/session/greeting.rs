@@ -241,7 +241,9 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
     };
     if magic[0] == TLS_HANDSHAKE {
         let error = format!("{it} speaks TLS, and this side does not");
-        return Err(Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without"));
+        return Err(
+            Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without")
+        );
     }
     if magic == ENGINE_MAGIC {
         let error = format!("{it} is a program that uses the library farreach, not the command");
@@ -260,7 +262,8 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
         Other::Client => ("client", "server"),
     };
     let older = if theirs > PROTOCOL { this } else { other };
-    let cause = format!("the {other} speaks version {theirs} of the protocol, and this {this} version {PROTOCOL}");
+    let cause =
+        format!("the {other} speaks version {theirs} of the protocol, and this {this} version {PROTOCOL}");
     Err(Failure::new(Exit::PeerLost, format!("the two sides are of different versions: upgrade the {older}"))
         .cause(cause)
         .fix(format!("install the same farreach on both sides; the {older}'s is the older one")))
@@ -286,7 +289,9 @@ fn ended(error: &io::Error) -> Failure {
 fn distrusted(error: &io::Error, other: Other) -> Failure {
     let (this, that) = match other {
         Other::Server => ("the server", "start `farreach serve --tls FOLDER` there, or leave --tls out here"),
-        Other::Client => ("the client", "see that its folder has a certificate that this side's ca.pem vouches for"),
+        Other::Client => {
+            ("the client", "see that its folder has a certificate that this side's ca.pem vouches for")
+        }
     };
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match inner {

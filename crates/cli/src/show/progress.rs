@@ -62,7 +62,6 @@ impl FillProgress {
         }
         line
     }
-
 }
 
 /// How a stream runs: once a second, the time, the rate since the last, and the course of it.

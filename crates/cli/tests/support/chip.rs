@@ -49,7 +49,7 @@ pub(crate) fn assert_lock(report: &Value, clients: u64, rounds: u64) {
 pub(crate) fn assert_interrupted(ended: &Ended) {
     assert_eq!(ended.code, Some(130), "{ended:#?}");
     let report = ended.json();
-    assert_eq!((&report["interrupted"], &report["exit_code"]), (&true.into(), &130.into()));
+    assert_eq!((&report["is_interrupted"], &report["exit_code"]), (&true.into(), &130.into()));
     let lock = &report["lock"];
     assert!(lock["acquisitions"].as_u64() > Some(0), "it was interrupted too early: {report:#}");
     assert_eq!(lock["counter"], lock["acquisitions"], "{lock:#}");

@@ -31,8 +31,7 @@ impl Ended {
 
 /// Runs the command to its end.
 pub(crate) fn end_of(command: &mut Command) -> Ended {
-    let ended =
-        Ended::of(command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")));
+    let ended = Ended::of(command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}")));
     assert!(!ended.stderr.contains("panicked at"), "{command:?} panicked: {ended:#?}");
     ended
 }

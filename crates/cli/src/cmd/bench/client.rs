@@ -12,8 +12,8 @@ use super::{Answer, BenchArgs, Order, Step};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
-use crate::report::LatencyOf;
 use crate::native::{self, Cards};
+use crate::report::LatencyOf;
 use crate::session::Session;
 use crate::stream::{Flow, Stream};
 use crate::units;
@@ -64,7 +64,12 @@ pub(super) fn row(
     Ok(Ok(Row::new(key, LatencyOf::Completion, repetitions)))
 }
 
-fn repetitions(args: &BenchArgs, session: &Session, step: &Step, lanes: &mut Vec<Lane>) -> Result<Vec<Repetition>> {
+fn repetitions(
+    args: &BenchArgs,
+    session: &Session,
+    step: &Step,
+    lanes: &mut Vec<Lane>,
+) -> Result<Vec<Repetition>> {
     let mut ends = Vec::new();
     for talk in &session.talks {
         talk.say(Order::Step(step.clone()))?;
@@ -106,7 +111,12 @@ fn run(lanes: &mut [Lane], time: Duration) -> Result<u64> {
     Ok(operations)
 }
 
-fn repetition(session: &Session, step: &Step, lanes: &mut [Lane], time: Duration) -> Result<Option<Repetition>> {
+fn repetition(
+    session: &Session,
+    step: &Step,
+    lanes: &mut [Lane],
+    time: Duration,
+) -> Result<Option<Repetition>> {
     for ((_, flow), talk) in lanes.iter_mut().zip(&session.talks) {
         flow.latencies.reset();
         talk.say(Order::Begin)?;

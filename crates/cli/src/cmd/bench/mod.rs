@@ -27,8 +27,8 @@ use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
-use crate::report::Head;
 use crate::native::{NativeOperation, StreamRules};
+use crate::report::Head;
 use crate::session::{self, Rules, Session, Wait};
 use crate::show::paint::Paint;
 use crate::show::progress::BenchProgress;
@@ -134,7 +134,12 @@ impl Step {
             Operation::Flush => NativeOperation::FlushGlobal,
             _ => return None,
         };
-        Some(StreamRules { operation, bytes: self.size_bytes as usize, depth: self.depth as usize, wait: self.wait })
+        Some(StreamRules {
+            operation,
+            bytes: self.size_bytes as usize,
+            depth: self.depth as usize,
+            wait: self.wait,
+        })
     }
 
     /// The bytes of the agent's memory: a place for each operation that is under way.
@@ -220,7 +225,9 @@ fn text(args: &BenchArgs, report: &BenchReport) -> Result<String> {
 
 fn check(args: &BenchArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach bench --help`"))
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+            .cause(cause)
+            .fix("see `farreach bench --help`"))
     };
     let most = |counts: &Counts| counts.numbers().iter().copied().max().unwrap_or(0);
     let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0);
@@ -228,7 +235,10 @@ fn check(args: &BenchArgs) -> Result<(), Failure> {
         return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
     }
     if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX {
-        return wrong(format!("--op send of {longest} bytes"), format!("a message has at most {MESSAGE_MAX} bytes"));
+        return wrong(
+            format!("--op send of {longest} bytes"),
+            format!("a message has at most {MESSAGE_MAX} bytes"),
+        );
     }
     let (depth, queues) = (most(&args.depths), most(&args.queues));
     if depth > DEPTH_MAX || queues > QUEUES_MAX {
@@ -238,7 +248,10 @@ fn check(args: &BenchArgs) -> Result<(), Failure> {
         );
     }
     if longest.saturating_mul(depth.into()) > MEMORY_MAX {
-        return wrong(format!("{depth} operations of {longest} bytes"), "both sides would need over 4 GiB".to_owned());
+        return wrong(
+            format!("{depth} operations of {longest} bytes"),
+            "both sides would need over 4 GiB".to_owned(),
+        );
     }
     Ok(())
 }
@@ -249,7 +262,8 @@ fn measure(args: &BenchArgs) -> Result<(BenchReport, Vec<(Operation, Failure)>)>
     let mut progress = BenchProgress::new(sessions(args).len() * wanted.len(), args.client.json);
     let (mut report, mut lacking) = (None, Vec::new());
     for (rails, queues) in sessions(args) {
-        let session = Session::open(&args.client, rules(args, rails, queues), &session::Task::Bench(Task {}))?;
+        let session =
+            Session::open(&args.client, rules(args, rails, queues), &session::Task::Bench(Task {}))?;
         let report = report.get_or_insert_with(|| {
             BenchReport::new(Head::new(report::COMMAND, &session, args.client.wait), parameters(args))
         });

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use farreach::{
-    Buffer, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter, RemoteSlice, Rights, Sent,
-    Shared, Slice, Transfer, Word,
+    Buffer, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter, RemoteSlice,
+    Rights, Sent, Shared, Slice, Transfer, Word,
 };
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,10 @@ impl Target {
     }
 
     pub(super) fn ends(&self) -> Ends {
-        Ends { memory: self.memory.as_ref().map(Grant::token), counter: self.counter.as_ref().map(Counter::token) }
+        Ends {
+            memory: self.memory.as_ref().map(Grant::token),
+            counter: self.counter.as_ref().map(Counter::token),
+        }
     }
 }
 
@@ -70,7 +73,8 @@ pub(super) fn open(engine: &Engine, talk: &Talk, step: &Step, ends: &Ends) -> Re
             Box::new(Words { talk, is_cas, places, under_way: VecDeque::new() })
         }
         _ => {
-            let counter = ends.counter.map(|token| talk.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
+            let counter =
+                ends.counter.map(|token| talk.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
             let source = engine.allocate(len)?.share();
             Box::new(Writes { talk, source, map, places, counter, under_way: VecDeque::new() })
         }
@@ -172,7 +176,8 @@ impl Stream for Words {
     fn post(&mut self) -> Result<()> {
         let (peer, place) = (&self.talk.peer, self.places.next());
         // It finds zeros, and leaves them: each one succeeds.
-        let word = if self.is_cas { peer.compare_and_swap(place, 0, 0, 0) } else { peer.fetch_add(place, 0, 1) };
+        let word =
+            if self.is_cas { peer.compare_and_swap(place, 0, 0, 0) } else { peer.fetch_add(place, 0, 1) };
         self.under_way.push_back(word);
         Ok(())
     }

@@ -42,7 +42,8 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
     let head = Head::new("blast", session, args.client.wait);
     talk.say(Order::Go)?;
     let stopwatch = Stopwatch::start();
-    let mut watch = Watch { args, task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
+    let mut watch =
+        Watch { args, task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
     let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
     talk.say(Order::Enough)?;
     if let Some(source) = &mut source {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
-use crate::{session, terminal};
 use crate::units::{self, parse};
+use crate::{session, terminal};
 
 pub(crate) use agent::serve;
 
@@ -148,7 +148,9 @@ pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
 
 fn check(args: &BlastArgs) -> Result<(), Failure> {
     let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach blast --help`"))
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+            .cause(cause)
+            .fix("see `farreach blast --help`"))
     };
     if args.size == 0 {
         return wrong("-s 0".to_owned(), "a message has one byte at least".to_owned());
@@ -158,7 +160,8 @@ fn check(args: &BlastArgs) -> Result<(), Failure> {
     }
     let memory = args.size.saturating_mul(args.depth as u64);
     if memory > MEMORY_MAX {
-        let cause = format!("that is {} of memory; {} is the most", units::amount(memory), units::amount(MEMORY_MAX));
+        let cause =
+            format!("that is {} of memory; {} is the most", units::amount(memory), units::amount(MEMORY_MAX));
         return wrong(format!("{} messages of {}", args.depth, units::size(args.size)), cause);
     }
     Ok(())

@@ -27,7 +27,9 @@ fn answer(memory: &dyn Offered, talk: &Talk, task: &Task) -> Result<()> {
                 let mut found = vec![0; memory.len()];
                 memory.read(0, &mut found)?;
                 let mut pattern = Pattern::new(task.seed, memory.len());
-                measure::compare(pattern.stamped(1), &found, || "what the client has written is not here".to_owned())?;
+                measure::compare(pattern.stamped(1), &found, || {
+                    "what the client has written is not here".to_owned()
+                })?;
                 talk.say(Answered)?;
             }
             Ask::Clear => {
@@ -88,7 +90,8 @@ impl Offered for OnCard {
     }
 
     fn send(&self) -> Result<()> {
-        let part = self.memory.part(0..MESSAGE_BYTES.min(self.memory.len())).context("the memory is too short")?;
+        let part =
+            self.memory.part(0..MESSAGE_BYTES.min(self.memory.len())).context("the memory is too short")?;
         let link = self.links.first().context("there is no queue pair")?;
         link.post_from(part)?;
         link.complete()?;

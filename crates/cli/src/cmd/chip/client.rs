@@ -104,8 +104,12 @@ impl Server {
                 .cause(format!("{} has no atomic operations", ready.join(", ")))
                 .fix("take a rail that has them: -d shm on one host, or an RDMA card")
         });
-        let memory =
-            MemoryReport { kind: MemoryKind::Host, size_bytes: task.size_bytes, card: None, queue_pairs: None };
+        let memory = MemoryReport {
+            kind: MemoryKind::Host,
+            size_bytes: task.size_bytes,
+            card: None,
+            queue_pairs: None,
+        };
         Ok(Self { clients, memory, no_atomics })
     }
 
@@ -166,7 +170,9 @@ impl Server {
 
         reach.scratch().fill(0);
         let took = timed(|| reach.read(0, len))?;
-        compare(pattern.stamped(1), reach.scratch(), || "what was read back is not what was written".to_owned())?;
+        compare(pattern.stamped(1), reach.scratch(), || {
+            "what was read back is not what was written".to_owned()
+        })?;
         note(Step::ReadBack, len, took);
         Ok(())
     }

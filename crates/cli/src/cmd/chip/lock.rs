@@ -75,11 +75,15 @@ impl Contest {
             return None;
         }
         let cause = if intrusions > 0 {
-            format!("{intrusions} times the lock was another's when it was given back; the counter is {read} after {expected} acquisitions")
+            format!(
+                "{intrusions} times the lock was another's when it was given back; the counter is {read} after {expected} acquisitions"
+            )
         } else if read == seen {
             format!("the counter is {read} after {expected} acquisitions, each of which has raised it by one")
         } else {
-            format!("after {expected} acquisitions a client reads {read} from the counter, and the server sees {seen}")
+            format!(
+                "after {expected} acquisitions a client reads {read} from the counter, and the server sees {seen}"
+            )
         };
         Some(
             Failure::new(Exit::Failed, "the lock does not exclude").cause(cause).fix(
@@ -158,8 +162,7 @@ pub(super) fn contend(
 fn take_turns(reach: &mut dyn Reach, number: usize, course: &Course<'_>) -> Result<Tally> {
     // 0 is nobody.
     let own = number as u64 + 1;
-    let mut tally =
-        Tally { acquisitions: 0, failed_attempts: 0, intrusions: 0, waits: measure::histogram() };
+    let mut tally = Tally { acquisitions: 0, failed_attempts: 0, intrusions: 0, waits: measure::histogram() };
     while tally.acquisitions < course.rounds && acquire(reach, own, course, &mut tally)? {
         raise(reach)?;
         // By compare-and-swap too: that tells whether it was ours all the time.

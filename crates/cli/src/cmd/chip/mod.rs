@@ -147,7 +147,10 @@ fn check(args: &ChipArgs) -> Result<(), Failure> {
         return wrong(format!("-s {} cannot be", args.size), cause);
     }
     if !(1..=CLIENTS_MAX).contains(&args.clients) {
-        return wrong(format!("--clients {} cannot be", args.clients), format!("there are 1 to {CLIENTS_MAX}"));
+        return wrong(
+            format!("--clients {} cannot be", args.clients),
+            format!("there are 1 to {CLIENTS_MAX}"),
+        );
     }
     if args.rounds == 0 {
         return wrong("--rounds 0 cannot be".to_owned(), "a lock that nobody takes shows nothing".to_owned());

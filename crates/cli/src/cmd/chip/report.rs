@@ -66,9 +66,9 @@ pub(super) enum Step {
 impl Step {
     fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Message => ("message", "lies in the memory, and the server sends it from there"),
+            Self::Message => ("message", "sent from that memory by the server"),
             Self::Read => ("read", "is what lies there"),
-            Self::Write => ("write", "the server sees it"),
+            Self::Write => ("write", "is what the server sees"),
             Self::ReadBack => ("read back", "is what was written"),
         }
     }
@@ -218,7 +218,13 @@ fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
     let LockReport { clients, rounds, acquisitions, counter, counter_at_server, .. } = lock;
     let Spread { min, max } = &lock.acquisitions_when_first_was_done;
     let wait = lock.wait.as_ref().map_or("nobody has had it".to_owned(), |wait| {
-        let figures = [("min", wait.min_ns), ("p50", wait.p50_ns), ("p90", wait.p90_ns), ("p99", wait.p99_ns), ("max", wait.max_ns)];
+        let figures = [
+            ("min", wait.min_ns),
+            ("p50", wait.p50_ns),
+            ("p90", wait.p90_ns),
+            ("p99", wait.p99_ns),
+            ("max", wait.max_ns),
+        ];
         let figures = figures.map(|(name, ns)| format!("{name} {}", units::microseconds(ns as f64)));
         format!("wait for it in µs: {}", figures.join(", "))
     });

@@ -13,7 +13,11 @@ use crate::session::{Talk, patience};
 /// Writes all pages.
 pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let ends: Ends = talk.hear()?;
-    ensure!(ends.regions.len() == task.regions as usize, "the client has told of {} regions", ends.regions.len());
+    ensure!(
+        ends.regions.len() == task.regions as usize,
+        "the client has told of {} regions",
+        ends.regions.len()
+    );
     let mut batches = VecDeque::new();
     for (number, token) in ends.regions.iter().enumerate() {
         let region = Region::new(task, number as u32);
@@ -45,7 +49,13 @@ struct Batch {
 }
 
 /// Makes the pages of one region.
-fn make(engine: &Engine, task: &Task, region: &Region, is_first: bool, memory: &RemoteSlice) -> Result<Vec<Batch>> {
+fn make(
+    engine: &Engine,
+    task: &Task,
+    region: &Region,
+    is_first: bool,
+    memory: &RemoteSlice,
+) -> Result<Vec<Batch>> {
     let page_len = task.page_bytes as usize;
     let mut source = engine.allocate(page_len * task.pages as usize)?;
     for (number, page) in source.chunks_mut(page_len).enumerate() {

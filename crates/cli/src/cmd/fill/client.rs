@@ -55,7 +55,9 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
 fn grant(session: &Session, region: &Region) -> Result<Grant> {
     let mut slice = session.engine.allocate(region.len()).map_err(|error| {
         let what = format!("cannot have {} for a region", units::amount(region.len() as u64));
-        Failure::new(Exit::Failed, what).cause(error.cause()).fix("ask for fewer or smaller pages; see `free -h`")
+        Failure::new(Exit::Failed, what)
+            .cause(error.cause())
+            .fix("ask for fewer or smaller pages; see `free -h`")
     })?;
     region.clear(&mut slice);
     Ok(session.talk().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)

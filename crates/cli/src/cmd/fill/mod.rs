@@ -157,7 +157,9 @@ fn task(args: &FillArgs) -> Result<Task, Failure> {
         alter_byte: args.alter_byte,
     };
     let wrong = |what: &str, cause: &str| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be")).cause(cause).fix("see `farreach fill --help`"))
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+            .cause(cause)
+            .fix("see `farreach fill --help`"))
     };
     match task {
         Task { page_bytes: 0, .. } => wrong("--page-size 0", "a page has one byte at least"),

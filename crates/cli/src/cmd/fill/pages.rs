@@ -29,7 +29,7 @@ impl Region {
         let mut random = Mt::new(seed);
         for next in 0..task.pages as usize {
             let left = (places.len() - next) as u64;
-            let chosen = next + (u64::from(random.next_u32()) * left >> 32) as usize;
+            let chosen = next + ((u64::from(random.next_u32()) * left) >> 32) as usize;
             places.swap(next, chosen);
         }
         places.truncate(task.pages as usize);
@@ -70,7 +70,14 @@ impl Region {
         Ok(())
     }
 
-    fn wrong(&self, region: u32, place: usize, page: Option<usize>, found: &[u8], expected: &[u8]) -> Failure {
+    fn wrong(
+        &self,
+        region: u32,
+        place: usize,
+        page: Option<usize>,
+        found: &[u8],
+        expected: &[u8],
+    ) -> Failure {
         let differing = found.iter().zip(expected).filter(|(one, other)| one != other).count();
         let first = found.iter().zip(expected).position(|(one, other)| one != other).unwrap_or(0);
         let (what, whose) = match page {
@@ -119,13 +126,17 @@ mod tests {
         let memory = filled(&region);
         region.check(1, &memory).expect("as it was made");
         let empty = (0..62).find(|place| !region.places.contains(place)).expect("some are") as usize;
-        for (place, told) in [(region.places[3] as usize, "page 3 of region 1"), (empty, "nothing was sent")] {
+        for (place, told) in [(region.places[3] as usize, "page 3 of region 1"), (empty, "nothing was sent")]
+        {
             let mut spoilt = memory.clone();
             spoilt[place * 100 + 99] ^= 0x10;
             let failure = region.check(1, &spoilt).expect_err("a wrong byte");
             assert!(failure.error.contains(told), "{failure:?}");
             let cause = failure.cause.expect("a cause");
-            assert!(cause.contains(&format!("place {place}, 1 of")) && cause.contains("byte 99 is"), "{cause}");
+            assert!(
+                cause.contains(&format!("place {place}, 1 of")) && cause.contains("byte 99 is"),
+                "{cause}"
+            );
         }
     }
 }

@@ -61,7 +61,8 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
     let paint = Paint::for_stdout();
     let mut text = format!("fill from {}\n", report.head.over());
     let bytes = report.pages_arrived * report.page_bytes;
-    let place = if report.regions == 1 { "1 region".to_owned() } else { format!("{} regions", report.regions) };
+    let place =
+        if report.regions == 1 { "1 region".to_owned() } else { format!("{} regions", report.regions) };
     let pages = format!(
         "{} pages of {} into {place}: {} in {}",
         report.pages_arrived,
@@ -75,7 +76,8 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
     text.push_str(&format!("rate      {}\n", paint.figure(&figure)));
     for share in &report.server_rails {
         let Share { rail, operations, bytes, immediates } = share;
-        let by = format!("{rail}: {} in {operations} writes, {immediates} with immediate", units::amount(*bytes));
+        let by =
+            format!("{rail}: {} in {operations} writes, {immediates} with immediate", units::amount(*bytes));
         text.push_str(&terminal::folded("by        ", &by, width));
     }
     if let Some(processors) = &report.processors {

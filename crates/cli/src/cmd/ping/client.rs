@@ -125,7 +125,8 @@ pub(super) struct Writes {
 impl Writes {
     pub(super) fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
         let len = pattern.len();
-        let memory = talk.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
+        let memory =
+            talk.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
         let counter = talk.peer.counter()?;
         talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
         let theirs: Ends = talk.hear()?;

@@ -38,7 +38,12 @@ impl PingReport {
 
 impl Row {
     pub(crate) fn new(size_bytes: usize, histogram: &Histogram<u64>, processors: Processors) -> Self {
-        Self { size_bytes, round_trips: histogram.len(), rtt: Latency::new(LatencyOf::RoundTrip, histogram), processors }
+        Self {
+            size_bytes,
+            round_trips: histogram.len(),
+            rtt: Latency::new(LatencyOf::RoundTrip, histogram),
+            processors,
+        }
     }
 }
 
@@ -48,7 +53,7 @@ pub(super) fn text(report: &PingReport, histograms: &[Histogram<u64>], width: Op
         Operation::Write => "writes there and back",
         Operation::Read => "reads",
     };
-    let mut text = format!("ping {}: {operation}, every byte checked\n", report.head.over());
+    let mut text = format!("ping {}\n{operation}, every byte checked\n", report.head.over());
     let header = ["SIZE", "TRIPS", "MIN", "P50", "P90", "P99", "P99.9", "MAX", "CPU HERE", "THERE"];
     text.push_str(&terminal::table(&header, report.rows.iter().map(cells), width));
     text.push_str("RTT in µs; CPU in percent of a core\n");

@@ -111,13 +111,18 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
         Ok(listener)
     });
     listener.map_err(|error| {
-        let place = args.listen.map_or_else(|| format!("port {}", args.port), |ip| SocketAddr::new(ip, args.port).to_string());
+        let place = args
+            .listen
+            .map_or_else(|| format!("port {}", args.port), |ip| SocketAddr::new(ip, args.port).to_string());
         let failure = Failure::new(Exit::Failed, format!("listen on {place}")).cause(error.to_string());
         match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                failure.fix(format!("another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p", args.port))
+            std::io::ErrorKind::AddrInUse => failure.fix(format!(
+                "another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p",
+                args.port
+            )),
+            std::io::ErrorKind::PermissionDenied => {
+                failure.fix("ports below 1024 are root's: give another one with -p")
             }
-            std::io::ErrorKind::PermissionDenied => failure.fix("ports below 1024 are root's: give another one with -p"),
             _ => failure.fix("give an address of this host (ip addr), and a port that you may use"),
         }
     })
@@ -150,7 +155,9 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
         }
         wait_for_clients(listener);
         match listener.accept() {
-            Ok((stream, client)) if agents.count() < args.clients_max && !(args.once && agents.count() > 0) => {
+            Ok((stream, client))
+                if agents.count() < args.clients_max && !(args.once && agents.count() > 0) =>
+            {
                 agents.start(stream, client);
             }
             Ok((stream, client)) => refuse(stream, client, agents.count()),

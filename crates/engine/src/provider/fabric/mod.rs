@@ -27,6 +27,7 @@
 mod end;
 mod failure;
 mod landing;
+mod leftovers;
 mod links;
 mod offers;
 mod post;
@@ -39,7 +40,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_fabric::{CompletionQueue, Fabric, Info};
+use farreach_fabric::{CompletionQueue, Fabric, Info, Protocol};
 use farreach_memory::{Exposed, Memory};
 
 use crate::Rights;
@@ -80,6 +81,9 @@ impl FabricProvider {
     ///
     /// Whoever uses it keeps the two rules of [the module](self#what-it-relies-on).
     pub unsafe fn open(info: &Info, settings: &ProviderSettings) -> Result<Self, ProviderError> {
+        if info.protocol() == Protocol::Shm {
+            leftovers::clear()?;
+        }
         let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
         let domain = Fabric::open(info).and_then(|fabric| fabric.open_domain(info)).map_err(refused)?;
         let cq = domain.open_cq().map_err(refused)?;
