@@ -22,7 +22,8 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     for (number, token) in ends.regions.iter().enumerate() {
         let region = Region::new(task, number as u32);
         let memory = talk.peer.remote(*token).wait(patience(0))?;
-        batches.extend(make(engine, task, &region, number == 0, &memory)?);
+        let is_spoilt = task.alter_byte && number == 0;
+        batches.extend(make(engine, talk, task, &region, is_spoilt, &memory)?);
     }
     let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
     talk.say(Ready)?;
@@ -30,6 +31,7 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let stopwatch = Stopwatch::start();
     let (mut under_way, mut shares) = (VecDeque::new(), Vec::new());
     while let Some(batch) = batches.pop_front() {
+        talk.check_end()?;
         if under_way.len() == BATCHES {
             finish(task, &mut under_way, &mut shares)?;
         }
@@ -51,17 +53,19 @@ struct Batch {
 /// Makes the pages of one region.
 fn make(
     engine: &Engine,
+    talk: &Talk,
     task: &Task,
     region: &Region,
-    is_first: bool,
+    is_spoilt: bool,
     memory: &RemoteSlice,
 ) -> Result<Vec<Batch>> {
     let page_len = task.page_bytes as usize;
     let mut source = engine.allocate(page_len * task.pages as usize)?;
     for (number, page) in source.chunks_mut(page_len).enumerate() {
+        talk.check_end()?;
         region.make(number, page);
     }
-    if task.alter_byte && is_first {
+    if is_spoilt {
         source[page_len / 2] ^= 1;
     }
     let source = source.share();

@@ -60,10 +60,10 @@ Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 /// Serves until it is told to end.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot watch for signals")?;
-    let rails = offered(&args.rails)?;
-    // What is wrong with it is told now, and not to the first client.
-    args.tls.as_deref().map(open_tls).transpose()?;
+    // What is wrong is told now, and not to the first client. Rails come last: to look at them takes a while.
     let listener = listen(args)?;
+    args.tls.as_deref().map(open_tls).transpose()?;
+    let rails = offered(&args.rails)?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
     terminal::print(&greeting(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
@@ -178,12 +178,20 @@ fn wait_for_clients(listener: &TcpListener) {
     let _ = poll(&mut fds, timeout.as_ref());
 }
 
+fn served(count: usize) -> String {
+    if count == 1 {
+        "1 client is being served".to_owned()
+    } else {
+        format!("{count} clients are being served")
+    }
+}
+
 fn refuse(stream: TcpStream, client: SocketAddr, count: usize) {
     let refusal = Failure::new(Exit::PeerLost, "it is busy")
-        .cause(format!("{count} clients are being served"))
+        .cause(served(count))
         .fix("try again later, or start it with a greater --clients-max");
     let told = Line::new(stream).map(|mut line| tell_refusal(&mut line, &refusal));
     if let Ok(Ok(())) = told {
-        terminal::tell(&format!("{client}: refused, {count} clients are being served"));
+        terminal::tell(&format!("{client}: refused, {}", served(count)));
     }
 }
