@@ -93,6 +93,7 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
             Ok(format!("{} is done", order.task.name()))
         }
         Err(error) => {
+            let error = talk.explained(error);
             // One that is lost hears nothing any more.
             let _ = talk.say_failure(&Failure::of(&error));
             Err(error.context(format!("{} did not come to its end", order.task.name())))

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use farreach::provider::ProviderError;
 use farreach::{Error, SendError, TransferError, TransferReason, WordError};
@@ -137,10 +138,29 @@ pub(crate) fn lost(reason: &str) -> Failure {
     Failure::new(Exit::PeerLost, "the peer is lost").cause(reason).fix(fix)
 }
 
+/// Something was not done in time, though the other side is not lost.
+fn stuck(what: &str, after: Duration) -> Failure {
+    Failure::new(Exit::PeerLost, format!("{what} for more than {after:?}"))
+        .cause("the other side is there, and its memory is not reached")
+        .fix("see the server's log, and whether its host is overloaded")
+}
+
+/// Whether it says that something was not done in time.
+pub(crate) fn is_timeout(error: &anyhow::Error) -> bool {
+    let is = |found: Option<bool>| found == Some(true);
+    is(error.downcast_ref().map(|error: &Error| matches!(error, Error::TimedOut { .. })))
+        || is(error
+            .downcast_ref()
+            .map(|error: &TransferError| matches!(error.reason, TransferReason::TimedOut(_))))
+        || is(error.downcast_ref().map(|error: &SendError| matches!(error, SendError::TimedOut(_))))
+        || is(error.downcast_ref().map(|error: &WordError| matches!(error, WordError::TimedOut(_))))
+}
+
 fn of_transfer(error: &TransferError) -> Failure {
     match &error.reason {
         TransferReason::PeerLost(reason) => lost(reason),
         TransferReason::Rail(error) => of_rail(error),
+        TransferReason::TimedOut(after) => stuck("pages are on their way", *after),
         other => Failure::new(Exit::Failed, "move pages").cause(other.to_string()),
     }
 }
@@ -148,6 +168,7 @@ fn of_transfer(error: &TransferError) -> Failure {
 fn of_send(error: &SendError) -> Failure {
     match error {
         SendError::PeerLost { reason } => lost(reason),
+        SendError::TimedOut(after) => stuck("a message is on its way", *after),
         other => Failure::new(Exit::Failed, "send a message").cause(other.to_string()),
     }
 }
@@ -157,6 +178,7 @@ fn of_word(error: &WordError) -> Failure {
     match error {
         WordError::PeerLost { reason } => lost(reason),
         WordError::Rail(error) => of_rail(error),
+        WordError::TimedOut(after) => stuck("a word is being changed", *after),
         WordError::Unsupported => {
             failure(Exit::Unavailable).fix("take a rail that has them: -d shm on one host, or an RDMA card")
         }

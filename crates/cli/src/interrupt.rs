@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 
 /// How long anything waits before it looks whether the person has had enough.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
@@ -31,6 +31,11 @@ pub(crate) fn watch() -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Of a command that was ended before there was anything to tell.
+pub(crate) fn before_anything() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted before anything was measured")
 }
 
 /// Whether one has come.

@@ -91,6 +91,11 @@ impl Pattern {
         self.bytes.len()
     }
 
+    /// How long one may be on its way.
+    pub(crate) fn patience(&self) -> Duration {
+        crate::session::patience(self.len() as u64)
+    }
+
     /// The bytes of message `number`.
     pub(crate) fn stamped(&mut self, number: u64) -> &[u8] {
         let len = self.bytes.len();

@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use clap_complete::ArgValueCompleter;
 use farreach::provider::fabric::{self, ProviderSettings};
 use farreach::provider::verbs::{self, VerbsSettings};
+use farreach_fabric::Info;
 use farreach_verbs::device::DeviceList;
+use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
 
 use crate::cmd::completions;
@@ -77,26 +79,79 @@ pub(crate) struct Found {
 
 /// Every rail of this host, the cards first; and what is in the way of others.
 pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
-    let settings = VerbsSettings { gid_index: args.gid_index, ..VerbsSettings::default() };
-    let mut found: Vec<Found> = verbs::rails(&settings)
-        .iter()
-        .map(|rail| Found { name: rail.name().to_owned(), native: rail.gid(), is_rdma: true })
-        .collect();
-    let mut trouble = Vec::new();
-    let providers = PROVIDERS.map(str::to_owned).into();
-    match fabric::offers(&ProviderSettings { providers, ..ProviderSettings::default() }) {
-        Ok(offers) => {
-            for info in offers {
-                let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
-                let address = info.source().map_or("no address of its own".to_owned(), |it| it.to_string());
-                let native = format!("{}, {address}", info.provider());
-                let is_rdma = *name == "efa";
-                found.push(Found { name: (*name).to_owned(), native, is_rdma });
-            }
-        }
-        Err(error) => trouble.push(Failure::of(&error.into())),
+    let (mut found, mut trouble) = (cards(args), Vec::new());
+    match providers() {
+        Ok(offered) => found.extend(offered),
+        Err(failure) => trouble.push(failure),
     }
     (found, trouble)
+}
+
+fn cards(args: &RailArgs) -> Vec<Found> {
+    verbs::rails(&verbs_settings(args))
+        .iter()
+        .map(|rail| Found { name: rail.name().to_owned(), native: rail.gid(), is_rdma: true })
+        .collect()
+}
+
+fn verbs_settings(args: &RailArgs) -> VerbsSettings {
+    VerbsSettings { gid_index: args.gid_index, ..VerbsSettings::default() }
+}
+
+fn providers() -> Result<Vec<Found>, Failure> {
+    let providers = PROVIDERS.map(str::to_owned).into();
+    let offers = fabric::offers(&ProviderSettings { providers, ..ProviderSettings::default() });
+    let found = |info: &Info| {
+        let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
+        let address = info.source().map_or("no address of its own".to_owned(), |it| it.to_string());
+        let native = format!("{}, {address}", info.provider());
+        Found { name: (*name).to_owned(), native, is_rdma: *name == "efa" }
+    };
+    offers.map(|offers| offers.iter().map(found).collect()).map_err(|error| Failure::of(&error.into()))
+}
+
+/// Why this name is no rail of this host's: which layer is missing where it is a card's, and what there is instead.
+pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
+    let failure = Failure::new(Exit::Unavailable, format!("there is no rail {name} here"));
+    let others: Vec<String> = providers().unwrap_or_default().into_iter().map(|rail| rail.name).collect();
+    let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
+    if fabric::is_provider(name) {
+        let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
+        let cards = if cards.is_empty() { "none".to_owned() } else { cards.join(", ") };
+        let cause =
+            format!("libfabric does not offer it; of its providers there are {others}, and of cards {cards}");
+        return failure.cause(cause).fix("name one of them; see `farreach devices` for what there is");
+    }
+    match why_no_card(name, args) {
+        Some((cause, fix)) => {
+            failure.cause(format!("{cause}; of libfabric's providers there are {others}")).fix(fix)
+        }
+        None => failure.cause("it came up just now").fix("try again"),
+    }
+}
+
+/// What stands between this host and this card: cause and fix. Where nothing does there is none.
+fn why_no_card(name: &str, args: &RailArgs) -> Option<(String, String)> {
+    let error = verbs::rails_named(name, &verbs_settings(args)).err()?;
+    // What is missing below the library is nearer to the cause than what the library says.
+    let obstacle = system::survey().obstacles().into_iter().next();
+    Some(obstacle.map_or((error.cause, error.fix), |obstacle| (obstacle.to_string(), obstacle.fix())))
+}
+
+/// Why no card of this host is a rail.
+pub(crate) fn why_no_cards(args: &RailArgs) -> (String, String) {
+    let names: Vec<String> = match DeviceList::get() {
+        Ok(devices) => devices.iter().map(|device| device.name().to_owned()).collect(),
+        Err(_) => Vec::new(),
+    };
+    let mut reasons = names.iter().filter_map(|name| verbs::rails_named(name, &verbs_settings(args)).err());
+    if let Some(error) = reasons.next() {
+        return (error.to_string(), error.fix);
+    }
+    match system::survey().obstacles().first() {
+        Some(obstacle) => (obstacle.to_string(), obstacle.fix()),
+        None => ("no port is active".to_owned(), "see `farreach devices`".to_owned()),
+    }
 }
 
 fn is_of(provider: &str, name: &str) -> bool {
@@ -118,6 +173,7 @@ pub(crate) struct Choice {
 pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Result<Choice, Failure> {
     let offers = &welcome.offers;
     if !args.devices.is_empty() {
+        check_named(args)?;
         let wish = Wish::of(&args.devices);
         if let Some(name) = wanting(&args.devices, offers) {
             return Err(Failure::new(Exit::Unavailable, format!("the server has nothing to meet {name}"))
@@ -129,11 +185,14 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
     }
-    let (found, trouble) = look(args);
-    let cards: Vec<String> =
-        found.iter().map(|rail| rail.name.clone()).filter(|name| !fabric::is_provider(name)).collect();
-    if let (Some(index), true) = (args.gid_index, cards.is_empty()) {
-        return Err(without_gid(index));
+    let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
+    if cards.is_empty()
+        && let Some(index) = args.gid_index
+    {
+        // Who names a GID wants the card that has it, and nothing else.
+        let (cause, fix) = why_no_cards(args);
+        let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
+        return Err(failure.cause(cause).fix(fix));
     }
     if !cards.is_empty() && offers.cards {
         return Ok(Choice {
@@ -142,16 +201,34 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
             why: "the active RDMA cards".to_owned(),
         });
     }
+    without_card(args, welcome, here, !cards.is_empty())
+}
+
+/// Chooses among what libfabric offers, which takes its time to look around.
+fn without_card(
+    args: &RailArgs,
+    welcome: &Welcome,
+    here: SocketAddr,
+    has_cards: bool,
+) -> Result<Choice, Failure> {
+    let offers = &welcome.offers;
+    let (found, trouble) =
+        providers().map_or_else(|failure| (Vec::new(), Some(failure)), |found| (found, None));
     let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
-    let without = match (cards.is_empty(), offers.cards) {
+    let without = match (!has_cards, offers.cards) {
         (true, true) => "there is no active RDMA card here",
         (false, false) => "the server offers no RDMA card",
         _ => "there is no active RDMA card on either side",
     };
     if args.require_rdma && !has("efa") {
-        return Err(Failure::new(Exit::Unavailable, "no rail is RDMA").cause(without).fix(
-            "see `farreach devices` on both sides; without --require-rdma the test goes over tcp or shared memory",
-        ));
+        let failure = Failure::new(Exit::Unavailable, "no rail is RDMA");
+        let without_it = "without --require-rdma the test goes over tcp or shared memory";
+        return Err(if !has_cards {
+            let (cause, fix) = why_no_cards(args);
+            failure.cause(format!("{without}; here: {cause}")).fix(format!("{fix}; {without_it}"))
+        } else {
+            failure.cause(without).fix(format!("see `farreach devices` on the server; {without_it}"))
+        });
     }
     let apart = Host::this().apart_from(&welcome.host);
     let (name, because) = if has("efa") {
@@ -165,7 +242,7 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
         let here = if here.is_empty() { "nothing".to_owned() } else { here.join(", ") };
         let fix = "install libfabric (apt-get install libfabric1) on both sides, or set up a card: farreach devices";
-        let fix = trouble.into_iter().next().and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
+        let fix = trouble.and_then(|it| it.fix).unwrap_or_else(|| fix.to_owned());
         return Err(failure
             .cause(format!("here is {here}, and the server offers {}", offers.words()))
             .fix(fix));
@@ -174,18 +251,20 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
     Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
 }
 
-/// Why no card has this place in its table: who asks for one does not want another rail.
-fn without_gid(index: u32) -> Failure {
-    let settings = VerbsSettings { gid_index: Some(index), ..VerbsSettings::default() };
-    let names =
-        DeviceList::get().map(|all| all.iter().map(|device| device.name().to_owned()).collect::<Vec<_>>());
-    let reasons =
-        names.unwrap_or_default().into_iter().filter_map(|name| verbs::rails_named(&name, &settings).err());
-    let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
-    match reasons.into_iter().next() {
-        Some(reason) => failure.cause(reason.to_string()).fix(reason.fix),
-        None => failure.cause("there is no RDMA card here").fix("see `farreach devices`, or leave -x out"),
+/// Whether what was named by `-d` is here, and is RDMA where that is asked for.
+fn check_named(args: &RailArgs) -> Result<(), Failure> {
+    for name in args.devices.iter().map(|name| name.split('@').next().unwrap_or(name)) {
+        let is_provider = fabric::is_provider(name);
+        if args.require_rdma && is_provider && name != "efa" {
+            return Err(Failure::new(Exit::Unavailable, format!("{name} is no RDMA"))
+                .cause("no card moves the bytes there, and --require-rdma asks for one")
+                .fix("name a card, or leave --require-rdma out"));
+        }
+        if !is_provider && verbs::rails_named(name, &verbs_settings(args)).is_err() {
+            return Err(missing(name, args));
+        }
     }
+    Ok(())
 }
 
 /// The first of these rails that the other side has nothing for.

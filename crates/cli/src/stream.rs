@@ -38,7 +38,13 @@ impl Flow {
 
     /// Completes one operation, after as many were posted as may be under way.
     pub(crate) fn turn(&mut self, stream: &mut dyn Stream) -> Result<()> {
-        while self.posted.len() < self.depth {
+        self.turn_within(stream, u64::MAX)
+    }
+
+    /// The same, where only so many more are to be completed.
+    pub(crate) fn turn_within(&mut self, stream: &mut dyn Stream, left: u64) -> Result<()> {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.depth);
+        while self.posted.len() < most {
             self.posted.push_back(Instant::now());
             stream.post()?;
             self.total += 1;

@@ -2,6 +2,7 @@
 
 mod support {
     pub(crate) mod chip;
+    pub(crate) mod client;
     #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
     pub(crate) mod run;

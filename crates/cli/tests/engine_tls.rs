@@ -1,6 +1,7 @@
 //! The command over TLS: both sides show a certificate, and who has none is told so.
 
 mod support {
+    pub(crate) mod client;
     #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
     #[allow(dead_code, reason = "nothing here is JSON")]

@@ -36,6 +36,19 @@ pub fn in_own_network<F: FnOnce()>(body: F) {
     }
 }
 
+/// The same with a `/dev/shm` of its own: what is left there was left by this test.
+#[track_caller]
+pub fn with_own_shared_memory<F: FnOnce()>(body: F) {
+    // Nobody else may see it. A cell's own root cannot be made private as a whole.
+    const MOUNT: &str = r#"mount --make-private /dev/shm && mount -t tmpfs shm /dev/shm && exec "$@""#;
+    const UNSHARE: [&str; 7] = ["--mount", "--propagation", "unchanged", "sh", "-c", MOUNT, "sh"];
+    if env::var_os(ON_HOST).is_none() {
+        run_again(Command::new("unshare").args(UNSHARE), test_name::<F>());
+    } else {
+        body();
+    }
+}
+
 /// Runs one test of this program by means of `launcher`, which takes a command as its arguments.
 #[track_caller]
 fn run_again(launcher: &mut Command, test: &str) {

@@ -1,7 +1,7 @@
 //! The client's side of the first words.
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::Engine;
@@ -17,7 +17,7 @@ use crate::{interrupt, measure, terminal};
 const DIAL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long rails may take to be ready.
-const RAIL_PATIENCE: Duration = Duration::from_secs(20);
+const RAIL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a test asks of both engines.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,10 @@ impl Session {
 
     /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
     pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
-        self.talks.iter().find_map(Talk::last_words).map_or(error, Into::into)
+        match self.talks.iter().find_map(Talk::last_words) {
+            Some(words) => words.into(),
+            None => self.talks.iter().fold(error, |error, talk| talk.explained(error)),
+        }
     }
 
     /// The one conversation of a test that has no more.
@@ -157,9 +160,7 @@ fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer
     line.say(order)?;
     let reply: Result<(), Failure> = line.hear()?;
     reply.map_err(of_the_server)?;
-    let mut connecting = engine.connect_over(line.into_control())?;
-    let deadline = Instant::now() + RAIL_PATIENCE;
-    Ok(connecting.wait(deadline.saturating_duration_since(Instant::now()))?)
+    Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
 }
 
 fn of_the_server(failure: Failure) -> Failure {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farreach::rustls::{self, Connection};
 use farreach::{ControlStream, Tls};
@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Order, Welcome};
 use crate::exit::{Exit, Failure};
+use crate::interrupt::{self, GLANCE};
 
 /// The version of all that a client and an agent tell each other. It changes with every change of it.
 pub(crate) const PROTOCOL: u16 = 1;
@@ -29,13 +30,16 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// The longest that is said here.
 const WORD_MAX: usize = 64 * 1024;
 
-/// How long the other side may take for its next word. It opens its rails meanwhile, which takes a second and more where many cards are.
+/// How long the other side may take for its first word: its process has to be started for that.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take for its next word. It opens its rails meanwhile, which takes a second and more where many cards are.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection on which the first words are said.
 #[derive(Debug)]
 pub(crate) struct Line {
-    stream: TcpStream,
+    stream: Patient,
     /// What they are encrypted by, where they are.
     session: Option<Box<Connection>>,
 }
@@ -44,9 +48,9 @@ impl Line {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(GLANCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, session: None })
+        Ok(Self { stream: Patient { stream, patience: FIRST_PATIENCE }, session: None })
     }
 
     /// Speaks TLS from here on, as the side that has called: the handshake is done when this returns.
@@ -81,14 +85,14 @@ impl Line {
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        &self.stream.stream
     }
 
     /// The first words are said: it is an engine's now.
     pub(crate) fn into_control(self) -> ControlStream {
         match self.session {
-            Some(session) => ControlStream::tls(self.stream, *session),
-            None => self.stream.into(),
+            Some(session) => ControlStream::tls(self.stream.stream, *session),
+            None => self.stream.stream.into(),
         }
     }
 
@@ -139,11 +143,64 @@ impl Line {
     pub(crate) fn hear_head(&mut self, other: Other) -> Result<(), Failure> {
         let mut head = [0; HEAD_LEN];
         self.read(&mut head)?;
+        self.stream.patience = PATIENCE;
         check_head(&head, other)
     }
 }
 
-fn write_secured(session: &mut Connection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+/// A connection that is read from for so long at most, and not when this process is told to end.
+#[derive(Debug)]
+struct Patient {
+    /// Its own patience is a glance.
+    stream: TcpStream,
+    patience: Duration,
+}
+
+impl Patient {
+    fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_for(|stream| stream.peek(into))
+    }
+
+    fn wait_for(&self, mut read: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match read(&self.stream) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if interrupt::is_asked() {
+                        return Err(io::Error::other(ToldToEnd));
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_for(|mut stream| stream.read(into))
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Why nothing was heard any more.
+#[derive(Debug, thiserror::Error)]
+#[error("told to end")]
+struct ToldToEnd;
+
+fn write_secured(session: &mut Connection, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
     session.writer().write_all(bytes)?;
     while session.wants_write() {
         session.write_tls(stream)?;
@@ -151,7 +208,7 @@ fn write_secured(session: &mut Connection, stream: &mut TcpStream, bytes: &[u8])
     Ok(())
 }
 
-fn read_secured(session: &mut Connection, stream: &mut TcpStream, into: &mut [u8]) -> io::Result<()> {
+fn read_secured(session: &mut Connection, stream: &mut Patient, into: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < into.len() {
         match session.reader().read(&mut into[filled..]) {
@@ -213,12 +270,15 @@ fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
 }
 
 fn ended(error: &io::Error) -> Failure {
+    if error.get_ref().is_some_and(|inner| inner.is::<ToldToEnd>()) {
+        return interrupt::before_anything();
+    }
     let failure = Failure::new(Exit::PeerLost, "the two sides did not come to an agreement");
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failure
-            .cause(format!("the other side was silent for {PATIENCE:?}"))
-            .fix("see whether the other side hangs or was stopped; start `farreach serve` again"),
-        io::ErrorKind::UnexpectedEof => failure
+            .cause("the other side is connected, and says nothing")
+            .fix("see whether it is `farreach serve`, and whether it hangs or was stopped"),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => failure
             .cause("the other side closed the connection")
             .fix("see what it said on its own screen or in its log"),
         _ => failure.cause(error.to_string()).fix("see whether the network between the two is well"),

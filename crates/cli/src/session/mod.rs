@@ -30,7 +30,7 @@ pub(crate) use address::PeerAddress;
 pub(crate) use client::{Rules, Session};
 pub(crate) use greeting::{Line, greet, tell_refusal};
 pub(crate) use host::Host;
-pub(crate) use talk::{Heard, Talk};
+pub(crate) use talk::{Heard, Talk, patience};
 pub(crate) use tls::open as open_tls;
 
 /// What an agent says first.

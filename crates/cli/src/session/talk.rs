@@ -4,11 +4,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::{Error, Outcome, Peer};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{self, Exit, Failure};
 use crate::interrupt;
+
+/// How long so many bytes may take that are on their way: more than any network needs that works, and less than a person waits.
+pub(crate) fn patience(bytes: u64) -> Duration {
+    Duration::from_secs(8 + bytes / SLOWEST_BYTES_PER_SECOND)
+}
+
+/// An emulated card has been seen at a few MB/s.
+const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
 
 /// How long the other side may take for a word that it says at once.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -88,6 +96,22 @@ impl Talk {
         }
     }
 
+    /// Hears something that takes the other side so long that a person may have enough before.
+    pub(crate) fn hear_or_end<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(word) = self.hear_for(interrupt::GLANCE)? {
+                return Ok(word);
+            }
+            if interrupt::is_asked() {
+                return Err(interrupt::before_anything().into());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+            }
+        }
+    }
+
     /// Hears something, however long that takes: until the other side is lost, or this one is told to end.
     pub(crate) fn hear_at_last<T: DeserializeOwned>(&self) -> Result<T> {
         loop {
@@ -127,10 +151,13 @@ impl Talk {
         }
     }
 
+    /// An error if this is an agent that was told to end.
+    pub(crate) fn check_end(&self) -> Result<()> {
+        if interrupt::is_asked() && self.is_agent { Err(stopped().into()) } else { Ok(()) }
+    }
+
     fn recv(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
-        if interrupt::is_asked() && self.is_agent {
-            return Err(stopped().into());
-        }
+        self.check_end()?;
         match self.peer.recv().wait(patience) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Error::TimedOut { .. }) => Ok(None),
@@ -138,10 +165,17 @@ impl Talk {
         }
     }
 
-    /// What the other side has said went wrong there, before it went.
+    /// What the other side has said went wrong there, before it went. It may have said other things before, which are of no interest any more.
     pub(crate) fn last_words(&self) -> Option<Failure> {
-        let error = self.hear_for::<Never>(LAST_WORDS).err()?;
-        error.downcast_ref::<Failure>().cloned()
+        let deadline = Instant::now() + LAST_WORDS;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let bytes = self.peer.recv().wait(left).ok()?;
+            let word = bytes.strip_prefix(WORD_MARK).map(serde_json::from_slice::<Word<IgnoredAny>>);
+            if let Some(Ok(Word::Failed(failure))) = word {
+                return Some(of_the_other_side(failure));
+            }
+        }
     }
 
     /// Why something was not counted.
@@ -149,12 +183,32 @@ impl Talk {
         if let Some(failure) = self.last_words() {
             return failure;
         }
-        let reason = match outcome {
-            Outcome::PeerLost => self.peer.lost().unwrap_or("its connection has ended").to_owned(),
-            Outcome::TimedOut => format!("{what} has not come in time"),
-            _ => format!("the other side has given {what} up"),
-        };
-        exit::lost(&reason)
+        match outcome {
+            Outcome::PeerLost => exit::lost(self.peer.lost().unwrap_or("its connection has ended")),
+            Outcome::TimedOut => self.stuck(format!("{what} has not come in time")),
+            _ => exit::lost(&format!("the other side has given {what} up")),
+        }
+    }
+
+    /// What is behind an error of a test: where something took too long, what is wrong with the links.
+    pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        if !exit::is_timeout(&error) || self.peer.notes().is_empty() {
+            return error;
+        }
+        self.stuck(Failure::of(&error).error).into()
+    }
+
+    /// Something takes too long, though the other side is there.
+    fn stuck(&self, what: String) -> Failure {
+        let failure = Failure::new(Exit::PeerLost, what);
+        match self.peer.notes().pop() {
+            Some(note) => failure
+                .cause(format!("the two sides hear each other over TCP, but what goes over the rail does not arrive: {note}"))
+                .fix(note.fix),
+            None => failure
+                .cause("the other side is there, and does not come to it")
+                .fix("see the server's log, and whether its host is overloaded"),
+        }
     }
 }
 
@@ -187,10 +241,14 @@ fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     }
 }
 
-fn stopped() -> Failure {
+pub(super) fn stopped() -> Failure {
     Failure::new(Exit::PeerLost, "the server was told to end").fix("start it again, and the test")
 }
 
 fn of_the_other_side(failure: Failure) -> Failure {
+    // It says itself who that is.
+    if failure == stopped() {
+        return failure;
+    }
     Failure { error: format!("on the other side: {}", failure.error), ..failure }
 }

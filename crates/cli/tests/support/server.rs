@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::client::Client;
 use super::host::Host;
 use super::run::{Ended, FARREACH, end_of};
 
@@ -108,14 +109,15 @@ impl Server {
 
     /// Runs a client that is interrupted, as by Ctrl-C, when the server has begun to serve it and so much time has passed.
     pub(crate) fn interrupt(&mut self, command: &str, words: &[&str], after: Duration) -> Ended {
-        let mut client = self.client(command, words);
-        let client = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = client.spawn().unwrap_or_else(|error| panic!("{client:?}: {error}"));
-        self.wait_for_log(&format!("{command} from"));
+        let begun = format!("{command} from");
+        let before = self.count_log(&begun);
+        let client = self.start_client(command, words);
+        self.wait_for(&format!("begin with {command}"), |server| {
+            (server.count_log(&begun) > before).then_some(())
+        });
         thread::sleep(after);
-        let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(told.expect("kill, which every system has").success(), "the client is still there");
-        Ended::of(child.wait_with_output().expect("a child can be waited for"))
+        client.signal("INT");
+        client.end_within(PATIENCE)
     }
 
     /// What it has printed before clients came.
@@ -126,6 +128,18 @@ impl Server {
     /// What it has logged so far, line by line.
     pub(crate) fn log(&self) -> Vec<String> {
         self.read("err").lines().map(str::to_owned).collect()
+    }
+
+    /// How many lines it has logged with these words.
+    pub(crate) fn count_log(&self, words: &str) -> usize {
+        self.log().iter().filter(|line| line.contains(words)).count()
+    }
+
+    /// Waits until it has logged so many lines with these words.
+    pub(crate) fn wait_for_logs(&mut self, words: &str, count: usize) {
+        self.wait_for(&format!("log {words:?} {count} times"), |server| {
+            (server.count_log(words) >= count).then_some(())
+        });
     }
 
     /// Waits until it has logged a line with these words.
@@ -144,9 +158,78 @@ impl Server {
 
     /// Kills the agents that serve its clients, by their ids, and not itself.
     pub(crate) fn kill_agents(&self) {
-        let kill = format!("kill -KILL $(cat /proc/$(cat {0}.pid)/task/$(cat {0}.pid)/children)", self.files);
+        self.signal_agents("KILL");
+    }
+
+    /// Sends the agents that serve its clients a signal, by their ids, and not itself.
+    pub(crate) fn signal_agents(&self, name: &str) {
+        let kill =
+            format!("kill -{name} $(cat /proc/$(cat {0}.pid)/task/$(cat {0}.pid)/children)", self.files);
         let ended = end_of(&mut self.place.command(&["sh", "-c", &kill]));
         assert_eq!(ended.code, Some(0), "there is an agent: {ended:#?}");
+    }
+
+    /// How many agents serve its clients.
+    pub(crate) fn agents(&self) -> usize {
+        self.ask("cat /proc/PID/task/PID/children").split_whitespace().count()
+    }
+
+    /// Waits until the last of its clients is not served any more.
+    pub(crate) fn wait_for_no_agent(&mut self) {
+        self.wait_for_no_agent_but(0);
+    }
+
+    /// Waits until so many are served at most.
+    pub(crate) fn wait_for_no_agent_but(&mut self, count: usize) {
+        self.wait_for(&format!("have {count} agents only"), |server| {
+            (server.agents() <= count).then_some(())
+        });
+    }
+
+    /// How many descriptors it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.ask("ls /proc/PID/fd | wc -l").trim().parse().expect("a number")
+    }
+
+    /// How much memory it has, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = self.ask("cat /proc/PID/status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has memory");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// What a shell where it runs says, with PID for its id.
+    fn ask(&self, script: &str) -> String {
+        let script = format!("pid=$(cat {}.pid); {}", self.files, script.replace("PID", "$pid"));
+        end_of(&mut self.place.command(&["sh", "-c", &script])).stdout
+    }
+
+    /// Starts a client, and gives it back while it runs.
+    pub(crate) fn start_client(&self, command: &str, words: &[&str]) -> Client {
+        Client::start(&mut self.client(command, words))
+    }
+
+    /// Tells it to end by this signal: with which code it did, if it did within so long. What another one started has no code here.
+    pub(crate) fn end(&mut self, signal: &str, limit: Duration) -> Option<i32> {
+        self.signal(signal);
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end within {limit:?}: {:#?}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// How it has ended by itself, if it does within so long.
+    pub(crate) fn end_by_itself(&mut self, limit: Duration) -> Option<i32> {
+        let deadline = Instant::now() + limit;
+        while self.is_running() {
+            assert!(Instant::now() < deadline, "it does not end: {:#?}", self.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.child.wait().expect("a child can be waited for").code()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

@@ -17,7 +17,8 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let theirs: Ends = talk.hear()?;
     let mut source = match task.direction.server_writes() {
         true => {
-            Some(Source::open(engine, talk, task, theirs.memory.context("the client grants no memory")?)?)
+            let memory = theirs.memory.context("the client grants no memory")?;
+            Some(Source::open(engine, talk, task, memory, task.alter_byte)?)
         }
         false => None,
     };
@@ -31,6 +32,9 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     talk.say(State { messages: source.map_or(0, |source| source.messages), end })?;
     if let Some(sink) = sink {
         let messages = talk.hear()?;
+        if task.alter_byte {
+            sink.alter(task);
+        }
         sink.check(task, messages)?;
         talk.say(())?;
     }

@@ -20,6 +20,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
         depth: args.depth,
         count: args.count,
         seed: measure::any_seed(),
+        alter_byte: args.alter_byte,
     };
     let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
     let session = Session::open(&args.client, rules, &crate::session::Task::Blast(task.clone()))?;
@@ -34,7 +35,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
     let mut source = match task.direction.client_writes() {
         true => {
             let memory = theirs.memory.context("the server grants no memory")?;
-            Some(Source::open(&session.engine, talk, task, memory)?)
+            Some(Source::open(&session.engine, talk, task, memory, false)?)
         }
         false => None,
     };

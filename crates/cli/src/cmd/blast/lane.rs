@@ -1,11 +1,12 @@
 //! One way of a blast: who writes, and who is written to. Both sides may be either.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use anyhow::Result;
 use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, Transfer};
 
-use super::{PATIENCE, Task};
+use super::Task;
 use crate::exit::{Exit, Failure};
 use crate::measure::Pattern;
 use crate::session::Talk;
@@ -27,9 +28,16 @@ impl Sink {
         self.memory.token()
     }
 
+    /// Spoils one byte.
+    pub(super) fn alter(&self, task: &Task) {
+        let (mut byte, middle) = ([0], task.message_bytes as usize / 2);
+        self.memory.read_at(middle, &mut byte);
+        self.memory.write_at(middle, &[byte[0] ^ 1]);
+    }
+
     /// Whether what lies there is what was written `messages` times, one place after the other.
     pub(super) fn check(self, task: &Task, messages: u64) -> Result<()> {
-        let memory = self.memory.revoke(PATIENCE)?;
+        let memory = self.memory.revoke(task.patience())?;
         let len = task.message_bytes as usize;
         let mut pattern = Pattern::new(task.seed, len);
         for (place, found) in memory.chunks(len).enumerate().take(messages as usize) {
@@ -59,18 +67,30 @@ struct Writes {
     map: PageMap,
     places: Vec<RemoteSlice>,
     next: usize,
+    patience: Duration,
     under_way: VecDeque<Transfer>,
 }
 
 impl Source {
-    pub(super) fn open(engine: &Engine, talk: &Talk, task: &Task, memory: GrantToken) -> Result<Self> {
+    /// Writes to the other side's memory; with one byte spoilt where that is wanted.
+    pub(super) fn open(
+        engine: &Engine,
+        talk: &Talk,
+        task: &Task,
+        memory: GrantToken,
+        is_spoilt: bool,
+    ) -> Result<Self> {
         let len = task.message_bytes;
-        let memory = talk.peer.remote(memory).wait(PATIENCE)?;
+        let memory = talk.peer.remote(memory).wait(task.patience())?;
         let places = (0..task.depth as u64).filter_map(|place| memory.get(place * len, len)).collect();
         let mut source = engine.allocate(len as usize)?;
         source.copy_from_slice(Pattern::new(task.seed, len as usize).stamped(0));
+        if is_spoilt {
+            source[len as usize / 2] ^= 1;
+        }
         let (source, map) = (source.share(), PageMap::contiguous(len, 1));
-        let writes = Writes { talk: talk.clone(), source, map, places, next: 0, under_way: VecDeque::new() };
+        let (patience, under_way) = (task.patience(), VecDeque::new());
+        let writes = Writes { talk: talk.clone(), source, map, places, next: 0, patience, under_way };
         Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0 })
     }
 
@@ -81,7 +101,7 @@ impl Source {
 
     /// One more message is there.
     pub(super) fn go_on(&mut self) -> Result<()> {
-        self.flow.turn(&mut self.writes)?;
+        self.flow.turn_within(&mut self.writes, self.left.unwrap_or(u64::MAX))?;
         self.count();
         Ok(())
     }
@@ -108,7 +128,7 @@ impl Stream for Writes {
 
     fn complete(&mut self) -> Result<()> {
         if let Some(mut transfer) = self.under_way.pop_front() {
-            transfer.wait(PATIENCE)?;
+            transfer.wait(self.patience)?;
         }
         Ok(())
     }

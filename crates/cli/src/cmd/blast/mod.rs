@@ -8,15 +8,15 @@ mod report;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{ValueEnum, value_parser};
 use farreach::GrantToken;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
-use crate::terminal;
 use crate::units::{self, parse};
+use crate::{session, terminal};
 
 pub(crate) use agent::serve;
 
@@ -33,7 +33,7 @@ pub(crate) struct BlastArgs {
     seconds: Duration,
 
     /// End after so many messages, each way
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     count: Option<u64>,
 
     /// Messages that are under way at once
@@ -47,6 +47,10 @@ pub(crate) struct BlastArgs {
     /// From the server to here
     #[arg(short, long)]
     reverse: bool,
+
+    /// For tests: the server alters one byte
+    #[arg(long, hide = true)]
+    alter_byte: bool,
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -90,6 +94,14 @@ pub(crate) struct Task {
     depth: usize,
     count: Option<u64>,
     seed: u32,
+    alter_byte: bool,
+}
+
+impl Task {
+    /// How long all may take that is under way at once.
+    fn patience(&self) -> Duration {
+        session::patience(self.message_bytes.saturating_mul(self.depth as u64))
+    }
 }
 
 /// Memory that the other side may write to, by whom it is written to.
@@ -113,9 +125,6 @@ struct State {
     /// Its last word.
     end: Option<Usage>,
 }
-
-/// How long a message may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often the other side tells how far it is.
 const NEWS: Duration = Duration::from_millis(200);

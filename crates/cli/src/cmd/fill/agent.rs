@@ -6,17 +6,9 @@ use anyhow::{Result, ensure};
 use farreach::{Engine, PageMap, RemoteSlice, Shared, Transfer};
 
 use super::pages::Region;
-use super::{Ends, Go, PATIENCE, Ready, Share, Summary, Task};
+use super::{BATCHES, Ends, Go, Ready, Share, Summary, Task};
 use crate::measure::Stopwatch;
-use crate::session::Talk;
-
-/// What one transfer has at most; the client's counter tells of each. Over shared memory a receiver that hears nothing for a while looks seldom, and
-/// small writes wait for that: so it hears of every few hundred.
-const BATCH_BYTES: u64 = 8 << 20;
-const BATCH_PAGES: u64 = 256;
-
-/// Transfers at once: while one ends, the next one is under way.
-const BATCHES: usize = 4;
+use crate::session::{Talk, patience};
 
 /// Writes all pages.
 pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
@@ -29,22 +21,24 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let mut batches = VecDeque::new();
     for (number, token) in ends.regions.iter().enumerate() {
         let region = Region::new(task, number as u32);
-        let memory = talk.peer.remote(*token).wait(PATIENCE)?;
-        batches.extend(make(engine, task, &region, number == 0, &memory)?);
+        let memory = talk.peer.remote(*token).wait(patience(0))?;
+        let is_spoilt = task.alter_byte && number == 0;
+        batches.extend(make(engine, talk, task, &region, is_spoilt, &memory)?);
     }
-    let counter = talk.peer.remote_counter(ends.counter).wait(PATIENCE)?;
+    let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
     talk.say(Ready)?;
     let Go = talk.hear_within(super::MAKING_PATIENCE)?;
     let stopwatch = Stopwatch::start();
     let (mut under_way, mut shares) = (VecDeque::new(), Vec::new());
     while let Some(batch) = batches.pop_front() {
+        talk.check_end()?;
         if under_way.len() == BATCHES {
-            finish(&mut under_way, &mut shares)?;
+            finish(task, &mut under_way, &mut shares)?;
         }
         under_way.push_back(talk.peer.write_pages(batch.source, &batch.map, &batch.memory, Some(&counter)));
     }
     while !under_way.is_empty() {
-        finish(&mut under_way, &mut shares)?;
+        finish(task, &mut under_way, &mut shares)?;
     }
     talk.say(Summary { rails: shares, usage: stopwatch.usage() })
 }
@@ -59,21 +53,23 @@ struct Batch {
 /// Makes the pages of one region.
 fn make(
     engine: &Engine,
+    talk: &Talk,
     task: &Task,
     region: &Region,
-    is_first: bool,
+    is_spoilt: bool,
     memory: &RemoteSlice,
 ) -> Result<Vec<Batch>> {
     let page_len = task.page_bytes as usize;
     let mut source = engine.allocate(page_len * task.pages as usize)?;
     for (number, page) in source.chunks_mut(page_len).enumerate() {
+        talk.check_end()?;
         region.make(number, page);
     }
-    if task.alter_byte && is_first {
+    if is_spoilt {
         source[page_len / 2] ^= 1;
     }
     let source = source.share();
-    let per_batch = (BATCH_BYTES / task.page_bytes).clamp(1, BATCH_PAGES) as usize;
+    let per_batch = task.batch_pages() as usize;
     let indices: Vec<u32> = (0..task.pages).collect();
     let batches = indices.chunks(per_batch).zip(region.places.chunks(per_batch));
     let batch = |(pages, places): (&[u32], &[u32])| Batch {
@@ -85,9 +81,9 @@ fn make(
 }
 
 /// Waits for the oldest one.
-fn finish(under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
+fn finish(task: &Task, under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
     let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
-    let done = transfer.wait(PATIENCE)?;
+    let done = transfer.wait(patience(task.batch_bytes()))?;
     for rail in done.explanation.rails {
         let place = shares.iter().position(|share| share.rail == rail.rail).unwrap_or_else(|| {
             shares.push(Share { rail: rail.rail.clone(), ..Share::default() });

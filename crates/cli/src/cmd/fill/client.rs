@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use farreach::{Counter, Grant, Outcome, Rights};
 
 use super::pages::Region;
 use super::report::FillReport;
-use super::{Ends, FillArgs, Go, MAKING_PATIENCE, PATIENCE, Ready, Summary, Task};
+use super::{Ends, FillArgs, Go, MAKING_PATIENCE, Ready, Summary, Task};
+use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::report::{Head, Processors};
-use crate::session::{Rules, Session, Talk};
+use crate::session::{Rules, Session, Talk, patience};
 use crate::show::progress::FillProgress;
+use crate::units;
 
 pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
     let session = Session::open(&args.client, Rules::default(), &crate::session::Task::Fill(task.clone()))?;
@@ -26,7 +28,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     let counter = talk.peer.counter()?;
     let tokens = grants.iter().map(Grant::token).collect();
     talk.say(Ends { regions: tokens, counter: counter.token() })?;
-    let Ready = talk.hear_within(MAKING_PATIENCE)?;
+    let Ready = talk.hear_or_end(MAKING_PATIENCE)?;
 
     let mut report = FillReport::new(Head::new("fill", session, args.client.wait), task);
     let stopwatch = Stopwatch::start();
@@ -43,7 +45,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     report.server_rails = rails;
     report.processors = Some(Processors { client, server });
     for (number, (region, grant)) in regions.iter().zip(grants).enumerate() {
-        let memory = grant.revoke(PATIENCE)?;
+        let memory = grant.revoke(patience(0))?;
         region.check(number as u32, &memory)?;
         report.verified_bytes += memory.len() as u64;
     }
@@ -51,8 +53,12 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
 }
 
 fn grant(session: &Session, region: &Region) -> Result<Grant> {
-    let what = || format!("cannot have {} for a region", crate::units::amount(region.len() as u64));
-    let mut slice = session.engine.allocate(region.len()).with_context(what)?;
+    let mut slice = session.engine.allocate(region.len()).map_err(|error| {
+        let what = format!("cannot have {} for a region", units::amount(region.len() as u64));
+        Failure::new(Exit::Failed, what)
+            .cause(error.cause())
+            .fix("ask for fewer or smaller pages; see `free -h`")
+    })?;
     region.clear(&mut slice);
     Ok(session.talk().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)
 }
@@ -70,7 +76,7 @@ fn arrive(args: &FillArgs, task: &Task, talk: &Talk, counter: &Counter) -> Resul
         let now = counter.reached();
         if now != reached {
             (reached, moved_at) = (now, Instant::now());
-        } else if moved_at.elapsed() > PATIENCE {
+        } else if moved_at.elapsed() > patience(task.batch_bytes()) {
             return Err(talk.why_not(Outcome::TimedOut, "the next page").into());
         }
         progress.tick(reached * task.page_bytes);

@@ -75,7 +75,25 @@ impl Task {
     fn bytes(&self) -> u64 {
         self.page_bytes.saturating_mul(self.pages_total())
     }
+
+    /// Pages of one transfer; the client's counter tells of each.
+    fn batch_pages(&self) -> u64 {
+        (BATCH_BYTES / self.page_bytes).clamp(1, BATCH_PAGES)
+    }
+
+    /// Bytes that may be under way at once.
+    fn batch_bytes(&self) -> u64 {
+        self.page_bytes.saturating_mul(self.batch_pages() * BATCHES as u64)
+    }
 }
+
+/// What one transfer has at most. Over shared memory a receiver that hears nothing for a while looks seldom, and small writes wait for that: so it hears
+/// of every few hundred.
+const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_PAGES: u64 = 256;
+
+/// Transfers at once: while one ends, the next one is under way.
+const BATCHES: usize = 4;
 
 /// What the agent may write to, and what it is to tell.
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,9 +126,6 @@ struct Share {
     bytes: u64,
     immediates: u64,
 }
-
-/// How long nothing may come.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long the server may take to make its pages: random bytes come at some 200 MB/s at worst.
 const MAKING_PATIENCE: Duration = Duration::from_secs(600);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use farreach::{Engine, Outcome, Rights};
 
-use super::client::Writes;
-use super::{Enough, Operation, PATIENCE, Task};
+use super::client::{Writes, alter};
+use super::{Enough, Operation, Task};
 use crate::interrupt::GLANCE;
 use crate::measure::{Pattern, Stopwatch};
 use crate::session::{Heard, Talk};
@@ -17,21 +17,25 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
         let pattern = Pattern::new(task.seed, *size);
         let stopwatch = Stopwatch::start();
         match task.operation {
-            Operation::Send => messages(talk, pattern)?,
-            Operation::Write => writes(engine, talk, pattern)?,
-            Operation::Read => reads(engine, talk, pattern)?,
+            Operation::Send => messages(talk, task, pattern)?,
+            Operation::Write => writes(engine, talk, task, pattern)?,
+            Operation::Read => reads(engine, talk, task, pattern)?,
         }
         talk.say(stopwatch.usage())?;
     }
     Ok(())
 }
 
-fn messages(talk: &Talk, mut pattern: Pattern) -> Result<()> {
+fn messages(talk: &Talk, task: &Task, mut pattern: Pattern) -> Result<()> {
     for number in 0.. {
-        match talk.hear_either::<Enough>(PATIENCE)? {
+        match talk.hear_either::<Enough>(pattern.patience())? {
             Heard::Word(Enough) => break,
             Heard::Bytes(bytes) => {
-                talk.peer.send(pattern.stamped(number).to_vec()).wait(PATIENCE)?;
+                let mut answer = pattern.stamped(number).to_vec();
+                if task.alter_byte {
+                    alter(&mut answer);
+                }
+                talk.peer.send(answer).wait(pattern.patience())?;
                 pattern.check(number, &bytes)?;
             }
         }
@@ -39,10 +43,15 @@ fn messages(talk: &Talk, mut pattern: Pattern) -> Result<()> {
     Ok(())
 }
 
-fn writes(engine: &Engine, talk: &Talk, pattern: Pattern) -> Result<()> {
+fn writes(engine: &Engine, talk: &Talk, task: &Task, pattern: Pattern) -> Result<()> {
     let mut half = Writes::open(engine, talk.clone(), pattern)?;
     for number in 0.. {
+        // While messages come without a pause nothing else is heard.
+        talk.check_end()?;
         half.prepare(number);
+        if task.alter_byte {
+            half.alter();
+        }
         loop {
             match half.wait(number, GLANCE) {
                 Outcome::Reached => break,
@@ -60,9 +69,12 @@ fn writes(engine: &Engine, talk: &Talk, pattern: Pattern) -> Result<()> {
     Ok(())
 }
 
-fn reads(engine: &Engine, talk: &Talk, mut pattern: Pattern) -> Result<()> {
+fn reads(engine: &Engine, talk: &Talk, task: &Task, mut pattern: Pattern) -> Result<()> {
     let mut slice = engine.allocate(pattern.len())?;
     slice.copy_from_slice(pattern.stamped(0));
+    if task.alter_byte {
+        alter(&mut slice);
+    }
     let memory = talk.peer.grant(slice, Rights::READ).map_err(|refused| refused.error)?;
     talk.say(memory.token())?;
     let Enough = talk.hear_at_last()?;

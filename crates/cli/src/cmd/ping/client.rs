@@ -7,17 +7,17 @@ use farreach::{Buffer, Counter, Engine, Grant, Outcome, PageMap, RemoteCounter, 
 use hdrhistogram::Histogram;
 
 use super::report::{PingReport, Row};
-use super::{Ends, Enough, Operation, PATIENCE, PingArgs, Task, WARM_UP};
+use super::{Ends, Enough, Operation, PingArgs, Task, WARM_UP};
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, Usage};
 use crate::report::{Head, Processors};
-use crate::session::{Session, Talk};
+use crate::session::{Session, Talk, patience};
 
 /// Measures every size in turn.
 pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> {
     let sizes = args.sizes.bytes().iter().map(|size| *size as usize).collect();
-    let task = Task { operation: args.op, sizes, seed: measure::any_seed() };
+    let task = Task { operation: args.op, sizes, seed: measure::any_seed(), alter_byte: args.alter_byte };
     let session = Session::open(&args.client, super::rules(args), &crate::session::Task::Ping(task.clone()))?;
     measure_all(args, &task, &session).map_err(|error| session.explained(error))
 }
@@ -49,7 +49,7 @@ fn measure(args: &PingArgs, trips: &mut dyn Trips) -> Result<(Histogram<u64>, Us
     let mut histogram = measure::histogram();
     let stopwatch = Stopwatch::start();
     let is_enough = |done: u64| match args.seconds {
-        Some(seconds) => stopwatch.elapsed() >= Duration::from_secs(seconds),
+        Some(time) => stopwatch.elapsed() >= time,
         None => done >= args.count,
     };
     let mut done = 0;
@@ -92,14 +92,20 @@ impl Trips for Messages {
     fn go(&mut self, number: u64) -> Result<Duration> {
         let message = self.pattern.stamped(number).to_vec();
         let began = Instant::now();
-        self.talk.peer.send(message).wait(PATIENCE)?;
-        self.answer = self.talk.hear_bytes(PATIENCE)?;
+        self.talk.peer.send(message).wait(self.pattern.patience())?;
+        self.answer = self.talk.hear_bytes(self.pattern.patience())?;
         Ok(began.elapsed())
     }
 
     fn check(&mut self, number: u64) -> Result<(), Failure> {
         self.pattern.check(number, &self.answer)
     }
+}
+
+/// Spoils one byte.
+pub(super) fn alter(bytes: &mut [u8]) {
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
 }
 
 /// One side's half of a ping by writes: both sides have one. Messages go to two places in turn, so that one can be looked at while the next one
@@ -124,10 +130,10 @@ impl Writes {
         let counter = talk.peer.counter()?;
         talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
         let theirs: Ends = talk.hear()?;
-        let target = talk.peer.remote(theirs.memory).wait(PATIENCE)?;
+        let target = talk.peer.remote(theirs.memory).wait(patience(0))?;
         let half = |start| target.get(start, len as u64).context("the other side's memory is too short");
         let targets = [half(0)?, half(len as u64)?];
-        let target_counter = talk.peer.remote_counter(theirs.counter).wait(PATIENCE)?;
+        let target_counter = talk.peer.remote_counter(theirs.counter).wait(patience(0))?;
         let (source, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
         let found = vec![0; len];
         Ok(Self { pattern, memory, counter, source, map, talk, targets, target_counter, found })
@@ -140,12 +146,19 @@ impl Writes {
         }
     }
 
+    /// Spoils what was prepared.
+    pub(super) fn alter(&mut self) {
+        if let Some(source) = &mut self.source {
+            alter(source);
+        }
+    }
+
     /// Writes what was prepared to the other side.
     pub(super) fn write(&mut self, number: u64) -> Result<()> {
         let Some(source) = self.source.take() else { bail!("the last write did not give its memory back") };
         let target = &self.targets[(number % 2) as usize];
         let mut transfer = self.talk.peer.write_pages(source, &self.map, target, Some(&self.target_counter));
-        match transfer.wait(PATIENCE)?.buffer {
+        match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.source = Some(slice),
             _ => bail!("a write gave back another kind of memory"),
         }
@@ -169,7 +182,7 @@ impl Trips for Writes {
         self.prepare(number);
         let began = Instant::now();
         self.write(number)?;
-        match self.wait(number, PATIENCE) {
+        match self.wait(number, self.pattern.patience()) {
             Outcome::Reached => Ok(began.elapsed()),
             other => Err(self.talk.why_not(other, "the answer").into()),
         }
@@ -190,7 +203,7 @@ struct Reads {
 
 impl Reads {
     fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
-        let memory = talk.peer.remote(talk.hear()?).wait(PATIENCE)?;
+        let memory = talk.peer.remote(talk.hear()?).wait(patience(0))?;
         let len = pattern.len();
         let (into, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
         Ok(Self { talk, pattern, memory, into, map })
@@ -204,7 +217,7 @@ impl Trips for Reads {
         into.fill(0);
         let began = Instant::now();
         let mut transfer = self.talk.peer.read_pages(&self.memory, &self.map, into);
-        match transfer.wait(PATIENCE)?.buffer {
+        match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.into = Some(slice),
             _ => bail!("a read gave back another kind of memory"),
         }

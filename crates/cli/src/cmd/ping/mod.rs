@@ -7,15 +7,15 @@ mod report;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{ValueEnum, value_parser};
 use farreach::{CounterToken, GrantToken};
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
-use crate::session;
-use crate::terminal;
 use crate::units::sweep::Sizes;
+use crate::units::{self, parse};
+use crate::{session, terminal};
 
 pub(crate) use agent::serve;
 
@@ -32,12 +32,16 @@ pub(crate) struct PingArgs {
     sizes: Sizes,
 
     /// Round trips of each size
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10_000, conflicts_with = "seconds")]
+    #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: u64,
 
     /// Go on for so long with each size instead
-    #[arg(short = 'D', long, value_name = "SECONDS")]
-    seconds: Option<u64>,
+    #[arg(short = 'D', long, value_name = "SECONDS", value_parser = parse::seconds_of)]
+    seconds: Option<Duration>,
+
+    /// For tests: the server alters one byte
+    #[arg(long, hide = true)]
+    alter_byte: bool,
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
@@ -72,6 +76,7 @@ pub(crate) struct Task {
     operation: Operation,
     sizes: Vec<usize>,
     seed: u32,
+    alter_byte: bool,
 }
 
 /// What one side lets the other one at, for one size.
@@ -87,9 +92,6 @@ struct Enough;
 
 /// Before figures count: caches fill, connections are made, pages are touched.
 const WARM_UP: u64 = 100;
-
-/// How long one round trip may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A message is held whole by the library until it is taken.
 const MESSAGE_MAX: usize = 1 << 20;
@@ -118,8 +120,8 @@ fn check(args: &PingArgs) -> Result<(), Failure> {
     };
     let wrong = args.sizes.bytes().iter().find(|size| !(1..=max as u64).contains(*size));
     match wrong {
-        Some(size) => Err(Failure::new(Exit::Usage, format!("-s {size} cannot be"))
-            .cause(format!("a message has 1 to {max} bytes here"))
+        Some(size) => Err(Failure::new(Exit::Usage, format!("-s {} cannot be", units::size(*size)))
+            .cause(format!("a message has at most {} here", units::size(max as u64)))
             .fix(fix)),
         None => Ok(()),
     }

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -46,6 +46,8 @@ impl Agents {
         if let Some(folder) = &self.tls {
             command.arg("--tls").arg(folder);
         }
+        // Ctrl-C in a terminal reaches whole groups: agents are told by the server, once.
+        command.process_group(0);
         match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
             Ok(child) => self.running.push((child, client)),
             Err(error) => terminal::tell(&format!("{client}: cannot start an agent: {error}")),

@@ -60,10 +60,10 @@ Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 /// Serves until it is told to end.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot watch for signals")?;
-    let rails = offered(&args.rails)?;
-    // What is wrong with it is told now, and not to the first client.
-    args.tls.as_deref().map(open_tls).transpose()?;
+    // What is wrong is told now, and not to the first client. Rails come last: to look at them takes a while.
     let listener = listen(args)?;
+    args.tls.as_deref().map(open_tls).transpose()?;
+    let rails = offered(&args.rails)?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
     terminal::print(&greeting(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
@@ -82,27 +82,22 @@ fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
         found.into_iter().filter(|rail| !args.require_rdma || rail.is_rdma).collect()
     } else {
         let named = |name: &String| {
-            found.iter().find(|rail| rail.name == *name).cloned().ok_or_else(|| missing(name, &found))
+            found.iter().find(|rail| rail.name == *name).cloned().ok_or_else(|| rails::missing(name, args))
         };
         args.devices.iter().map(named).collect::<Result<_, _>>()?
     };
     if offered.is_empty() {
         let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
-        let first = trouble.into_iter().next();
-        let cause = first.as_ref().map_or("no RDMA card is active".to_owned(), Failure::sentence);
-        let fix = first.and_then(|it| it.fix).unwrap_or_else(|| "see `farreach devices`".to_owned());
-        return Err(failure.cause(cause).fix(fix));
+        let (cause, fix) = rails::why_no_cards(args);
+        // libfabric would do as well, unless a card is asked for, and is the easier one to get.
+        return Err(match trouble.into_iter().next().filter(|_| !args.require_rdma) {
+            Some(trouble) => {
+                failure.cause(format!("{cause}; and {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))
+            }
+            None => failure.cause(cause).fix(fix),
+        });
     }
     Ok(offered)
-}
-
-fn missing(name: &str, found: &[Found]) -> Failure {
-    let names: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
-    let here =
-        if names.is_empty() { "there is none".to_owned() } else { format!("there are {}", names.join(", ")) };
-    Failure::new(Exit::Unavailable, format!("there is no rail {name}"))
-        .cause(here)
-        .fix("name one of them, or see `farreach devices` for what is in its way")
 }
 
 fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
@@ -116,14 +111,19 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
         Ok(listener)
     });
     listener.map_err(|error| {
-        let failure =
-            Failure::new(Exit::Failed, format!("listen on port {}", args.port)).cause(error.to_string());
+        let place = args
+            .listen
+            .map_or_else(|| format!("port {}", args.port), |ip| SocketAddr::new(ip, args.port).to_string());
+        let failure = Failure::new(Exit::Failed, format!("listen on {place}")).cause(error.to_string());
         match error.kind() {
             std::io::ErrorKind::AddrInUse => failure.fix(format!(
                 "another one listens there (ss -tlnp sport = :{}): end it, or give another port with -p",
                 args.port
             )),
-            _ => failure.fix("give an address of this host, and a port that you may use"),
+            std::io::ErrorKind::PermissionDenied => {
+                failure.fix("ports below 1024 are root's: give another one with -p")
+            }
+            _ => failure.fix("give an address of this host (ip addr), and a port that you may use"),
         }
     })
 }
@@ -178,12 +178,20 @@ fn wait_for_clients(listener: &TcpListener) {
     let _ = poll(&mut fds, timeout.as_ref());
 }
 
+fn served(count: usize) -> String {
+    if count == 1 {
+        "1 client is being served".to_owned()
+    } else {
+        format!("{count} clients are being served")
+    }
+}
+
 fn refuse(stream: TcpStream, client: SocketAddr, count: usize) {
     let refusal = Failure::new(Exit::PeerLost, "it is busy")
-        .cause(format!("{count} clients are being served"))
+        .cause(served(count))
         .fix("try again later, or start it with a greater --clients-max");
     let told = Line::new(stream).map(|mut line| tell_refusal(&mut line, &refusal));
     if let Ok(Ok(())) = told {
-        terminal::tell(&format!("{client}: refused, {count} clients are being served"));
+        terminal::tell(&format!("{client}: refused, {}", served(count)));
     }
 }

@@ -1,0 +1,144 @@
+//! `farreach serve`: how it begins, whom it lets in, and how it ends.
+
+mod support {
+    pub(crate) mod client;
+    #[allow(dead_code, reason = "for guests")]
+    pub(crate) mod host;
+    #[allow(dead_code, reason = "nothing here is JSON")]
+    pub(crate) mod run;
+    pub(crate) mod server;
+}
+
+use std::thread;
+use std::time::Duration;
+
+use support::client::{TOLD_WITHIN, assert_failed, assert_fails};
+use support::server::Server;
+
+/// It ends within so long, also with clients.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn it_says_where_it_listens_and_what_it_offers() {
+    let server = Server::start(&["-l", "127.0.0.1"]);
+    let greeting = server.greeting();
+    let lines: Vec<Vec<&str>> = greeting.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0].join(" "), format!("listening on {}", server.address()));
+    assert_eq!(lines[1], ["RAIL", "RDMA", "NATIVE", "ADDRESS"]);
+    let rails: Vec<&[&str]> = lines[2..].iter().map(|line| &line[..2]).collect();
+    assert!(rails.contains(&&["shm", "no"][..]) && rails.contains(&&["tcp", "no"][..]), "{greeting}");
+    assert_eq!(server.log(), [""; 0], "the log is for clients");
+}
+
+/// What a client did is logged in two lines: who and over what, and how it ended.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn it_logs_each_client() {
+    let mut server = Server::start(&[]);
+    assert_eq!(server.run("ping", &["-d", "shm", "-n", "10"]).code, Some(0));
+    let done = server.wait_for_log("ping is done");
+    let (client, _) = done.split_once(": ").expect("whose it is");
+    assert!(client.parse::<std::net::SocketAddr>().is_ok_and(|it| it.ip().is_loopback()), "{done}");
+    let begun = server.wait_for_log("ping from ");
+    assert!(begun.starts_with(&format!("{client}: ")) && begun.ends_with(" over shm"), "{begun}");
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn once_ends_as_its_test_did() {
+    for (words, client, server_ends) in
+        [(&["-n", "10"][..], 0, 0), (&["-n", "10", "-d", "tcp", "--alter-byte"], 5, 1)]
+    {
+        let mut server = Server::start(&["--once"]);
+        assert_eq!(server.run("ping", words).code, Some(client));
+        assert_eq!(server.end_by_itself(ENDS_WITHIN), Some(server_ends), "{:#?}", server.log());
+    }
+    let mut server = Server::start(&["--once"]);
+    let first = server.start_client("ping", &["-D", "60"]);
+    server.wait_for_log("ping from");
+    assert_fails(
+        &mut server.client("ping", &[]),
+        4,
+        &["the server says: it is busy", "cause: 1 client is being served"],
+    );
+    first.signal("INT");
+    assert_eq!(first.end_within(TOLD_WITHIN).code, Some(130));
+    assert_eq!(server.end_by_itself(ENDS_WITHIN), Some(0), "{:#?}", server.log());
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn who_comes_beyond_the_limit_is_refused_in_words() {
+    let mut server = Server::start(&["--clients-max", "3"]);
+    let served: Vec<_> =
+        (0..3).map(|_| server.start_client("ping", &["-D", "60", "--wait", "event"])).collect();
+    server.wait_for_logs("ping from", 3);
+    let words = ["error: the server says: it is busy", "cause: 3 clients are being served", "--clients-max"];
+    let refused: Vec<_> = (0..8).map(|_| server.start_client("fill", &[])).collect();
+    for client in refused {
+        assert_failed(client.end_within(TOLD_WITHIN), 4, &words);
+    }
+    server.wait_for_logs("refused, 3 clients are being served", 8);
+    assert_eq!(server.agents(), 3);
+    // Those that are served go on, and one that leaves makes room.
+    for client in served {
+        client.signal("INT");
+        assert_eq!(client.end_within(TOLD_WITHIN).code, Some(130));
+        server.wait_for_no_agent_but(2);
+        assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn a_signal_ends_it_in_good_order_with_clients_and_without() {
+    for signal in ["TERM", "INT"] {
+        let mut idle = Server::start(&[]);
+        assert_eq!(idle.end(signal, ENDS_WITHIN), Some(0), "{:#?}", idle.log());
+        let mut busy = Server::start(&[]);
+        let clients: Vec<_> = ["shm", "tcp"]
+            .iter()
+            .map(|device| busy.start_client("ping", &["-D", "60", "-d", device]))
+            .collect();
+        busy.wait_for_logs("ping from", 2);
+        assert_eq!(busy.end(signal, ENDS_WITHIN), Some(0), "{:#?}", busy.log());
+        for client in clients {
+            assert_failed(
+                client.end_within(TOLD_WITHIN),
+                4,
+                &["error: the server was told to end\n", "start it again"],
+            );
+        }
+    }
+}
+
+/// One that is killed leaves no agent behind: nobody would end it.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn its_agents_end_with_it_also_when_it_is_killed() {
+    let mut server = Server::start(&[]);
+    let client = server.start_client("ping", &["-D", "60"]);
+    server.wait_for_log("ping from");
+    server.end("KILL", ENDS_WITHIN);
+    assert_failed(client.end_within(TOLD_WITHIN), 4, &[]);
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn it_survives_an_agent_that_crashes() {
+    let mut server = Server::start(&[]);
+    for device in ["shm", "tcp"] {
+        let client = server.start_client("ping", &["-D", "60", "-d", device]);
+        server.wait_for_log(&format!("over {device}"));
+        thread::sleep(Duration::from_millis(200));
+        // At the first one Rust's handler lets the instruction run again, to crash for good. Nothing is wrong with the instruction.
+        server.signal_agents("SEGV");
+        thread::sleep(Duration::from_millis(200));
+        server.signal_agents("SEGV");
+        assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
+        server.wait_for_log("its agent was ended by signal 11");
+        server.wait_for_no_agent();
+    }
+    assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "{:#?}", server.log());
+}
