@@ -1,6 +1,7 @@
 //! `farreach bench` on Soft-RoCE: the engine's operations, and those that are verbs' own.
 
 mod support {
+    pub(crate) mod client;
     #[allow(dead_code, reason = "of other tests")]
     pub(crate) mod host;
     pub(crate) mod run;

@@ -1,6 +1,7 @@
 //! `farreach bench` over libfabric's rails: every form of its result, floors, and an earlier run.
 
 mod support {
+    pub(crate) mod client;
     #[allow(dead_code, reason = "for guests")]
     pub(crate) mod host;
     pub(crate) mod run;

@@ -75,7 +75,7 @@ fn a_name_is_not_known() {
 /// It is waited for, and not for long.
 #[test]
 fn a_listener_says_nothing() {
-    let silent = listener(|stream| std::mem::forget(stream)).to_string();
+    let silent = listener(std::mem::forget).to_string();
     let clients = CLIENTS.map(|command| Client::start(&mut client(command, &silent)));
     for client in clients {
         let words = ["the other side is connected, and says nothing", "whether it is `farreach serve`"];
@@ -86,7 +86,7 @@ fn a_listener_says_nothing() {
 /// Nobody has to wait until then.
 #[test]
 fn ctrl_c_ends_the_wait_for_a_silent_listener() {
-    let silent = listener(|stream| std::mem::forget(stream)).to_string();
+    let silent = listener(std::mem::forget).to_string();
     let client = Client::start(&mut client("ping", &silent));
     thread::sleep(Duration::from_millis(500));
     let asked = Instant::now();
