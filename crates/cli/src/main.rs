@@ -46,7 +46,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Blast(args) => cmd::blast::run(args),
         Command::Fill(args) => cmd::fill::run(args),
         Command::Completions(args) => cmd::completions::completions(args),
-        Command::Man(args) => cmd::completions::man(args),
+        Command::Man(args) => cmd::man::run(args),
         Command::Chip(args) => cmd::chip::run(args),
         Command::Agent(args) => agent::run(args),
     }

@@ -6,5 +6,6 @@ pub(crate) mod chip;
 pub(crate) mod completions;
 pub(crate) mod devices;
 pub(crate) mod fill;
+pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod serve;

@@ -109,10 +109,10 @@ pub(crate) struct BenchArgs {
 
 const EXAMPLES: &str = "\
 Operations:
-  send       messages                 cas           compare-and-swap, 8 bytes
-  write      writes                   faa           fetch-and-add, 8 bytes
-  write-imm  writes with immediate    atomic-write  atomic writes of 8 bytes
-  read       reads                    flush         writes, each with a flush
+  send       messages               cas           compare-and-swap, 8 bytes
+  write      writes                 faa           fetch-and-add, 8 bytes
+  write-imm  writes with immediate  atomic-write  atomic writes of 8 bytes
+  read       reads                  flush         writes, each with a flush
 
 Examples:
   farreach bench storage-7                             8 B to 1 MiB
