@@ -17,17 +17,19 @@ use crate::rails::RailArgs;
 use crate::session::{PeerAddress, Wait};
 
 /// Does RDMA work here, and how fast?
-///
-/// Farreach reads and writes another machine's memory over InfiniBand, RoCE, iWARP, AWS EFA, and over tcp and shared
-/// memory where there is no RDMA card.
 #[derive(Debug, Parser)]
-#[command(name = "farreach", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "farreach", version, max_term_width = 100, after_help = MORE)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "\
+const MORE: &str = "\
+One machine reads and writes another machine's memory: over InfiniBand, RoCE,
+iWARP or AWS EFA; over tcp or shared memory where there is no RDMA card.
+Start `farreach serve` on one host, and a test on the same or another one, which
+names the first: `farreach ping storage-7`.
+
 Exit codes:
   0  all went well               4  peer lost, or no connection
   1  a test or check failed      5  bytes came that were not sent
@@ -37,23 +39,23 @@ Exit codes:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List verbs devices and libfabric providers, or say what is missing
+    /// List RDMA devices and libfabric providers, or say what is missing
     Devices(DevicesArgs),
-    /// Be the other side of all the tests below, for many clients at once
+    /// Be the other side of every test, for many clients at once
     Serve(ServeArgs),
-    /// Measure the way there and back: percentiles and a histogram
+    /// Time the way there and back: percentiles and a histogram
     Ping(PingArgs),
-    /// Write without a pause, and tell the rate
+    /// Write without a pause, and show the rate
     Blast(BlastArgs),
-    /// Have this process's memory filled with random pages, scattered, and check every byte
+    /// Let the server fill memory here with random pages, and check
     Fill(FillArgs),
-    /// Try memory on the peer's card: message, read, write, and a lock by compare-and-swap
+    /// Try on-chip memory: message, read, write, and a lock
     Chip(ChipArgs),
-    /// Measure operations by size, depth, queues and rails; compare, and pass or fail
+    /// Measure operations × sizes × depths × queues × rails
     Bench(BenchArgs),
-    /// Print a script that lets a shell complete commands, flags and device names
+    /// Print a script for completion in bash, zsh or fish
     Completions(CompletionsArgs),
-    /// Print the manual
+    /// Print a manual page, or write all of them into a folder
     Man(ManArgs),
     /// Serve one client, whose connection is the standard input
     #[command(hide = true)]
@@ -80,33 +82,34 @@ impl Command {
 #[command(next_help_heading = "For all tests")]
 pub(crate) struct ClientArgs {
     /// Where `farreach serve` runs: host, host:port or [v6]:port
-    #[arg(value_name = "PEER")]
+    #[arg(value_name = "PEER", help_heading = None)]
     pub(crate) peer: PeerAddress,
-
-    /// The port, where PEER has none
-    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
-    pub(crate) port: u16,
 
     #[command(flatten)]
     pub(crate) rails: RailArgs,
 
-    /// How both sides wait: spin for the shortest latency, sleep for the least CPU, or first one, then the other
-    #[arg(long, value_name = "HOW", default_value = "adaptive")]
+    /// Server's port, unless PEER has one
+    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
+    pub(crate) port: u16,
+
+    /// How both sides wait: busy (spin: lowest latency, a whole core), event (sleep: least CPU), or adaptive (spin a
+    /// moment, then sleep)
+    #[arg(long, value_name = "HOW", default_value = "adaptive", hide_possible_values = true)]
     pub(crate) wait: Wait,
 
-    /// Speak TLS with the server; the folder has cert.pem, key.pem and ca.pem. The data itself is not encrypted
+    /// Speak TLS with the server; FOLDER has cert.pem, key.pem and ca.pem. The data itself is not encrypted
     #[arg(long, value_name = "FOLDER")]
     pub(crate) tls: Option<PathBuf>,
 
-    /// The name that the server's certificate has, if not the host of PEER
+    /// Name in the server's certificate, if not PEER's
     #[arg(long, value_name = "NAME", requires = "tls")]
     pub(crate) tls_name: Option<String>,
 
-    /// The result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Why these rails, and what happened on the way
+    /// Tell which rails were chosen, and why
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }

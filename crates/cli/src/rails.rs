@@ -17,15 +17,15 @@ use crate::session::{Host, Welcome};
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
-    /// Rails by name, with commas between: a device (rxe0), or a libfabric provider (tcp, shm, efa)
+    /// Rails to use, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions::rail_names))]
     pub(crate) devices: Vec<String>,
 
-    /// The place of the GID to use in the port's table, where a device is not to choose itself
+    /// Use this GID index, instead of choosing the best
     #[arg(short = 'x', long, value_name = "INDEX")]
     pub(crate) gid_index: Option<u32>,
 
-    /// An error instead of tcp or shared memory, where there is no RDMA card
+    /// Never fall back to tcp or shared memory
     #[arg(long)]
     pub(crate) require_rdma: bool,
 }

@@ -173,18 +173,6 @@ fn wrong_usage_ends_with_2_and_says_so_on_stderr() {
 }
 
 #[test]
-fn help_is_what_it_was() {
-    for (words, expected) in [
-        (&["--help"][..], include_str!("help/farreach.txt")),
-        (&["devices", "--help"], include_str!("help/devices.txt")),
-    ] {
-        let ended = farreach(words);
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), expected), "{words:?}");
-        assert!(expected.lines().all(|line| line.chars().count() <= 80), "over 80 columns");
-    }
-}
-
-#[test]
 fn a_reader_who_has_gone_is_no_error() {
     for words in [&["devices"][..], &["devices", "--json"], &["--help"]] {
         let (reader, writer) = std::io::pipe().expect("a pipe");

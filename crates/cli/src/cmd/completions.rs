@@ -22,17 +22,20 @@ const VARIABLE: &str = "COMPLETE";
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// For which shell
+    /// The shell: bash, zsh or fish
+    #[arg(hide_possible_values = true)]
     shell: Shell,
 }
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
+  source <(farreach completions bash)    for this shell only
   farreach completions bash > /etc/bash_completion.d/farreach
   farreach completions zsh  > ~/.zfunc/_farreach
   farreach completions fish > ~/.config/fish/completions/farreach.fish
 
-What the script offers is asked of this program each time: -d has the devices that are there.";
+The script asks this program what may follow, each time: -d offers the devices
+that are there.";
 
 /// Shells that are known.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -46,7 +49,7 @@ enum Shell {
 #[derive(Debug, clap::Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// The page of this subcommand
+    /// Subcommand; without it, the page of farreach itself
     command: Option<String>,
 
     /// Write all pages into this folder instead

@@ -49,51 +49,57 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
-    /// What is measured, with commas between
-    #[arg(long, value_name = "OPS", default_value = "send,write,read", value_delimiter = ',')]
+    /// Operations, see below
+    #[arg(
+        long,
+        value_name = "OPS",
+        default_value = "send,write,read",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
     op: Vec<Operation>,
 
-    /// Bytes of an operation: 8..1M doubles, 8..1M*4 goes by four, 8,4K,1M are these
-    #[arg(short, long, value_name = "SIZES", default_value = "8..1M*8")]
+    /// Bytes of an operation: 8,4K,1M, or doubling as 8..1M, or by another factor as 8..1M*8
+    #[arg(short, long, alias = "size", value_name = "SIZES", default_value = "8..1M*8")]
     sizes: Sizes,
 
-    /// Operations under way at once, on each connection
-    #[arg(long, value_name = "COUNTS", default_value = "1,16")]
+    /// Operations in flight at once on each connection: 1,16 or 1..128
+    #[arg(long, alias = "depth", value_name = "COUNTS", default_value = "1,16")]
     depths: Counts,
 
-    /// Connections at once, each with a queue pair of its own on each rail
+    /// Connections at once, each with a queue pair of its own on every rail
     #[arg(short, long, value_name = "COUNTS", default_value = "1")]
     queues: Counts,
 
-    /// Over so many of the rails: by default over all at once
+    /// Use only so many of the rails; by default all at once
     #[arg(long, value_name = "COUNTS")]
     rails: Option<Counts>,
 
-    /// How often each row is measured; the median counts
+    /// Repeat each row; the median counts
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
 
-    /// How long each repetition is
+    /// Length of each repetition
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "0.5", value_parser = parse::seconds_of)]
     seconds: Duration,
 
-    /// What runs before each row, and does not count
+    /// Unmeasured time before each row
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse::seconds_of)]
     warm_up: Duration,
 
-    /// The result as CSV, a line for each repetition
+    /// Print the result as CSV, a line for each repetition
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
-    /// Draw it into this file, too
+    /// Draw the result into this file as well
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Fail (exit 1) below this: 90%of=FILE, or 10Gb/s, 500k/s, 20us, p99=50us; may be given more than once
+    /// End with 1 where a row is worse than this: 10Gb/s, 500k/s, 20us, p99=50us, or 90%of=FILE; may be repeated
     #[arg(long, value_name = "FLOOR")]
     floor: Vec<Floor>,
 
-    /// The JSON of an earlier run to compare with
+    /// Compare with an earlier run: a file made by --json
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
 
@@ -102,16 +108,23 @@ pub(crate) struct BenchArgs {
 }
 
 const EXAMPLES: &str = "\
-Examples:
-  farreach bench storage-7                              messages, writes and reads, 8 B to 1 MiB
-  farreach bench storage-7 --op write --depths 1..128   how deep is deep enough
-  farreach bench storage-7 --op cas,faa                 atomic operations
-  farreach bench storage-7 --json > base.json           to be compared with later
-  farreach bench storage-7 --against base.json --floor 90%of=base.json
-  farreach bench storage-7 --svg rates.svg              a picture of it
+Operations:
+  send       messages                 cas           compare-and-swap, 8 bytes
+  write      writes                   faa           fetch-and-add, 8 bytes
+  write-imm  writes with immediate    atomic-write  atomic writes of 8 bytes
+  read       reads                    flush         writes, each with a flush
 
-Latencies are from the order to its completion: at depth 1 a round trip.
-Exit code: 0 if all was measured and held, 1 below a floor, 3 if a rail lacks an operation, 4 if the peer was lost.";
+Examples:
+  farreach bench storage-7                             8 B to 1 MiB
+  farreach bench storage-7 --op write --depths 1..128  how deep is deep enough
+  farreach bench storage-7 --op cas,faa                atomic operations
+  farreach bench storage-7 --svg rates.svg             a picture of it
+  farreach bench storage-7 --json > base.json          to compare with later
+  farreach bench storage-7 --against base.json --floor 90%of=base.json
+
+Latency is from the post to its completion: at depth 1 that is a round trip.
+Exit code: 0 if all was measured and no floor was missed, 1 below a floor, 3 a
+rail lacks an operation, 4 peer lost.";
 
 /// What the agent is told at first; the rest it is told step by step.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -28,23 +28,23 @@ pub(crate) struct BlastArgs {
     #[arg(short, long, value_name = "BYTES", default_value = "1M", value_parser = parse::size_of)]
     size: u64,
 
-    /// For so long
+    /// How long to write
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "10", value_parser = parse::seconds_of)]
     seconds: Duration,
 
-    /// End after so many messages, each way
+    /// Stop after so many messages each way
     #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     count: Option<u64>,
 
-    /// Messages that are under way at once
+    /// Messages in flight at once
     #[arg(long, value_name = "N", default_value_t = 16)]
     depth: usize,
 
-    /// Both ways at once
+    /// Write both ways at once
     #[arg(short, long, conflicts_with = "reverse")]
     bidirectional: bool,
 
-    /// From the server to here
+    /// Let the server write to here
     #[arg(short, long)]
     reverse: bool,
 
@@ -58,13 +58,13 @@ pub(crate) struct BlastArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach blast storage-7                 ten seconds of 1 MiB writes
-  farreach blast storage-7 -b -s 64K       both ways
-  farreach blast storage-7 -r -D 60        from the server to here, for a minute
+  farreach blast storage-7                   ten seconds of 1 MiB writes
+  farreach blast storage-7 -b -s 64K         both ways at once
+  farreach blast storage-7 -r -D 60          from the server, for a minute
   farreach blast storage-7 -s 8 --depth 128  how many small ones
 
 A message counts when its bytes are at the other side.
-Exit code: 0 if all went well, 4 if the peer was lost, 5 if bytes are wrong at the end.";
+Exit code: 0 if all went well, 4 peer lost, 5 bytes are wrong at the end.";
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -27,19 +27,19 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ChipArgs {
-    /// Do the same on the server's host memory, where its card has none of its own
+    /// Take memory of the server's host, instead of its card's
     #[arg(long)]
     host_memory: bool,
 
-    /// Bytes of memory; a card that has less gives what it has
+    /// Bytes of memory, or what the card has
     #[arg(short, long, value_name = "BYTES", default_value = "128K", value_parser = parse::size_of)]
     size: u64,
 
-    /// Clients that contend for the lock, each with a queue pair and a thread of its own
+    /// Clients that contend for the lock, each a thread with a queue pair
     #[arg(long, value_name = "N", default_value_t = 8)]
     clients: usize,
 
-    /// How often each of them takes the lock
+    /// How often each client takes the lock
     #[arg(long, value_name = "N", default_value_t = 1000)]
     rounds: u64,
 
@@ -49,15 +49,16 @@ pub(crate) struct ChipArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach chip storage-7                              128 KiB on the card of storage-7
-  farreach chip storage-7 --host-memory                the same steps on its host's memory
+  farreach chip storage-7                              128 KiB on its card
+  farreach chip storage-7 --host-memory                in memory of its host
   farreach chip storage-7 --clients 64 --rounds 10000  more contention
 
-Steps: the server sends a message that lies in the memory; the client reads it, writes it, and reads back; then clients take a
-lock in it by compare-and-swap, and raise a counter beside it by a plain read and write while they hold it. At the end the
-counter must be clients × rounds exactly, or the lock does not exclude.
-Exit code: 0 if all is as it must be, 1 if the lock does not exclude, 3 if there is no on-chip memory (or, with
---host-memory, nothing that does compare-and-swap), 4 if the peer was lost, 5 if a byte was wrong.";
+The server sends a message that lies in the memory; the client reads it, writes
+it, and reads it back. Then clients take a lock in it by compare-and-swap; who
+holds it raises a counter beside it by a plain read and write. If the lock
+excludes, the counter is clients × rounds at the end.
+Exit code: 0 if all is right, 1 if the lock does not exclude, 3 if there is no
+on-chip memory (or no compare-and-swap), 4 peer lost, 5 a byte was wrong.";
 
 /// What the agent is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]

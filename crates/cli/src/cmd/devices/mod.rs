@@ -17,11 +17,11 @@ pub(crate) struct DevicesArgs {
     #[arg(short, long, value_name = "NAME")]
     device: Option<String>,
 
-    /// Limits, on-chip memory, capabilities and registration modes too
+    /// Show limits, on-chip memory, capabilities and registration modes, too
     #[arg(short, long)]
     verbose: bool,
 
-    /// Everything, as JSON
+    /// Print everything as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -31,11 +31,11 @@ pub(crate) struct FillArgs {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 1024)]
     pages: u32,
 
-    /// Regions of this process's memory that are written to
+    /// Memory regions to fill
     #[arg(long, value_name = "N", default_value_t = 2)]
     regions: u32,
 
-    /// Where the random bytes and places begin; otherwise drawn, and told
+    /// Seed of bytes and places, to repeat a run
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
 
@@ -49,13 +49,14 @@ pub(crate) struct FillArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach fill storage-7                        128 MiB in pages of 64 KiB
-  farreach fill storage-7 --page-size 4K --pages 100000
-  farreach fill storage-7 --pages 16 -v          which page went where
-  farreach fill storage-7 --seed 7               the same bytes and places again
+  farreach fill storage-7                  128 MiB in pages of 64 KiB
+  farreach fill storage-7 -s 4K -n 100000  small pages, many of them
+  farreach fill storage-7 -n 16 -v         which page went where
+  farreach fill storage-7 --seed 7         the same bytes and places again
 
-The last write of each batch carries the immediate that tells this side's counter.
-Exit code: 0 if every byte is right, 4 if the peer was lost, 5 if a byte is wrong.";
+The pages go to random places. The last write of each batch has immediate data,
+which raises the counter that this side waits for.
+Exit code: 0 if every byte is right, 4 peer lost, 5 a byte is wrong.";
 
 /// What the agent is told. Both sides know by it which byte goes where.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -23,19 +23,19 @@ pub(crate) use agent::serve;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PingArgs {
-    /// What is measured
-    #[arg(long, value_name = "OP", default_value = "write")]
+    /// What to time: write (into memory, and back), send (a message, and one back) or read
+    #[arg(long, value_name = "OP", default_value = "write", hide_possible_values = true)]
     op: Operation,
 
-    /// Bytes of a message, such as 64, 8,4K,1M or 8..64K
-    #[arg(short, long = "size", value_name = "SIZES", default_value = "64")]
+    /// Bytes of a message: 64, or several as 8,4K,1M, or doubling as 8..64K
+    #[arg(short, long = "size", alias = "sizes", value_name = "SIZES", default_value = "64")]
     sizes: Sizes,
 
     /// Round trips of each size
     #[arg(short = 'n', long, value_name = "N", default_value = "10000", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: u64,
 
-    /// Go on for so long with each size instead
+    /// Measure each size for so long, instead of -n
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = parse::seconds_of)]
     seconds: Option<Duration>,
 
@@ -49,13 +49,14 @@ pub(crate) struct PingArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  farreach ping storage-7                  10,000 writes of 64 bytes, there and back
+  farreach ping storage-7                  10,000 writes of 64 B, there and back
   farreach ping storage-7 -s 8,4K,64K      three sizes
   farreach ping storage-7 --wait busy      with both sides spinning
   farreach ping storage-7 -D 10 --op read  reads, for ten seconds
 
-RTT is the time from the post on this side to the answer's arrival here; a read has no answer but its bytes.
-Exit code: 0 if all came back as sent, 4 if the peer was lost, 5 if a byte was wrong.";
+RTT is the time from the post here to the arrival of the answer here. A read's
+answer is its bytes.
+Exit code: 0 if all came back as sent, 4 peer lost, 5 a byte was wrong.";
 
 /// What a message goes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use agents::Agents;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// The port to listen on; 0 takes a free one
+    /// Port to listen on, 0 for any
     #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
     port: u16,
 
@@ -34,16 +34,16 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     rails: RailArgs,
 
-    /// Speak TLS only, with clients whose certificate ca.pem vouches for; the folder has cert.pem, key.pem and ca.pem.
-    /// The data itself is not encrypted
+    /// Speak TLS only, with clients that ca.pem vouches for; FOLDER has cert.pem, key.pem and ca.pem. The data itself is
+    /// not encrypted
     #[arg(long, value_name = "FOLDER")]
     tls: Option<PathBuf>,
 
-    /// Serve one client, and end as its test did
+    /// Serve one client; end with 0 if its test went well
     #[arg(long)]
     once: bool,
 
-    /// How many clients are served at once
+    /// Refuse clients beyond so many
     #[arg(long, value_name = "N", default_value_t = 256)]
     clients_max: usize,
 }
@@ -54,7 +54,8 @@ Examples:
   farreach serve -d mlx5_0,mlx5_1   with these cards only
   farreach serve --once -p 0        one client, on a free port
 
-It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends it.
+It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends
+it.
 Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 
 /// Serves until it is told to end.
