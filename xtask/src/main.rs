@@ -21,6 +21,7 @@ mod mutants;
 mod paths;
 mod platform;
 mod process;
+mod side_by_side;
 mod sim;
 mod tidy;
 mod vm;
