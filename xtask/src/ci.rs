@@ -1,36 +1,60 @@
 //! All that has to hold before a change lands, in the order that finds mistakes soonest.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::{check, cleanroom, cross, host_tests, layout, memcheck, model, mutants, sim, start, vm};
+use crate::side_by_side::{self, AfterFailure, Job};
+use crate::{check, host_tests, sim, start, vm};
 
-type Step = (&'static str, fn() -> Result<()>);
+/// What is run, one after the other.
+enum Step {
+    /// Takes every core, or minds who else is there: its tests have deadlines.
+    Alone(&'static str, fn() -> Result<()>),
+    /// Tasks that mostly use one core, so two at a time. Each has a build folder of its own, or builds nothing new. Begun in this order: what
+    /// takes longest stands first.
+    SideBySide(&'static [&'static str]),
+}
 
-const STEPS: [Step; 11] = [
-    ("check", check::execute),
-    ("test", host_tests::execute),
-    ("memcheck", memcheck::run_part),
-    ("model", model::execute),
-    ("sim", sim::for_a_while),
-    ("mutants", mutants::run_all),
-    ("layout", layout::run),
-    ("cleanroom", cleanroom::execute),
-    ("start", start::execute),
-    ("cross", cross::execute),
-    ("vm test", vm::test_everything),
+const STEPS: [Step; 6] = [
+    Step::Alone("check", check::execute),
+    Step::Alone("test", host_tests::execute),
+    Step::SideBySide(&["mutants", "model", "memcheck", "cross", "cleanroom", "layout"]),
+    Step::Alone("start", start::execute),
+    Step::Alone("sim", sim::for_a_while),
+    Step::Alone("vm test", vm::test_everything),
 ];
+
+const AT_ONCE: usize = 2;
 
 /// Runs every step; the first one that fails ends it.
 pub(crate) fn execute() -> Result<()> {
+    let started = Instant::now();
     let mut took = Vec::new();
-    for (name, step) in STEPS {
-        println!("═══ {name}");
-        let started = Instant::now();
-        step().with_context(|| format!("`cargo xtask {name}` failed"))?;
-        took.push(format!("{name} {:.0} s", started.elapsed().as_secs_f32()));
+    for step in STEPS {
+        took.extend(step.run()?);
     }
-    println!("═══ all passed: {}", took.join(", "));
+    let took: Vec<_> =
+        took.iter().map(|(name, duration)| format!("{name} {:.0} s", duration.as_secs_f32())).collect();
+    println!("═══ all passed in {:.0} s: {}", started.elapsed().as_secs_f32(), took.join(", "));
     Ok(())
+}
+
+impl Step {
+    /// How long it took, or each of its tasks.
+    fn run(&self) -> Result<Vec<(String, Duration)>> {
+        match self {
+            Self::Alone(name, step) => {
+                println!("═══ {name}");
+                let started = Instant::now();
+                step().with_context(|| format!("`cargo xtask {name}` failed"))?;
+                Ok(vec![((*name).to_owned(), started.elapsed())])
+            }
+            Self::SideBySide(names) => {
+                println!("═══ {}", names.join(", "));
+                let jobs = names.iter().map(|name| Job::task(*name, [name])).collect();
+                side_by_side::run(jobs, AT_ONCE, AfterFailure::Stop)
+            }
+        }
+    }
 }

@@ -22,6 +22,7 @@ mod paths;
 mod pictures;
 mod platform;
 mod process;
+mod side_by_side;
 mod sim;
 mod start;
 mod tidy;

@@ -42,11 +42,6 @@ pub(crate) struct MemcheckArgs {
     filter: Option<String>,
 }
 
-/// The part that CI runs.
-pub(crate) fn run_part() -> Result<()> {
-    execute(&MemcheckArgs { all: false, filter: None })
-}
-
 pub(crate) fn execute(args: &MemcheckArgs) -> Result<()> {
     let mut programs = test_binaries("engine_")?;
     programs.retain(|program| PROGRAMS.contains(&program.name.as_str()));

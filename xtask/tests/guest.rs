@@ -33,7 +33,8 @@ fn a_command_has_its_streams_and_its_exit_code() {
     // "guest: Linux 7.2.13, Debian unstable (…), up in 9.8 s"
     let seconds = stderr.split("up in ").nth(1).and_then(|rest| rest.split(' ').next());
     let seconds: f32 = seconds.and_then(|number| number.parse().ok()).expect("the boot time is told");
-    assert!(seconds < 20.0, "booting took {seconds} s");
+    // Some ten where nothing else runs; beside another guest more.
+    assert!(seconds < 45.0, "booting took {seconds} s");
 }
 
 #[test]

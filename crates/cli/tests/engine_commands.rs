@@ -30,8 +30,12 @@ fn rails() -> [Rail; 2] {
         trips: 200,
         pages: 64,
         messages: 100,
+        is_slow: false,
     };
-    [rail("shm", "shm"), rail("tcp", "tcp 127.0.0.1")]
+    // libfabric 1.17 calls it net.
+    let library = farreach_fabric::Library::open().expect("libfabric is here");
+    let tcp = if library.version().major < 2 { "net 127.0.0.1" } else { "tcp 127.0.0.1" };
+    [rail("shm", "shm"), rail("tcp", tcp)]
 }
 
 #[test]

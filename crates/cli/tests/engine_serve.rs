@@ -135,7 +135,9 @@ fn it_survives_an_agent_that_crashes() {
         // At the first one Rust's handler lets the instruction run again, to crash for good. Nothing is wrong with the instruction.
         server.signal_agents("SEGV");
         thread::sleep(Duration::from_millis(200));
-        server.signal_agents("SEGV");
+        if server.agents() > 0 {
+            server.signal_agents("SEGV");
+        }
         assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
         server.wait_for_log("its agent was ended by signal 11");
         server.wait_for_no_agent();

@@ -33,17 +33,12 @@ pub(crate) struct LayoutArgs {
     only: Option<String>,
 }
 
-/// Compares the bindings of each sys crate with every header set that it must serve.
-pub(crate) fn run() -> Result<()> {
-    on(&Platform::Host)
-}
-
-/// As [`run`], for the C and Rust of a platform.
+/// Compares the bindings of each sys crate with every header set that it must serve, for the C and Rust of a platform.
 pub(crate) fn on(platform: &Platform) -> Result<()> {
     crates(platform, SysCrate::chosen(None))
 }
 
-/// As [`run`], with what was chosen on the command line.
+/// As [`on`] this machine, with what was chosen on the command line.
 pub(crate) fn execute(args: &LayoutArgs) -> Result<()> {
     crates(&Platform::Host, SysCrate::chosen(args.only.as_deref()))
 }

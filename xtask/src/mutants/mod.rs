@@ -80,11 +80,6 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
     list::MUTANTS.iter().chain(simulated::MUTANTS)
 }
 
-/// Runs every mutant.
-pub(crate) fn run_all() -> Result<()> {
-    execute(&MutantsArgs { only: None })
-}
-
 /// Runs mutants; one that survives, or whose guard is not found any more, is a failure.
 pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
     let is_meant = |mutant: &&Mutant| match &args.only {

@@ -37,7 +37,7 @@ pub(crate) enum VmCommand {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Test the guest itself, then run every device test in each kind of guest.
+    /// Test the guest itself, and run every device test in each kind of guest.
     Test(test::TestArgs),
     /// A shell in a guest, on this terminal.
     Shell {
@@ -70,13 +70,10 @@ pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
     }
 }
 
-/// Tests the guest itself, then runs every device test in each kind of guest.
+/// Tests the guest itself, and runs every device test in each kind of guest.
 pub(crate) fn test_everything() -> Result<()> {
     build()?;
-    // One after the other: two cores are what the guests' time limits are made for.
-    let words = ["test", "--package", "xtask", "--", "--ignored", "--test-threads=1"];
-    run(command("cargo", words).current_dir(paths::repository()))?;
-    test::run(&test::TestArgs::default())
+    test::run_everything()
 }
 
 /// Fetches whatever a guest can be made of.

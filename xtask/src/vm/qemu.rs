@@ -14,6 +14,20 @@ const QEMU: &str = "qemu-system-x86_64";
 /// The guest's side of the conversation: what each numbered port carries. The scripts in the guest know the numbers.
 pub(crate) const PORTS: [&str; 3] = ["stdout", "stderr", "status"];
 
+/// What each guest's kernel is told.
+const PARAMETERS: [&str; 7] = [
+    "console=ttyS0",
+    "quiet",
+    "loglevel=5",
+    "panic=-1",
+    "mitigations=off",
+    // On a machine that stalls now and then, the kernel mistrusts the time stamp counter and takes the HPET: each look at the clock is then an
+    // access to an emulated device. QEMU's counter is the host's, and never goes back on any processor.
+    "tsc=reliable",
+    // On a busy host, the timer's first interrupt comes later than the kernel waits for it, and the kernel gives up.
+    "no_timer_check",
+];
+
 /// All that QEMU needs to know.
 #[derive(Debug)]
 pub(crate) struct Setup<'a> {
@@ -82,7 +96,7 @@ impl Setup<'_> {
     }
 
     fn kernel_parameters(&self) -> String {
-        let mut parameters = String::from("console=ttyS0 quiet loglevel=5 panic=-1 mitigations=off");
+        let mut parameters = PARAMETERS.join(" ");
         if self.spec.hugepages > 0 {
             parameters.push_str(&format!(" hugepagesz=2M hugepages={}", self.spec.hugepages));
         }

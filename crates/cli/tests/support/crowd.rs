@@ -73,8 +73,10 @@ impl Crowd {
                 kills.remove(0);
                 let chosen = random.next_u32() as usize % present.len();
                 let next = self.one(server, &mut random);
-                // One that has ended by itself meanwhile does not count.
-                outcome.kill(std::mem::replace(&mut present[chosen], next));
+                if !outcome.kill(std::mem::replace(&mut present[chosen], next)) {
+                    // It had ended by itself meanwhile: another one has to go.
+                    kills.insert(0, Duration::ZERO);
+                }
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -140,11 +142,14 @@ impl Outcome {
         }
     }
 
-    fn kill(&mut self, (mut client, kind): (Client, Kind)) {
+    /// Whether it was still there.
+    fn kill(&mut self, (mut client, kind): (Client, Kind)) -> bool {
         if client.has_ended() {
-            return self.take((client, kind), Duration::ZERO);
+            self.take((client, kind), Duration::ZERO);
+            return false;
         }
         client.kill();
         self.killed += 1;
+        true
     }
 }

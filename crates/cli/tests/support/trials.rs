@@ -25,6 +25,8 @@ pub(crate) struct Rail {
     pub(crate) pages: u64,
     /// Messages of a blast, each way.
     pub(crate) messages: u64,
+    /// Each thing is tried once: as a person reads it, or as a program does.
+    pub(crate) is_slow: bool,
 }
 
 /// What each command prints, figures and rail masked.
@@ -105,7 +107,12 @@ impl Rail {
             [("send", "messages there and back"), ("write", "writes there and back"), ("read", "reads")]
         {
             let asked = ["--op", operation, "-s", "8,16K", "-n", &count];
-            assert_eq!(self.screen("ping", &asked), PING.replace("OPERATION", words));
+            if !self.is_slow || operation == "write" {
+                assert_eq!(self.screen("ping", &asked), PING.replace("OPERATION", words));
+            }
+            if self.is_slow && operation == "write" {
+                continue;
+            }
             let report = self.report("ping", &asked);
             assert_eq!(report["operation"], operation);
             let rows = report["rows"].as_array().expect("rows are a list");
@@ -138,9 +145,11 @@ impl Rail {
 
     /// However both sides wait.
     pub(crate) fn pings_wait_in_every_way(&self) {
-        for wait in ["busy", "event", "adaptive"] {
+        // The last one is what all the others have tried.
+        let ways = ["busy", "event", "adaptive"];
+        for wait in &ways[..if self.is_slow { 2 } else { 3 }] {
             let report = self.report("ping", &["--wait", wait, "-n", &self.trips.to_string()]);
-            assert_eq!(report["wait"], wait);
+            assert_eq!(report["wait"], *wait);
             assert_eq!(report["rows"][0]["round_trips"], self.trips);
         }
     }
@@ -200,10 +209,15 @@ impl Rail {
             (&["-b"], "both_ways", format!("{there}\n{back}")),
         ] {
             let asked = [&["-n", &count, "-s", "64K"], flag].concat();
-            let screen = self.screen("blast", &asked);
-            // One that takes more than a second has a course.
-            let lines: Vec<&str> = screen.lines().filter(|line| !line.starts_with("course ")).collect();
-            assert_eq!(lines.join("\n") + "\n", BLAST.replace("WAYS", &ways));
+            if !self.is_slow || direction == "both_ways" {
+                let screen = self.screen("blast", &asked);
+                // One that takes more than a second has a course.
+                let lines: Vec<&str> = screen.lines().filter(|line| !line.starts_with("course ")).collect();
+                assert_eq!(lines.join("\n") + "\n", BLAST.replace("WAYS", &ways));
+            }
+            if self.is_slow && direction == "both_ways" {
+                continue;
+            }
             let report = self.report("blast", &asked);
             assert_eq!((&report["direction"], &report["message_bytes"]), (&direction.into(), &65536.into()));
             for way in ["to_server", "from_server"] {

@@ -264,7 +264,8 @@ impl Failure {
             ),
             WorkStatus::RetryExceeded => (
                 "no acknowledgement from the peer after all retries: it is gone, or its packets do not arrive",
-                "check that the peer lives; if it does, check GID, VLAN, firewall and PFC on the path",
+                "check that the peer lives; if it does, that UDP port 4791 (RoCE v2) passes every firewall on the way, and check GID, \
+                 VLAN and PFC on the path",
             ),
             WorkStatus::ReceiverNotReady => {
                 ("the peer has posted no receive for this message", "post receives ahead, or raise rnr_retry")

@@ -1,0 +1,102 @@
+//! What a client says on real RDMA when something goes away in the middle.
+
+mod support {
+    pub(crate) mod client;
+    #[allow(dead_code, reason = "of other tests")]
+    pub(crate) mod faults;
+    #[allow(dead_code, reason = "of other tests")]
+    pub(crate) mod host;
+    pub(crate) mod network;
+    #[allow(dead_code, reason = "nothing here is JSON")]
+    pub(crate) mod run;
+    pub(crate) mod server;
+}
+
+use std::thread;
+use std::time::Duration;
+
+use support::client::{Client, assert_failed};
+use support::faults::DeletedLinks;
+use support::host::Host;
+use support::network::DownLink;
+use support::server::Server;
+
+/// An emulated host is slow: the limit of the tests elsewhere, and this much beside.
+const TOLD_WITHIN: Duration = Duration::from_secs(40);
+
+/// Clients in the middle of their tests.
+fn clients(server: &mut Server) -> Vec<Client> {
+    let tests: [(&str, &[&str]); 3] = [
+        ("ping", &["-D", "300"]),
+        ("blast", &["-D", "300", "-s", "64K", "--depth", "4"]),
+        ("fill", &["--page-size", "8", "--pages", "200000"]),
+    ];
+    let clients = tests.map(|(command, words)| server.start_client(command, words));
+    server.wait_for_logs(" from ", tests.len());
+    thread::sleep(Duration::from_secs(2));
+    clients.into()
+}
+
+/// The library has the same faults in every guest; here it is what the command says to them.
+mod one_guest {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn agents_that_are_killed_end_their_tests() {
+        let mut server = Server::start_far(&[]);
+        let clients = clients(&mut server);
+        server.signal_agents("KILL");
+        for client in clients {
+            assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
+        }
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn agents_that_are_stopped_end_their_tests() {
+        let mut server = Server::start_far(&[]);
+        let clients = clients(&mut server);
+        server.signal_agents("STOP");
+        for client in clients {
+            assert_failed(
+                client.end_within(TOLD_WITHIN),
+                4,
+                &["error: the peer is lost\n", "it has said nothing for"],
+            );
+        }
+        server.signal_agents("KILL");
+    }
+
+    /// The port of the client's card goes down. Where there are two hosts the connection goes with it.
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_port_that_goes_down_in_the_middle_ends_the_test() {
+        let net_device = match (Host::all().len(), Host::HERE.run(&["ip", "link", "show", "va"]).code) {
+            (1, _) => "v0",
+            (_, Some(0)) => "va",
+            _ => "eth0",
+        };
+        let mut server = Server::start_far(&[]);
+        let client = server.start_client("ping", &["-D", "300"]);
+        server.wait_for_log("ping from");
+        thread::sleep(Duration::from_secs(1));
+        let down = DownLink::of(Host::HERE, net_device);
+        let ended = client.end_within(TOLD_WITHIN);
+        drop(down);
+        assert_failed(ended, 4, &[]);
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_card_that_is_deleted_in_the_middle_ends_the_test() {
+        let mut server = Server::start_far(&[]);
+        let client = server.start_client("ping", &["-D", "300"]);
+        server.wait_for_log("ping from");
+        thread::sleep(Duration::from_secs(1));
+        let deleted = DeletedLinks::new();
+        let ended = client.end_within(TOLD_WITHIN);
+        deleted.restore();
+        assert_failed(ended, 4, &[]);
+    }
+}

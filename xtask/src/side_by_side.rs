@@ -1,0 +1,191 @@
+//! Several jobs at a time, each a process of its own. What one says goes into a file and is shown whole when it has ended, so that the
+//! words of two are never mixed.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::paths;
+use crate::process::{command, require_programs};
+
+/// How often it is told what is running.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// A process to run, and what to call it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    name: String,
+    command: Command,
+}
+
+impl Job {
+    /// A program with its arguments, in the repository's top folder.
+    pub(crate) fn new<I>(name: impl Into<String>, program: &str, arguments: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<OsStr>,
+    {
+        // Whatever becomes of us, it does not outlive us.
+        let mut command = command("setpriv", ["--pdeathsig", "KILL", program]);
+        command.args(arguments).current_dir(paths::repository());
+        Self { name: name.into(), command }
+    }
+
+    /// Another task of ours: `cargo xtask WORDS`.
+    pub(crate) fn task<I>(name: impl Into<String>, words: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<OsStr>,
+    {
+        // The very program that runs, also when cargo has put another one in its place since.
+        Self::new(name, &format!("/proc/{}/exe", std::process::id()), words)
+    }
+}
+
+/// What becomes of jobs that have not begun when another one fails. Those that run are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterFailure {
+    /// They run too: where it fails and where not is worth knowing.
+    GoOn,
+    Stop,
+}
+
+/// How long a job took.
+pub(crate) type Took = (String, Duration);
+
+/// Runs the jobs, begun in their order, so many at a time, and tells how long each took. An error names those that failed.
+pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -> Result<Vec<Took>> {
+    require_programs(&[("setpriv", "util-linux")])?;
+    let logs = tempfile::tempdir().context("cannot make a folder for what the jobs say")?;
+    let (tell, ended) = channel();
+    let mut waiting = jobs.into_iter();
+    let (mut running, mut took, mut failed) = (Vec::<Running>::new(), Vec::new(), Vec::new());
+    loop {
+        let may_begin = failed.is_empty() || after_failure == AfterFailure::GoOn;
+        while may_begin
+            && running.len() < at_once
+            && let Some(job) = waiting.next()
+        {
+            running.push(Running::begin(job, logs.path(), &tell)?);
+        }
+        if running.is_empty() {
+            break;
+        }
+        let (id, status) = match ended.recv_timeout(SIGN_OF_LIFE) {
+            Ok(told) => told,
+            Err(RecvTimeoutError::Timeout) => {
+                println!("{}", sign_of_life(&running, waiting.len()));
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => bail!("nobody waits for the jobs any more"),
+        };
+        let index =
+            running.iter().position(|job| job.id == id).context("another process than a job ended")?;
+        let job = running.remove(index);
+        match job.show(status)? {
+            true => took.push((job.name, job.started.elapsed())),
+            false => failed.push(job.name),
+        }
+    }
+    let left: Vec<_> = waiting.map(|job| job.name).collect();
+    match (failed.is_empty(), left.is_empty()) {
+        (true, _) => Ok(took),
+        (false, true) => bail!("failed: {}", failed.join(", ")),
+        (false, false) => bail!("failed: {}; not begun: {}", failed.join(", "), left.join(", ")),
+    }
+}
+
+/// A job that was begun.
+struct Running {
+    id: u32,
+    name: String,
+    log: PathBuf,
+    started: Instant,
+}
+
+impl Running {
+    fn begin(mut job: Job, logs: &Path, tell: &Sender<(u32, io::Result<ExitStatus>)>) -> Result<Self> {
+        let (log, path) = tempfile::NamedTempFile::new_in(logs)?.keep()?;
+        job.command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        println!("── {} begins, and writes {}", job.name, path.display());
+        // By this thread, which stays: a job ends with the thread that began it.
+        let mut child = job.command.spawn().with_context(|| format!("cannot start {}", job.name))?;
+        let (id, tell) = (child.id(), tell.clone());
+        std::thread::spawn(move || {
+            // Nobody listens only when another job could not be begun; then all of it ends.
+            let _ = tell.send((id, child.wait()));
+        });
+        Ok(Self { id, name: job.name, log: path, started: Instant::now() })
+    }
+
+    /// Shows what the job said and how it ended; whether that was well.
+    fn show(&self, status: io::Result<ExitStatus>) -> Result<bool> {
+        let status = status.with_context(|| format!("cannot wait for {}", self.name))?;
+        let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
+        let seconds = self.started.elapsed().as_secs();
+        let how = match status.success() {
+            true => format!("passed in {seconds} s"),
+            false => format!("FAILED after {seconds} s ({status})"),
+        };
+        println!("── {}\n{}── {}: {how}", self.name, String::from_utf8_lossy(&said), self.name);
+        Ok(status.success())
+    }
+}
+
+fn sign_of_life(running: &[Running], waiting: usize) -> String {
+    let jobs: Vec<_> =
+        running.iter().map(|job| format!("{} for {} s", job.name, job.started.elapsed().as_secs())).collect();
+    format!("   running: {}; {waiting} to come", jobs.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(name: &str, script: String) -> Job {
+        Job::new(name, "sh", ["-c", &script])
+    }
+
+    /// Makes a file and waits for that of another job: fails where the two do not run at once.
+    fn meets(folder: &Path, own: &str, other: &str) -> Job {
+        let folder = folder.display();
+        shell(
+            own,
+            format!(
+                "touch {folder}/{own}; for i in $(seq 30); do [ -e {folder}/{other} ] && exit; sleep 0.1; done; exit 1"
+            ),
+        )
+    }
+
+    #[test]
+    fn so_many_run_at_once_and_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = vec![meets(folder.path(), "a", "b"), meets(folder.path(), "b", "a")];
+        assert_eq!(run(pair, 2, AfterFailure::GoOn).unwrap().len(), 2);
+
+        let folder = tempfile::tempdir().unwrap();
+        let pair = vec![meets(folder.path(), "a", "b"), meets(folder.path(), "b", "a")];
+        assert_eq!(run(pair, 1, AfterFailure::GoOn).unwrap_err().to_string(), "failed: a");
+    }
+
+    #[test]
+    fn after_a_failure_the_rest_runs_or_is_not_begun() {
+        let folder = tempfile::tempdir().unwrap();
+        let last = folder.path().join("last");
+        let jobs = || {
+            let fails = shell("fails", "echo told; exit 3".into());
+            vec![fails, shell("last", format!("touch {}", last.display()))]
+        };
+        let error = run(jobs(), 1, AfterFailure::Stop).unwrap_err().to_string();
+        assert_eq!(error, "failed: fails; not begun: last");
+        assert!(!last.exists());
+        let error = run(jobs(), 1, AfterFailure::GoOn).unwrap_err().to_string();
+        assert_eq!(error, "failed: fails");
+        assert!(last.exists());
+    }
+}
