@@ -120,7 +120,8 @@ impl More {
             let mut lines = part.lines();
             match lines.next().and_then(|first| first.strip_suffix(':')) {
                 Some(title) => {
-                    more.lists.push((title.to_uppercase(), lines.map(|line| line.trim().to_owned()).collect()));
+                    more.lists
+                        .push((title.to_uppercase(), lines.map(|line| line.trim().to_owned()).collect()));
                 }
                 None => {
                     let (text, codes) = part.split_once("Exit code: ").unwrap_or((part, ""));

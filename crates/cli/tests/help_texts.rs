@@ -1,6 +1,6 @@
 //! The help of every subcommand: what stands in `tests/help`, and fits a terminal of 80 columns.
 //!
-//! `FARREACH_BLESS=1 cargo test -p farreach-cli --test help` writes it anew: read it before it is committed.
+//! `FARREACH_BLESS=1 cargo test -p farreach-cli --test help_texts` writes it anew: read it before it is committed.
 
 mod support {
     #[allow(dead_code)] // nothing here is JSON
