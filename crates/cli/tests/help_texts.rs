@@ -49,7 +49,8 @@ fn assert_is_what_it_was(name: &str, now: &str) {
         fs::write(&file, now).expect("the folder is ours");
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    let (now_lines, expected_lines) = (now.lines().map(Some).chain([None]), expected.lines().map(Some).chain([None]));
+    let (now_lines, expected_lines) =
+        (now.lines().map(Some).chain([None]), expected.lines().map(Some).chain([None]));
     for (now, expected) in now_lines.zip(expected_lines) {
         assert_eq!(now, expected, "{} is not up to date: set FARREACH_BLESS=1, and read it", file.display());
     }
@@ -116,8 +117,10 @@ fn the_manual_has_every_page_and_each_its_sections() {
         };
         let text = fs::read_to_string(folder.path().join(format!("{page}.1"))).expect("a page");
         assert_eq!(farreach(&words).stdout, text);
-        let of_all = [&format!(".TH {page} 1 "), ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH OPTIONS\n"];
-        let of_tests = [".SH \"FOR ALL TESTS\"\n", ".SH EXAMPLES\n", ".SH \"EXIT STATUS\"\n", ".SH \"SEE ALSO\"\n"];
+        let of_all =
+            [&format!(".TH {page} 1 "), ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH OPTIONS\n"];
+        let of_tests =
+            [".SH \"FOR ALL TESTS\"\n", ".SH EXAMPLES\n", ".SH \"EXIT STATUS\"\n", ".SH \"SEE ALSO\"\n"];
         let is_test = farreach(&[&name, "--help"]).stdout.contains("<PEER>");
         for section in of_all.iter().chain(of_tests.iter().filter(|_| is_test)) {
             assert!(text.contains(section), "{page} has no {section:?}:\n{text}");
