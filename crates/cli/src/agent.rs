@@ -6,6 +6,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::process;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,7 +17,7 @@ use crate::cmd::{bench, blast, chip, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
-use crate::session::{self, Host, Line, Order, Talk, Task, Welcome};
+use crate::session::{self, Guard, Host, Line, Order, Talk, Task, Welcome};
 use crate::{interrupt, measure, terminal};
 
 /// What `farreach serve` tells its agent.
@@ -83,6 +84,8 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
         }
     };
     line.say(&Ok::<_, Failure>(()))?;
+    let connection = line.stream().try_clone().context("no descriptor is left")?;
+    let _guard = Guard::new(connection, &engine, move || give_up(client));
     let peer = engine.accept_over(line.into_control())?.wait(RAIL_PATIENCE)?;
     let talk = Talk::of_agent(peer);
     let over = talk.peer.rails().join(", ");
@@ -99,6 +102,13 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
             Err(error.context(format!("{} did not come to its end", order.task.name())))
         }
     }
+}
+
+/// The client is gone, and a library does not come back from its memory.
+fn give_up(client: SocketAddr) {
+    log(client, "the client is gone, and a library here waits for what it held for ever: its agent ends");
+    #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
+    process::exit(Exit::Failed.code().into());
 }
 
 /// The engine that the client wants to meet.

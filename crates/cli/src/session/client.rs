@@ -1,15 +1,17 @@
 //! The client's side of the first words.
 
 use std::net::{SocketAddr, TcpStream};
+use std::process;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::Engine;
 
 use super::greeting::{Line, Other};
+use super::guard::Guard;
 use super::{EngineRules, Host, Order, Talk, Task, Welcome};
 use crate::args::ClientArgs;
-use crate::exit::{Exit, Failure};
+use crate::exit::{self, Exit, Failure};
 use crate::rails::{self, Choice};
 use crate::{interrupt, measure, terminal};
 
@@ -48,6 +50,7 @@ pub(crate) struct Session {
     /// As it was typed, with its port.
     pub(crate) address: String,
     pub(crate) welcome: Welcome,
+    _guards: Vec<Guard>,
 }
 
 impl Session {
@@ -93,11 +96,14 @@ impl Session {
             engine: engine_rules,
             task: task.clone(),
         };
-        let mut talks = Vec::new();
+        let (mut talks, mut guards) = (Vec::new(), Vec::new());
         for (line, _) in calls {
+            let connection = line.stream().try_clone().context("no descriptor is left")?;
+            let is_json = args.json;
+            guards.push(Guard::new(connection, &engine, move || give_up(is_json)));
             talks.push(Talk::of_client(meet(&engine, line, &order)?));
         }
-        Ok(Self { engine, talks, choice, address, welcome })
+        Ok(Self { engine, talks, choice, address, welcome, _guards: guards })
     }
 
     /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
@@ -153,6 +159,14 @@ fn call(args: &ClientArgs, address: &str) -> Result<(Line, Welcome)> {
     line.hear_head(Other::Server)?;
     let welcome: Result<Welcome, Failure> = line.hear()?;
     Ok((line, welcome.map_err(of_the_server)?))
+}
+
+/// The agent is gone, and a library does not come back from its memory.
+fn give_up(is_json: bool) {
+    let failure = exit::lost("its agent has ended, and a library here waits for what it held for ever");
+    let exit = terminal::tell_failure(&failure, is_json);
+    #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
+    process::exit(exit.code().into());
 }
 
 /// Gives the order, and hands the connection to the engine.

@@ -15,6 +15,7 @@
 mod address;
 mod client;
 mod greeting;
+mod guard;
 mod host;
 mod talk;
 mod tls;
@@ -29,6 +30,7 @@ use crate::rails::Wish;
 pub(crate) use address::PeerAddress;
 pub(crate) use client::{Rules, Session};
 pub(crate) use greeting::{Line, greet, tell_refusal};
+pub(crate) use guard::Guard;
 pub(crate) use host::Host;
 pub(crate) use talk::{Heard, Talk, patience};
 pub(crate) use tls::open as open_tls;
