@@ -4,7 +4,8 @@
 //! other in a loop without end, inside the library, which no deadline of ours reaches.
 
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,17 +30,18 @@ impl Guard {
         let watched = Arc::clone(&guard.0);
         let watch = move || {
             wait_for_end(&connection);
-            let engine = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let Some(engine) = engine else { return };
+            // Held meanwhile, so that the engine does not outlive its owner: that would leave its files behind.
+            let engine = watched.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(engine) = &*engine else { return };
             let (answered, answer) = mpsc::channel();
             thread::spawn(move || {
-                // Whatever it says: it is not inside of the library for ever.
-                let _ = engine.peer_count();
-                let _ = answered.send(());
+                if answer.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    give_up();
+                }
             });
-            if answer.recv_timeout(PATIENCE).is_err() {
-                give_up();
-            }
+            // Whatever it says: it is not inside of the library for ever.
+            let _ = engine.peer_count();
+            let _ = answered.send(());
         };
         // Without a thread to be had there is no guard, and in most cases none is needed.
         let _ = thread::Builder::new().name("guard".to_owned()).spawn(watch);
