@@ -72,8 +72,8 @@ const PROVIDERS: [&str; 3] = ["efa", "shm", "tcp"];
 pub(crate) struct Found {
     /// What it is called here.
     pub(crate) name: String,
-    /// Where it is, in its own network's words.
-    pub(crate) native: String,
+    /// The library that it goes through, and where it is in its own network's words.
+    pub(crate) through: String,
     pub(crate) is_rdma: bool,
 }
 
@@ -90,7 +90,10 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
 fn cards(args: &RailArgs) -> Vec<Found> {
     verbs::rails(&verbs_settings(args))
         .iter()
-        .map(|rail| Found { name: rail.name().to_owned(), native: rail.gid(), is_rdma: true })
+        .map(|rail| {
+            let through = format!("verbs, GID {}", rail.gid());
+            Found { name: rail.name().to_owned(), through, is_rdma: true }
+        })
         .collect()
 }
 
@@ -103,9 +106,13 @@ fn providers() -> Result<Vec<Found>, Failure> {
     let offers = fabric::offers(&ProviderSettings { providers, ..ProviderSettings::default() });
     let found = |info: &Info| {
         let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
-        let address = info.source().map_or("no address of its own".to_owned(), |it| it.to_string());
-        let native = format!("{}, {address}", info.provider());
-        Found { name: (*name).to_owned(), native, is_rdma: *name == "efa" }
+        let address = info.source().map(|it| it.to_string()).unwrap_or_default();
+        // A port comes with each client, and the address of shared memory is this process.
+        let address = address.strip_suffix(":0").unwrap_or(&address);
+        let is_worth_telling = *name != "shm" && !address.is_empty();
+        let through = if is_worth_telling { format!(", {address}") } else { String::new() };
+        let through = format!("libfabric {}{through}", info.provider());
+        Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
     };
     offers.map(|offers| offers.iter().map(found).collect()).map_err(|error| Failure::of(&error.into()))
 }

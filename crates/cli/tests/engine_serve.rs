@@ -25,7 +25,7 @@ fn it_says_where_it_listens_and_what_it_offers() {
     let greeting = server.greeting();
     let lines: Vec<Vec<&str>> = greeting.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(lines[0].join(" "), format!("listening on {}", server.address()));
-    assert_eq!(lines[1], ["RAIL", "RDMA", "NATIVE", "ADDRESS"]);
+    assert_eq!(lines[1], ["RAIL", "RDMA", "THROUGH"]);
     let rails: Vec<&[&str]> = lines[2..].iter().map(|line| &line[..2]).collect();
     assert!(rails.contains(&&["shm", "no"][..]) && rails.contains(&&["tcp", "no"][..]), "{greeting}");
     assert_eq!(server.log(), [""; 0], "the log is for clients");

@@ -49,7 +49,11 @@ fn assert_is_what_it_was(name: &str, now: &str) {
         fs::write(&file, now).expect("the folder is ours");
     }
     let expected = fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(now, expected, "{} is not up to date: set FARREACH_BLESS=1, and read it", file.display());
+    let (now_lines, expected_lines) =
+        (now.lines().map(Some).chain([None]), expected.lines().map(Some).chain([None]));
+    for (now, expected) in now_lines.zip(expected_lines) {
+        assert_eq!(now, expected, "{} is not up to date: set FARREACH_BLESS=1, and read it", file.display());
+    }
     for line in now.lines() {
         assert!(line.chars().count() <= 80, "over 80 columns in the help of {name}: {line}");
     }
@@ -95,4 +99,33 @@ fn examples_are_understood() {
         }
     }
     assert!(count > 15, "{count} examples");
+}
+
+/// The manual has a page for each, with what a page has.
+#[test]
+fn the_manual_has_every_page_and_each_its_sections() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let ended = farreach(&["man", "--dir", folder.path().to_str().expect("a plain name")]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:#?}");
+    let mut names = subcommands();
+    names.push(String::new());
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder is there").count(), names.len());
+    for name in names {
+        let (words, page) = match name.as_str() {
+            "" => (vec!["man"], "farreach".to_owned()),
+            name => (vec!["man", name], format!("farreach-{name}")),
+        };
+        let text = fs::read_to_string(folder.path().join(format!("{page}.1"))).expect("a page");
+        assert_eq!(farreach(&words).stdout, text);
+        let of_all =
+            [&format!(".TH {page} 1 "), ".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", ".SH OPTIONS\n"];
+        let of_tests =
+            [".SH \"FOR ALL TESTS\"\n", ".SH EXAMPLES\n", ".SH \"EXIT STATUS\"\n", ".SH \"SEE ALSO\"\n"];
+        let is_test = farreach(&[&name, "--help"]).stdout.contains("<PEER>");
+        for section in of_all.iter().chain(of_tests.iter().filter(|_| is_test)) {
+            assert!(text.contains(section), "{page} has no {section:?}:\n{text}");
+        }
+    }
+    let nobody = farreach(&["man", "agent"]);
+    assert_eq!((nobody.code, nobody.stdout.as_str()), (Some(2), ""), "{nobody:#?}");
 }

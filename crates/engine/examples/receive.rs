@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::new()?;
-    println!("listening at {}", engine.listen("127.0.0.1:18520")?);
+    println!("listening at {}", engine.listen("127.0.0.1:18521")?);
     let peer = engine.accept().wait(SOON)?;
 
     // Memory that the peer may write to, and a counter that tells how many of its pages are there.

@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(30);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::new()?;
-    let peer = engine.connect("127.0.0.1:18520")?.wait(SOON)?;
+    let peer = engine.connect("127.0.0.1:18521")?.wait(SOON)?;
 
     // What the receiver has granted to us, and its counter: it names both in a message.
     let message = String::from_utf8(peer.recv().wait(SOON)?)?;

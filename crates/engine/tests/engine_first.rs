@@ -10,7 +10,7 @@ use farreach_testkit::example;
 fn the_first_program_moves_its_pages() {
     let mut receiver = Command::new(example("receive")).stdout(Stdio::piped()).spawn().unwrap();
     let mut told = BufReader::new(receiver.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert_eq!(told.next().unwrap(), "listening at 127.0.0.1:18520");
+    assert_eq!(told.next().unwrap(), "listening at 127.0.0.1:18521");
     let sent = Command::new(example("send")).output().unwrap();
     let text = String::from_utf8_lossy(&sent.stdout);
     assert!(sent.status.success() && text.starts_with("64 pages, "), "{sent:?}");

@@ -423,8 +423,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "who is refused is reset, and does not learn our version",
         file: "crates/engine/src/control/mod.rs",
-        guard: "matches!(reason, CloseReason::NotUnderstood { .. }) && connection.is_greeting();",
-        instead: "false;",
+        guard: "&& reason.is_refusal()",
+        instead: "&& false",
         test: "control::tests::refusals::an_older_caller_is_told_apart_and_learns_our_version",
     },
     // Memory.

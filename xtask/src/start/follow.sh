@@ -21,24 +21,30 @@ run() {
     ended "$1" $? "$began"
 }
 
-# stay NUMBER LINES: in another terminal; the next command is typed when this one has printed what it prints at first, or has ended.
+# stay NUMBER LINES: in another terminal.
 stay() {
     began=$(milliseconds)
     : > "$folder/$1.out"
     sh -c "exec $(cat "$folder/$1.command")" > "$folder/$1.out" 2> "$folder/$1.err" < /dev/null &
     others="$others $1:$!:TERM:$began"
-    tries=300
-    while [ $tries -gt 0 ] && [ "$(wc -l < "$folder/$1.out")" -lt "$2" ] && kill -0 $! 2> /dev/null; do
-        sleep 0.1
-        tries=$((tries - 1))
-    done
+    watch "$1" "$2" $!
 }
 
-# behind NUMBER: a command that its `&` puts into the background.
+# behind NUMBER LINES: a command that its `&` puts into the background.
 behind() {
     began=$(milliseconds)
     eval "$(cat "$folder/$1.command")" > "$folder/$1.out" 2> "$folder/$1.err" < /dev/null
     others="$others $1:$!:0:$began"
+    watch "$1" "$2" $!
+}
+
+# watch NUMBER LINES PID: the next command is typed when this one has printed so much, or has ended. Half a minute is enough to know better.
+watch() {
+    tries=300
+    while [ $tries -gt 0 ] && [ "$(wc -l < "$folder/$1.out")" -lt "$2" ] && kill -0 "$3" 2> /dev/null; do
+        sleep 0.1
+        tries=$((tries - 1))
+    done
 }
 
 others=

@@ -43,8 +43,11 @@ const UNITS: [(&str, &[&str]); 3] = [
 
 fn without_prefix(word: &str) -> String {
     let bare = word.trim_end_matches([',', ')', ';', ':']);
+    let end = &word[bare.len()..];
+    // The unit may stand close to its number.
+    let (number, bare) = bare.strip_prefix('N').map_or(("", bare), |unit| ("N", unit));
     match UNITS.iter().find(|(_, units)| units.contains(&bare)) {
-        Some((unit, _)) => format!("{unit}{}", &word[bare.len()..]),
+        Some((unit, _)) => format!("{number}{unit}{end}"),
         None => word.to_owned(),
     }
 }
@@ -60,6 +63,8 @@ mod tests {
             ("rate      66.6 Gb/s, 7.76 GiB/s", "rate N b/s, N B/s"),
             ("rate      950 Mb/s, 113 MiB/s", "rate N b/s, N B/s"),
             ("128 MiB in 16.1 ms", "N MiB in N s"),
+            ("17 operations, 242.356µs", "N operations, Ns"),
+            ("17 operations, 1.2ms", "N operations, Ns"),
             ("fi_shm://4711, seed 7.", "fi_shm://N, seed N."),
             ("RAIL  RDMA", "RAIL RDMA"),
         ] {

@@ -34,10 +34,12 @@ impl<'a> Session<'a> {
         for (number, step) in steps.iter().enumerate() {
             let how = match step {
                 step if is_staying(step) => "stay",
-                step if step.command.ends_with('&') => "behind",
+                step if is_behind(step) => "behind",
                 _ => "run",
             };
-            list.push_str(&format!("{how} {number} {}\n", step.shown.len().max(1)));
+            // A server says at least that it is there.
+            let lines = step.shown.len().max(usize::from(is_staying(step)));
+            list.push_str(&format!("{how} {number} {lines}\n"));
             fs::write(folder.join(format!("{number}.command")), &step.command)?;
         }
         fs::write(folder.join("steps"), list)?;
@@ -80,9 +82,15 @@ fn is_staying(step: &Step) -> bool {
     step.command == "farreach serve" || step.command.starts_with("farreach serve ")
 }
 
-/// What a command prints that README does not show, or the other way round. Where README shows nothing, nothing is compared.
+fn is_behind(step: &Step) -> bool {
+    step.command.ends_with('&')
+}
+
+/// What a command prints that README does not show, or the other way round. Where README shows nothing, nothing is compared; of what goes on
+/// in the background README shows the beginning.
 fn difference(step: &Step, printed: &str) -> Option<String> {
-    let printed: Vec<String> = printed.lines().map(masked).collect();
+    let seen = if is_behind(step) { step.shown.len() } else { usize::MAX };
+    let printed: Vec<String> = printed.lines().take(seen).map(masked).collect();
     let shown: Vec<String> = step.shown.iter().map(|line| masked(line)).collect();
     if shown.is_empty() || shown == printed {
         return None;
@@ -133,7 +141,7 @@ mod tests {
     fn a_terminal_does_what_is_typed_and_tells_how_it_ended() {
         let steps = [
             step("export WORD=here", &[]),
-            step("sleep 0.1 && echo late &", &["late"]),
+            step("(echo first; sleep 0.1; echo late) &", &["first"]),
             step("echo \"$WORD\" 7", &["here 5"]),
             step("echo $WORD; (exit 3)", &["here"]),
             step("echo other", &["another"]),

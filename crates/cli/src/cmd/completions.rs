@@ -72,7 +72,7 @@ pub(crate) fn rail_names(typed: &OsStr) -> Vec<CompletionCandidate> {
         .filter(|rail| rail.name.starts_with(last))
         .map(|rail| {
             let whole = if before.is_empty() { rail.name } else { format!("{before},{}", rail.name) };
-            CompletionCandidate::new(whole).help(Some(rail.native.into()))
+            CompletionCandidate::new(whole).help(Some(rail.through.into()))
         })
         .collect()
 }

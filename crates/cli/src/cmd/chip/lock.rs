@@ -30,7 +30,7 @@ pub(super) struct Tally {
     pub(super) acquisitions: u64,
     /// Attempts that found another one in possession.
     pub(super) failed_attempts: u64,
-    /// How often the lock was another's when it was given back.
+    /// How often the lock was not its own any more when it gave it back.
     pub(super) intrusions: u64,
     /// From the first attempt to the lock.
     pub(super) waits: Histogram<u64>,
@@ -76,7 +76,7 @@ impl Contest {
         }
         let cause = if intrusions > 0 {
             format!(
-                "{intrusions} times the lock was another's when it was given back; the counter is {read} after {expected} acquisitions"
+                "the lock was not one's own any more when it was given back, {intrusions} times; the counter is {read} after {expected} acquisitions"
             )
         } else if read == seen {
             format!("the counter is {read} after {expected} acquisitions, each of which has raised it by one")
@@ -329,7 +329,7 @@ mod tests {
             (0, 9, 9, "counter is 9 after 10"),
             (0, 11, 11, "counter is 11 after 10"),
             (0, 10, 9, "reads 10 from the counter, and the server sees 9"),
-            (1, 10, 10, "1 times the lock was another's"),
+            (1, 10, 10, "the lock was not one's own any more when it was given back, 1 times"),
         ] {
             let failure = contest(intrusions).verdict(read, seen).expect(words);
             assert!(failure.cause.as_ref().is_some_and(|cause| cause.contains(words)), "{failure:?}");

@@ -89,7 +89,7 @@ pub(super) struct LockReport {
     pub(super) counter: u64,
     /// As the server's processor sees it.
     pub(super) counter_at_server: u64,
-    /// How often the lock was another's when it was given back.
+    /// How often the lock was not a client's own any more when it gave it back.
     pub(super) intrusions: u64,
     pub(super) excludes: bool,
     /// Of all clients. Null where nobody has had it.

@@ -118,9 +118,9 @@ fn greeting(address: SocketAddr, rails: &[Found]) -> String {
     };
     let rows = rails.iter().map(|rail| {
         let is_rdma = if rail.is_rdma { "yes" } else { "no" };
-        vec![rail.name.clone(), is_rdma.to_owned(), rail.native.clone()]
+        vec![rail.name.clone(), is_rdma.to_owned(), rail.through.clone()]
     });
-    let table = terminal::table(&["RAIL", "RDMA", "NATIVE ADDRESS"], rows, terminal::width());
+    let table = terminal::table(&["RAIL", "RDMA", "THROUGH"], rows, terminal::width());
     format!("listening on {place}\n{table}")
 }
 
