@@ -61,6 +61,9 @@ pub(crate) enum Command {
     /// Serve one client, whose connection is the standard input
     #[command(hide = true)]
     Agent(AgentArgs),
+    /// Print the rails that this host has
+    #[command(hide = true)]
+    Scout(RailArgs),
 }
 
 impl Command {
@@ -73,7 +76,7 @@ impl Command {
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
             Self::Chip(args) => args.client.json,
-            Self::Serve(_) | Self::Agent(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Serve(_) | Self::Agent(_) | Self::Scout(_) | Self::Completions(_) | Self::Man(_) => false,
         }
     }
 }

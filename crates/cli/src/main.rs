@@ -49,5 +49,6 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Man(args) => cmd::man::run(args),
         Command::Chip(args) => cmd::chip::run(args),
         Command::Agent(args) => agent::run(args),
+        Command::Scout(args) => cmd::serve::scout(args),
     }
 }

@@ -68,7 +68,7 @@ impl Wish {
 const PROVIDERS: [&str; 3] = ["efa", "shm", "tcp"];
 
 /// A rail that this host has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Found {
     /// What it is called here.
     pub(crate) name: String,
@@ -192,15 +192,9 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
         let names = args.devices.iter().map(|name| at(name, here)).collect();
         return Ok(Choice { names, wish, why: "named by -d".to_owned() });
     }
-    let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
-    if cards.is_empty()
-        && let Some(index) = args.gid_index
-    {
-        // Who names a GID wants the card that has it, and nothing else.
-        let (cause, fix) = why_no_cards(args);
-        let failure = Failure::new(Exit::Unavailable, format!("no RDMA card has a GID at place {index}"));
-        return Err(failure.cause(cause).fix(fix));
-    }
+    let cards = cards(args);
+    check_gid(args, &cards)?;
+    let cards: Vec<String> = cards.into_iter().map(|rail| rail.name).collect();
     if !cards.is_empty() && offers.cards {
         return Ok(Choice {
             names: cards,
@@ -256,6 +250,18 @@ fn without_card(
     };
     let names = vec![at(name, here)];
     Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
+}
+
+/// Who names a GID wants the card that has it, and nothing else.
+pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure> {
+    match args.gid_index {
+        Some(index) if found.iter().all(|rail| fabric::is_provider(&rail.name)) => {
+            let (cause, fix) = why_no_cards(args);
+            let error = format!("no RDMA card has a GID at place {index}");
+            Err(Failure::new(Exit::Unavailable, error).cause(cause).fix(fix))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether what was named by `-d` is here, and is RDMA where that is asked for.

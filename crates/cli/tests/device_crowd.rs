@@ -14,7 +14,7 @@ mod support {
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::crowd::{Crowd, seconds};
+use support::crowd::{Crowd, clients, seconds};
 use support::host::Host;
 use support::server::Server;
 
@@ -31,8 +31,8 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn nothing_is_left_of_a_crowd_and_nobody_notices_those_that_are_killed() {
         let crowd = Crowd {
-            clients: 12,
-            killed: 4,
+            clients: clients(12),
+            killed: clients(12) / 3,
             devices: &["rxe0"],
             lasts: seconds(20),
             patience: Duration::from_secs(120),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use farreach_testkit::with_own_shared_memory;
 
-use support::crowd::{Crowd, seconds};
+use support::crowd::{Crowd, clients, seconds};
 use support::server::Server;
 
 /// Files of shared memory: libfabric has one for each endpoint.
@@ -29,8 +29,8 @@ fn shared_files() -> usize {
 fn nothing_is_left_of_a_crowd_and_nobody_notices_those_that_are_killed() {
     with_own_shared_memory(|| {
         let crowd = Crowd {
-            clients: 64,
-            killed: 16,
+            clients: clients(64),
+            killed: clients(64) / 4,
             devices: &["shm", "tcp"],
             lasts: seconds(10),
             patience: Duration::from_secs(60),

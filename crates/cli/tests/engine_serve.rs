@@ -113,6 +113,16 @@ fn a_signal_ends_it_in_good_order_with_clients_and_without() {
     }
 }
 
+/// It has looked for rails, and yet no library is in it: those keep open what they have seen, and may crash.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn it_holds_no_library_and_no_rail_itself() {
+    let server = Server::start(&[]);
+    let maps = server.maps();
+    assert!(maps.contains("/farreach"), "{maps}");
+    assert!(!maps.contains("libfabric") && !maps.contains("libibverbs"), "{maps}");
+}
+
 /// One that is killed leaves no agent behind: nobody would end it.
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]

@@ -52,6 +52,14 @@ pub(crate) fn seconds(usually: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+/// How many come at once: so many, or what the person has asked for.
+pub(crate) fn clients(usually: usize) -> usize {
+    match env::var("FARREACH_CROWD_CLIENTS") {
+        Ok(clients) => clients.parse().expect("FARREACH_CROWD_CLIENTS is a number"),
+        Err(_) => usually,
+    }
+}
+
 impl Crowd {
     /// Lets them all come. Those that are not killed have to end with 0, which means that every byte was checked.
     pub(crate) fn run(&self, server: &Server) -> Outcome {

@@ -198,6 +198,11 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// What it has mapped, libraries among it.
+    pub(crate) fn maps(&self) -> String {
+        self.ask("cat /proc/PID/maps")
+    }
+
     /// What a shell where it runs says, with PID for its id.
     fn ask(&self, script: &str) -> String {
         let script = format!("pid=$(cat {}.pid); {}", self.files, script.replace("PID", "$pid"));

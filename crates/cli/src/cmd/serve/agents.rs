@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::terminal;
-
-/// This program, also when its file was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long agents have to say goodbye to their clients.
 const GOODBYE: Duration = Duration::from_secs(3);

@@ -4,6 +4,7 @@
 //! hold up another one, and none can take the server down.
 
 mod agents;
+mod scout;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -13,11 +14,16 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
-use crate::rails::{self, Found, RailArgs};
+use crate::rails::{Found, RailArgs};
 use crate::session::{Line, PeerAddress, open_tls, tell_refusal};
 use crate::{interrupt, terminal};
 
 use agents::Agents;
+
+pub(crate) use scout::run as scout;
+
+/// This program, also when its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// `farreach serve`
 #[derive(Debug, clap::Args)]
@@ -64,7 +70,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     // What is wrong is told now, and not to the first client. Rails come last: to look at them takes a while.
     let listener = listen(args)?;
     args.tls.as_deref().map(open_tls).transpose()?;
-    let rails = offered(&args.rails)?;
+    let rails = scout::send(&args.rails)?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
     terminal::print(&greeting(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
@@ -74,31 +80,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     drop(listener);
     agents.end();
     Ok(exit)
-}
-
-/// The rails that clients can ask for: what was named, or all that there are.
-fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
-    let (found, trouble) = rails::look(args);
-    let offered: Vec<Found> = if args.devices.is_empty() {
-        found.into_iter().filter(|rail| !args.require_rdma || rail.is_rdma).collect()
-    } else {
-        let named = |name: &String| {
-            found.iter().find(|rail| rail.name == *name).cloned().ok_or_else(|| rails::missing(name, args))
-        };
-        args.devices.iter().map(named).collect::<Result<_, _>>()?
-    };
-    if offered.is_empty() {
-        let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
-        let (cause, fix) = rails::why_no_cards(args);
-        // libfabric would do as well, unless a card is asked for, and is the easier one to get.
-        return Err(match trouble.into_iter().next().filter(|_| !args.require_rdma) {
-            Some(trouble) => {
-                failure.cause(format!("{cause}; and {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))
-            }
-            None => failure.cause(cause).fix(fix),
-        });
-    }
-    Ok(offered)
 }
 
 fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {

@@ -1,0 +1,67 @@
+//! Looks for rails in a process of its own. To look loads the libraries, and some of those keep the cards open that they have seen: a server would hold them
+//! for as long as it runs, and who wants to remove a card, or load its driver anew, would wait for that.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::THIS_PROGRAM;
+use crate::exit::{Exit, Failure};
+use crate::rails::{self, Found, RailArgs};
+use crate::terminal;
+
+/// The process itself: prints what it has found, for [`send`].
+pub(crate) fn run(args: &RailArgs) -> Result<Exit> {
+    let found = serde_json::to_string(&offered(args)).context("cannot write what was found")?;
+    terminal::print(&found)?;
+    Ok(Exit::Ok)
+}
+
+/// Starts it, and waits for what it has found.
+pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
+    let mut command = Command::new(THIS_PROGRAM);
+    command.arg("scout");
+    if !args.devices.is_empty() {
+        command.arg("--device").arg(args.devices.join(","));
+    }
+    if let Some(index) = args.gid_index {
+        command.arg("--gid-index").arg(index.to_string());
+    }
+    if args.require_rdma {
+        command.arg("--require-rdma");
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.context("cannot start a process that looks for rails")?;
+    let found: Result<Vec<Found>, Failure> = serde_json::from_slice(&output.stdout).map_err(|_| {
+        Failure::new(Exit::Failed, "cannot look for rails")
+            .cause(format!("a library has ended the process that did: {}", output.status))
+            .fix("see which one by `farreach devices`, or name the rails by -d")
+    })?;
+    Ok(found?)
+}
+
+/// The rails that clients can ask for: what was named, or all that there are.
+fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
+    let (found, trouble) = rails::look(args);
+    rails::check_gid(args, &found)?;
+    let offered: Vec<Found> = if args.devices.is_empty() {
+        found.into_iter().filter(|rail| !args.require_rdma || rail.is_rdma).collect()
+    } else {
+        let named = |name: &String| {
+            found.iter().find(|rail| rail.name == *name).cloned().ok_or_else(|| rails::missing(name, args))
+        };
+        args.devices.iter().map(named).collect::<Result<_, _>>()?
+    };
+    if offered.is_empty() {
+        let failure = Failure::new(Exit::Unavailable, "there is no rail to serve over");
+        let (cause, fix) = rails::why_no_cards(args);
+        // libfabric would do as well, unless a card is asked for, and is the easier one to get.
+        return Err(match trouble.into_iter().next().filter(|_| !args.require_rdma) {
+            Some(trouble) => {
+                failure.cause(format!("{cause}; and {}", trouble.sentence())).fix(trouble.fix.unwrap_or(fix))
+            }
+            None => failure.cause(cause).fix(fix),
+        });
+    }
+    Ok(offered)
+}
