@@ -149,7 +149,8 @@ fn it_survives_an_agent_that_crashes() {
             server.signal_agents("SEGV");
         }
         assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
-        server.wait_for_log("its agent was ended by signal 11");
+        // PSM3 of libfabric 1.17 has a handler that says so itself, and ends the process by a code.
+        server.wait_for_log("signal 11");
         server.wait_for_no_agent();
     }
     assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "{:#?}", server.log());
