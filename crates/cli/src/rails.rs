@@ -91,7 +91,7 @@ fn cards(args: &RailArgs) -> Vec<Found> {
     verbs::rails(&verbs_settings(args))
         .iter()
         .map(|rail| {
-            let through = format!("verbs, GID {}", rail.gid());
+            let through = format!("verbs, {}", rail.gid());
             Found { name: rail.name().to_owned(), through, is_rdma: true }
         })
         .collect()

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::sparkline::Sparkline;
@@ -97,8 +98,7 @@ impl BlastProgress {
         let bytes_per_second = done_bytes.saturating_sub(self.sampled_bytes) as f64 / since.as_secs_f64();
         (self.sampled, self.sampled_bytes) = (now, done_bytes);
         self.rates.push(bytes_per_second);
-        let elapsed = now.duration_since(self.started).as_secs();
-        let elapsed = format!("{}:{:02}", elapsed / 60, elapsed % 60);
+        let elapsed = clock(now.duration_since(self.started));
         let (bits, bytes) = (units::bit_rate(bytes_per_second * 8.0), units::byte_rate(bytes_per_second));
         let line = format!("{elapsed:>5}  {bits:>9}  {bytes:>10}");
         // A log has the figures below each other already.
@@ -113,6 +113,42 @@ impl BlastProgress {
     /// Takes it from the screen, and gives the course of the rate for the result.
     pub(crate) fn finish(self) -> Sparkline {
         self.rates
+    }
+}
+
+/// How a ping goes on, once a second: which size, how many trips, and how long they take.
+#[derive(Debug)]
+pub(crate) struct PingProgress {
+    place: Place,
+    started: Instant,
+    told: Instant,
+}
+
+impl PingProgress {
+    /// Begins now. `is_json` says that the result is JSON.
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now())
+    }
+
+    fn at(place: Place, now: Instant) -> Self {
+        Self { place, started: now, told: now }
+    }
+
+    /// These trips of this size are done. It may be called as often as one likes.
+    pub(crate) fn tick(&mut self, size_bytes: usize, trips: &Histogram<u64>) {
+        self.tick_at(size_bytes, trips, Instant::now());
+    }
+
+    fn tick_at(&mut self, size_bytes: usize, trips: &Histogram<u64>, now: Instant) {
+        // A log gets its lines at the end, as the result.
+        if now.duration_since(self.told) < LINE_INTERVAL || !matches!(self.place, Place::Screen(_)) {
+            return;
+        }
+        self.told = now;
+        let elapsed = clock(now.duration_since(self.started));
+        let p50 = units::microseconds(trips.value_at_quantile(0.5) as f64);
+        let size = units::size(size_bytes as u64);
+        self.place.show(trips.len(), format!("{elapsed}  {size}: {} trips, p50 {p50} µs", trips.len()));
     }
 }
 
@@ -139,6 +175,12 @@ impl BenchProgress {
             self.place.show(self.done - 1, format!("{} of {}: {row}", self.done, self.total));
         }
     }
+}
+
+/// `0:12`, `61:05`
+fn clock(elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    format!("{}:{:02}", seconds / 60, seconds % 60)
 }
 
 /// `12 s`, `3 min 5 s`, `2 h 10 min`: nobody waits more exactly.
@@ -358,6 +400,22 @@ mod tests {
         assert!(screen.text().starts_with(" 0:01  8.59 Gb/s  1.00 GiB/s  █"), "{}", screen.text());
         drop(blast);
         assert_eq!(screen.text(), "");
+    }
+
+    #[test]
+    fn a_ping_tells_its_median_on_a_screen_only() {
+        let (screen, paper, start) = (Screen::default(), Paper::default(), Instant::now());
+        let mut trips = Histogram::new(3).unwrap();
+        trips.record_n(3_410, 5_000).unwrap();
+        let mut ping = PingProgress::at(screen.place(0, "{msg}"), start);
+        ping.tick_at(64, &trips, after(start, 900));
+        assert_eq!(screen.text(), "");
+        ping.tick_at(64, &trips, after(start, 65_000));
+        assert_eq!(screen.text(), "1:05  64 B: 5000 trips, p50 3.41 µs");
+        drop(ping);
+        assert_eq!(screen.text(), "");
+        PingProgress::at(Place::Log(Box::new(paper.clone())), start).tick_at(64, &trips, after(start, 65_000));
+        assert_eq!(paper.text(), "");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, Usage};
 use crate::report::{Head, Processors};
 use crate::session::{Session, Talk, patience};
+use crate::show::progress::PingProgress;
 
 /// Measures every size in turn.
 pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> {
@@ -25,9 +26,11 @@ pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> 
 fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingReport, Vec<Histogram<u64>>)> {
     let mut report = PingReport::new(Head::new("ping", session, args.client.wait), args.op);
     let mut histograms = Vec::new();
+    let mut progress = PingProgress::new(args.client.json);
     for size in &task.sizes {
         let mut trips = open(session, task, *size)?;
-        let (histogram, client) = measure(args, trips.as_mut())?;
+        let (histogram, client) =
+            measure(args, trips.as_mut(), |histogram| progress.tick(*size, histogram))?;
         session.talk().say(Enough)?;
         let server: Usage = session.talk().hear()?;
         report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
@@ -40,8 +43,12 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
     Ok((report, histograms))
 }
 
-/// The round trips of one size.
-fn measure(args: &PingArgs, trips: &mut dyn Trips) -> Result<(Histogram<u64>, Usage)> {
+/// The round trips of one size; `tell` is called between them.
+fn measure(
+    args: &PingArgs,
+    trips: &mut dyn Trips,
+    mut tell: impl FnMut(&Histogram<u64>),
+) -> Result<(Histogram<u64>, Usage)> {
     for number in 0..WARM_UP {
         trips.go(number)?;
         trips.check(number)?;
@@ -59,6 +66,7 @@ fn measure(args: &PingArgs, trips: &mut dyn Trips) -> Result<(Histogram<u64>, Us
         histogram.saturating_record(rtt.as_nanos() as u64);
         trips.check(number)?;
         done += 1;
+        tell(&histogram);
     }
     Ok((histogram, stopwatch.usage()))
 }
