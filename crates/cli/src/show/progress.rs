@@ -414,7 +414,11 @@ mod tests {
         assert_eq!(screen.text(), "1:05  64 B: 5000 trips, p50 3.41 µs");
         drop(ping);
         assert_eq!(screen.text(), "");
-        PingProgress::at(Place::Log(Box::new(paper.clone())), start).tick_at(64, &trips, after(start, 65_000));
+        PingProgress::at(Place::Log(Box::new(paper.clone())), start).tick_at(
+            64,
+            &trips,
+            after(start, 65_000),
+        );
         assert_eq!(paper.text(), "");
     }
 

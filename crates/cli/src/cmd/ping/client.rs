@@ -29,8 +29,7 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
     let mut progress = PingProgress::new(args.client.json);
     for size in &task.sizes {
         let mut trips = open(session, task, *size)?;
-        let (histogram, client) =
-            measure(args, trips.as_mut(), |histogram| progress.tick(*size, histogram))?;
+        let (histogram, client) = measure(args, trips.as_mut(), |histogram| progress.tick(*size, histogram))?;
         session.talk().say(Enough)?;
         let server: Usage = session.talk().hear()?;
         report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
