@@ -106,7 +106,10 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
 
 /// The client is gone, and a library does not come back from its memory.
 fn give_up(client: SocketAddr) {
-    log(client, "the client is gone, and a library here waits for what it held for ever: its agent ends");
+    log(
+        client,
+        "the client has ended or was stopped, and a library here waits for ever for what it holds: its agent ends",
+    );
     #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
     process::exit(Exit::Failed.code().into());
 }

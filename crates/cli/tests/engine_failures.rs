@@ -71,11 +71,10 @@ fn an_agent_that_is_stopped_ends_its_test_in_seconds() {
         let clients = clients(&mut server, device);
         server.signal_agents("STOP");
         for client in clients {
-            assert_failed(
-                client.end_within(TOLD_WITHIN),
-                4,
-                &["error: the peer is lost\n", "it has said nothing for"],
-            );
+            // It is silent; or, over shared memory of libfabric 1.17, it has stopped with a lock that this side waits for.
+            let ended = assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
+            let causes = ["it has said nothing for", "waits for ever for what it holds"];
+            assert!(causes.iter().any(|cause| ended.stderr.contains(cause)), "{ended:#?}");
         }
         server.signal_agents("KILL");
     }

@@ -163,7 +163,8 @@ fn call(args: &ClientArgs, address: &str) -> Result<(Line, Welcome)> {
 
 /// The agent is gone, and a library does not come back from its memory.
 fn give_up(is_json: bool) {
-    let failure = exit::lost("its agent has ended, and a library here waits for what it held for ever");
+    let failure =
+        exit::lost("its agent has ended or was stopped, and a library here waits for ever for what it holds");
     let exit = terminal::tell_failure(&failure, is_json);
     #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
     process::exit(exit.code().into());
