@@ -20,6 +20,8 @@ mod host;
 mod talk;
 mod tls;
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
@@ -72,9 +74,18 @@ impl EngineRules {
             Wait::Event => Progress::Event,
             Wait::Adaptive => Progress::Adaptive,
         };
-        Settings::new().progress(progress).depth(self.depth).messages(self.messages, self.message_bytes_max)
+        Settings::new()
+            .progress(progress)
+            .heartbeat(HEARTBEAT, SILENCE)
+            .depth(self.depth)
+            .messages(self.messages, self.message_bytes_max)
     }
 }
+
+/// Who is silent for so long is lost. Hosts that are being measured are busy ones: where many processes want a core each, one of them has been seen to wait
+/// for four seconds.
+const SILENCE: Duration = Duration::from_secs(6);
+const HEARTBEAT: Duration = Duration::from_millis(500);
 
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]

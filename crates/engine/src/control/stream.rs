@@ -73,9 +73,10 @@ impl ControlStream {
         Self::tls(self.stream, session)
     }
 
-    /// Who is at its other end.
+    /// Who is at its other end, as people write it: also where a socket for both families has taken the call.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.stream.peer_addr()
+        let peer = self.stream.peer_addr()?;
+        Ok(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
     }
 
     /// As the poller wants it.

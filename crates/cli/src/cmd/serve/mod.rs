@@ -136,7 +136,10 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             return Ok(exit);
         }
         wait_for_clients(listener);
-        match listener.accept() {
+        let called = listener.accept();
+        match called
+            .map(|(stream, client)| (stream, SocketAddr::new(client.ip().to_canonical(), client.port())))
+        {
             Ok((stream, client))
                 if agents.count() < args.clients_max && !(args.once && agents.count() > 0) =>
             {
