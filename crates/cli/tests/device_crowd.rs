@@ -31,10 +31,10 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn nothing_is_left_of_a_crowd_and_nobody_notices_those_that_are_killed() {
         let crowd = Crowd {
-            clients: clients(12),
-            killed: clients(12) / 3,
+            clients: clients(4),
+            killed: clients(4).div_ceil(4),
             devices: &["rxe0"],
-            lasts: seconds(20),
+            lasts: seconds(8),
             patience: Duration::from_secs(120),
             seed: 7,
         };

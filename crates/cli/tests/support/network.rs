@@ -1,9 +1,6 @@
 //! Faults of the network between two hosts, or of a port, taken back when the test ends, also when it fails.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use super::host::Host;
 
 /// RoCE packets that come to a host, dropped before its card sees them.
@@ -60,40 +57,5 @@ impl Drop for DownLink {
             self.net_device,
             "nodad",
         ]);
-    }
-}
-
-/// One more address of a net device, with the place that it has in the card's table.
-#[derive(Debug)]
-pub(crate) struct AddedAddress {
-    host: Host,
-    net_device: &'static str,
-    address: &'static str,
-    pub(crate) gid_index: String,
-}
-
-impl AddedAddress {
-    /// `address` is with its length: `198.51.100.2/24`.
-    pub(crate) fn to(host: Host, net_device: &'static str, card: &str, address: &'static str) -> Self {
-        host.output(&["ip", "addr", "add", address, "dev", net_device]);
-        let mut added = Self { host, net_device, address, gid_index: String::new() };
-        let octets: Vec<u8> =
-            address.split(['/', '.']).take(4).map(|octet| octet.parse().expect("an octet")).collect();
-        let ending = format!("ffff:{:02x}{:02x}:{:02x}{:02x}", octets[0], octets[1], octets[2], octets[3]);
-        let find = format!("grep -l '{ending}$' /sys/class/infiniband/{card}/ports/1/gids/*");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while added.gid_index.is_empty() {
-            assert!(Instant::now() < deadline, "{address} is not in the table of {card}");
-            let found = host.run(&["sh", "-c", &find]).stdout;
-            added.gid_index = found.trim().rsplit('/').next().unwrap_or_default().to_owned();
-            thread::sleep(Duration::from_millis(50));
-        }
-        added
-    }
-}
-
-impl Drop for AddedAddress {
-    fn drop(&mut self) {
-        self.host.run(&["ip", "addr", "del", self.address, "dev", self.net_device]);
     }
 }
