@@ -1,0 +1,117 @@
+//! What `farreach doctor` has to say: the shape of its JSON.
+//!
+//! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is docs/schema/doctor.json.
+
+use serde::{Deserialize, Serialize};
+
+use super::checks::CHECKS;
+use super::finding::{Answer, Finding, Verdict};
+use super::pack::Pack;
+use crate::exit::Exit;
+
+/// The version of this shape.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// What `farreach doctor` found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DoctorReport"))]
+pub(crate) struct Report {
+    pub(crate) schema_version: u32,
+    /// The hosts that were looked at: this one, and the peer where one was named.
+    pub(crate) hosts: Vec<HostReport>,
+}
+
+/// What was found on one host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct HostReport {
+    pub(crate) host: String,
+    /// When it was read, in seconds since 1970.
+    pub(crate) read_unix_seconds: u64,
+    /// Where the pack was written by a person instead of read from a host: from what.
+    pub(crate) constructed: Option<String>,
+    /// Whether there is an RDMA device, or a card that should be one: without, there is nothing to check.
+    pub(crate) has_rdma: bool,
+    pub(crate) checks: Vec<CheckReport>,
+    pub(crate) not_here: Vec<NotHere>,
+}
+
+/// What one check has found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct CheckReport {
+    pub(crate) check: String,
+    /// Why it matters.
+    pub(crate) why: String,
+    /// The worst of its findings.
+    pub(crate) verdict: Verdict,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A check that has nothing to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct NotHere {
+    pub(crate) check: String,
+    pub(crate) reason: String,
+}
+
+impl HostReport {
+    /// Runs every check.
+    pub(crate) fn of(pack: &Pack) -> Self {
+        let (mut checks, mut not_here) = (Vec::new(), Vec::new());
+        for check in CHECKS {
+            match (check.look)(pack) {
+                Answer::Findings(findings) => checks.push(CheckReport {
+                    check: check.name.to_owned(),
+                    why: check.why.to_owned(),
+                    verdict: findings.iter().map(|it| it.verdict).max().unwrap_or(Verdict::Unknown),
+                    findings,
+                }),
+                Answer::DoesNotApply(reason) => {
+                    not_here.push(NotHere { check: check.name.to_owned(), reason })
+                }
+            }
+        }
+        Self {
+            host: pack.host.clone(),
+            read_unix_seconds: pack.recorded_unix_seconds,
+            constructed: pack.constructed.clone(),
+            has_rdma: !pack.devices().is_empty(),
+            checks,
+            not_here,
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown)
+    }
+}
+
+impl Report {
+    pub(crate) fn of(pack: &Pack) -> Self {
+        Self { schema_version: SCHEMA_VERSION, hosts: vec![HostReport::of(pack)] }
+    }
+
+    /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.
+    pub(crate) fn exit(&self, is_strict: bool) -> Exit {
+        let worst = self.hosts.iter().map(HostReport::verdict).max().unwrap_or(Verdict::Unknown);
+        match worst {
+            _ if !self.hosts.iter().any(|host| host.has_rdma) => Exit::Unavailable,
+            Verdict::Fail => Exit::Failed,
+            Verdict::Warn | Verdict::Unknown if is_strict => Exit::Failed,
+            _ => Exit::Ok,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schemas_are_what_the_types_say() {
+        crate::schema::assert_current::<Report>("doctor.json");
+        crate::schema::assert_current::<Pack>("doctor-pack.json");
+    }
+}
