@@ -23,6 +23,7 @@ use anyhow::{Context, Result};
 
 use self::pack::Pack;
 use self::report::Report;
+use self::text::Style;
 use crate::exit::{Exit, Failure};
 use crate::show::paint::Paint;
 use crate::terminal;
@@ -77,7 +78,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     let text = if args.json {
         serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
     } else {
-        text::render(&report, args.verbose, terminal::width(), Paint::for_stdout())
+        let style = Style { is_verbose: args.verbose, width: terminal::width(), paint: Paint::for_stdout() };
+        report.hosts.iter().map(|host| text::host(host, style)).collect()
     };
     terminal::print(&text)?;
     Ok(report.exit(args.strict))

@@ -83,6 +83,14 @@ impl HostReport {
         }
     }
 
+    /// The rails of which a transfer has worked.
+    pub(crate) fn working_rails(&self) -> Vec<&str> {
+        let transfers = self.checks.iter().filter(|check| check.check == "transfer");
+        let worked =
+            transfers.flat_map(|check| &check.findings).filter(|finding| finding.verdict == Verdict::Pass);
+        worked.filter_map(|finding| finding.subject.as_deref()).collect()
+    }
+
     fn verdict(&self) -> Verdict {
         self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown)
     }

@@ -1,35 +1,245 @@
 //! The report as a person reads it: problems first, what is well folded into one line.
 
-use super::finding::{Finding, Verdict};
-use super::report::{CheckReport, HostReport, Report};
+use std::fmt::Write;
+
+use super::finding::{Finding, Fix, Verdict};
+use super::report::{CheckReport, HostReport};
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 
-/// The whole of it. `is_verbose` unfolds what passes.
-pub(super) fn render(report: &Report, is_verbose: bool, width: Option<u16>, paint: Paint) -> String {
-    report.hosts.iter().map(|host| host_text(host, is_verbose, width, paint)).collect()
+/// How to write it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    /// Whether what passes is told in full, and where everything was read.
+    pub(super) is_verbose: bool,
+    pub(super) width: Option<u16>,
+    pub(super) paint: Paint,
 }
 
-fn host_text(host: &HostReport, is_verbose: bool, width: Option<u16>, paint: Paint) -> String {
-    let mut text = String::new();
-    for verdict in [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass] {
+/// What every line of a finding is indented by.
+const INDENT: usize = 9;
+
+/// The worst first.
+const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass];
+
+/// All about one host.
+pub(super) fn host(host: &HostReport, style: Style) -> String {
+    let mut text = folded("", &headline(host), style.width);
+    for verdict in ORDER {
+        if verdict == Verdict::Pass && !style.is_verbose {
+            text.push_str(&names("pass", &passed(host), style));
+            continue;
+        }
         for check in &host.checks {
-            let findings = check.findings.iter().filter(|finding| finding.verdict == verdict);
-            for finding in findings.filter(|_| verdict != Verdict::Pass || is_verbose) {
-                text.push_str(&finding_text(check, finding, width, paint));
+            for group in grouped(&check.findings, verdict) {
+                text.push_str(&finding(check, &group, style));
             }
         }
+    }
+    let not_here: Vec<String> = match style.is_verbose {
+        true => host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect(),
+        false => host.not_here.iter().map(|it| it.check.clone()).collect(),
+    };
+    text.push_str(&names("not here", &not_here, style));
+    text
+}
+
+/// `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`
+fn headline(host: &HostReport) -> String {
+    let count = |verdict| host.checks.iter().filter(|check| check.verdict == verdict).count();
+    let words = |verdict, one: &str, many: &str| match count(verdict) {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        several => Some(format!("{several} {many}")),
+    };
+    let counts: Vec<String> = [
+        words(Verdict::Fail, "check fails", "checks fail"),
+        words(Verdict::Warn, "warns", "warn"),
+        words(Verdict::Unknown, "is unknown", "are unknown"),
+        words(Verdict::Pass, "passes", "pass"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut headline = format!("{}: {}", host.host, counts.join(", "));
+    if !host.has_rdma {
+        let works = host.working_rails();
+        let works = if works.is_empty() { "nothing".to_owned() } else { works.join(", ") };
+        let _ = write!(headline, "; there is no RDMA here, and what works is {works}");
+    }
+    if let Some(constructed) = &host.constructed {
+        let _ = write!(headline, " (no real host: {constructed})");
+    }
+    headline
+}
+
+/// The checks of which nothing is wrong or unknown.
+fn passed(host: &HostReport) -> Vec<String> {
+    let passed = host.checks.iter().filter(|check| check.verdict == Verdict::Pass);
+    passed.map(|check| check.check.clone()).collect()
+}
+
+/// A line of names; none where there are none.
+fn names(label: &str, names: &[String], style: Style) -> String {
+    match names {
+        [] => String::new(),
+        names => labelled(label, &names.join(", "), style),
+    }
+}
+
+/// Findings that say the same of several cards are told once.
+struct Group<'a> {
+    finding: &'a Finding,
+    subjects: Vec<&'a str>,
+}
+
+fn grouped(findings: &[Finding], verdict: Verdict) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for finding in findings.iter().filter(|finding| finding.verdict == verdict) {
+        let same = |group: &&mut Group<'_>| {
+            group.finding.found == finding.found && group.finding.fixes == finding.fixes
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.subjects.extend(finding.subject.as_deref()),
+            None => {
+                groups.push(Group { finding, subjects: finding.subject.as_deref().into_iter().collect() })
+            }
+        }
+    }
+    groups
+}
+
+fn finding(check: &CheckReport, group: &Group<'_>, style: Style) -> String {
+    let Group { finding, subjects } = group;
+    let label = match finding.verdict {
+        Verdict::Pass => "pass",
+        Verdict::Warn => "warn",
+        Verdict::Fail => "FAIL",
+        Verdict::Unknown => "unknown",
+    };
+    let subject = if subjects.is_empty() { String::new() } else { format!(", {}", subjects.join(", ")) };
+    let mut text = labelled(label, &format!("{}{subject}: {}", check.check, finding.found), style);
+    let is_problem = matches!(finding.verdict, Verdict::Warn | Verdict::Fail);
+    if is_problem {
+        text.push_str(&noted("why", &check.why, style));
+    }
+    if style.is_verbose && !finding.read.is_empty() {
+        text.push_str(&noted("read", &finding.read.join(", "), style));
+    }
+    text.push_str(&fixes(&finding.fixes, style));
+    text
+}
+
+fn fixes(fixes: &[Fix], style: Style) -> String {
+    let widest = fixes.iter().filter_map(|fix| fix.place.as_ref()).map(|place| place.chars().count()).max();
+    let mut text = String::new();
+    for (number, fix) in fixes.iter().enumerate() {
+        let label = if number == 0 { "fix" } else { "" };
+        let place = match widest {
+            Some(widest) => format!("{:widest$}  ", fix.place.as_deref().unwrap_or("here")),
+            None => String::new(),
+        };
+        let lead = format!("{:INDENT$}{label:<4}  {place}", "");
+        text.push_str(&painted(&folded(&lead, &fix.how, style.width), label, style.paint));
     }
     text
 }
 
-fn finding_text(check: &CheckReport, finding: &Finding, width: Option<u16>, paint: Paint) -> String {
-    let mark = match finding.verdict {
-        Verdict::Pass => paint.good("pass"),
-        Verdict::Warn => paint.figure("warn"),
-        Verdict::Fail => paint.bad("FAIL"),
-        Verdict::Unknown => paint.faint("unknown"),
+fn noted(label: &str, words: &str, style: Style) -> String {
+    let lead = format!("{:INDENT$}{label:<4}  ", "");
+    painted(&folded(&lead, words, style.width), label, style.paint)
+}
+
+fn labelled(label: &str, words: &str, style: Style) -> String {
+    let lead = format!("{label:<INDENT$}");
+    painted(&folded(&lead, words, style.width), label, style.paint)
+}
+
+/// The text with its label in colour: only now, because colour has no width.
+fn painted(text: &str, label: &str, paint: Paint) -> String {
+    let colour = match label {
+        "" => return text.to_owned(),
+        "FAIL" => Paint::bad,
+        "warn" => Paint::figure,
+        "pass" => Paint::good,
+        _ => Paint::faint,
     };
-    let subject = finding.subject.as_ref().map(|subject| format!(" {subject}")).unwrap_or_default();
-    folded(&format!("{mark}  {}{subject}: ", check.check), &finding.found, width)
+    text.replacen(label, &colour(paint, label), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::doctor::report::NotHere;
+
+    const STYLE: Style = Style { is_verbose: false, width: Some(60), paint: Paint::PLAIN };
+
+    fn check(name: &str, findings: Vec<Finding>) -> CheckReport {
+        CheckReport {
+            check: name.to_owned(),
+            why: "It matters.".to_owned(),
+            verdict: findings.iter().map(|it| it.verdict).max().unwrap(),
+            findings,
+        }
+    }
+
+    fn report() -> HostReport {
+        let refused = |device: &str| {
+            Finding::fail("64 KiB may be locked, and 1 MiB was refused")
+                .of(device)
+                .read("/proc/self/limits")
+                .fix_in("shell", "ulimit -l unlimited")
+                .fix_in("systemd", "LimitMEMLOCK=infinity")
+        };
+        HostReport {
+            host: "storage-7".to_owned(),
+            read_unix_seconds: 0,
+            constructed: None,
+            has_rdma: true,
+            checks: vec![
+                check("kernel", vec![Finding::pass("it speaks RDMA").read("/sys")]),
+                check("acs", vec![Finding::unknown("needs root")]),
+                check("memlock", vec![refused("rxe0"), refused("rxe1")]),
+            ],
+            not_here: vec![NotHere { check: "efa".to_owned(), reason: "no such card".to_owned() }],
+        }
+    }
+
+    #[test]
+    fn problems_come_first_and_what_is_well_is_folded() {
+        let expected = "\
+storage-7: 1 check fails, 1 is unknown, 1 passes
+FAIL     memlock, rxe0, rxe1: 64 KiB may be locked, and 1
+         MiB was refused
+         why   It matters.
+         fix   shell    ulimit -l unlimited
+               systemd  LimitMEMLOCK=infinity
+unknown  acs: needs root
+pass     kernel
+not here efa
+";
+        assert_eq!(host(&report(), STYLE), expected);
+    }
+
+    #[test]
+    fn who_asks_for_more_sees_what_passes_and_where_it_was_read() {
+        let text = host(&report(), Style { is_verbose: true, ..STYLE });
+        for line in
+            ["pass     kernel: it speaks RDMA\n         read  /sys\n", "not here efa (no such card)\n"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn without_rdma_the_first_line_says_what_works() {
+        let worked = Finding::pass("1 µs").of("tcp");
+        let checks = vec![
+            check("kernel", vec![Finding::fail("none")]),
+            check("transfer", vec![worked, Finding::fail("no").of("shm")]),
+        ];
+        let report = HostReport { has_rdma: false, checks, ..report() };
+        let headline = "storage-7: 2 checks fail; there is no RDMA here, and what works is tcp";
+        assert_eq!(super::headline(&report), headline);
+    }
 }
