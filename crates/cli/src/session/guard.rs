@@ -18,30 +18,46 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// How long it may take: cards that are cut off have kept it for three seconds.
 const PATIENCE: Duration = Duration::from_secs(6);
 
+/// How long its end may take, which is that of all its queue pairs and regions.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
+
 /// How long it has beside, if this whole process did not run meanwhile.
 const AND_THEN: Duration = Duration::from_secs(1);
 
 /// Watches until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Guard(Arc<Mutex<Option<Engine>>>);
+pub(crate) struct Guard {
+    engine: Arc<Mutex<Option<Engine>>>,
+    give_up: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
 
 impl Guard {
     /// Watches an engine and its connection to a peer. Where it answers nothing any more, `give_up` is called, which ends the process.
     pub(crate) fn new(
         connection: TcpStream,
         engine: &Engine,
-        give_up: impl FnOnce() + Clone + Send + 'static,
+        give_up: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        let guard = Self(Arc::new(Mutex::new(Some(engine.clone()))));
-        let watched = Arc::clone(&guard.0);
+        let guard = Self { engine: Arc::new(Mutex::new(Some(engine.clone()))), give_up: Arc::new(give_up) };
+        let (watched, give_up) = (Arc::clone(&guard.engine), Arc::clone(&guard.give_up));
         let watch = move || {
-            let mut has_ended = false;
-            while !has_ended {
-                has_ended = ends_within(&connection, ASK_EVERY);
-                // Held meanwhile, so that the engine does not outlive its owner: that would leave its files behind.
-                let engine = watched.lock().unwrap_or_else(PoisonError::into_inner);
-                let Some(engine) = &*engine else { return };
-                ask(engine, give_up.clone());
+            loop {
+                let has_ended = ends_within(&connection, ASK_EVERY);
+                {
+                    // Held meanwhile, so that the engine does not outlive its owner: that would leave its files behind.
+                    let engine = watched.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Some(engine) = &*engine else { return };
+                    within(PATIENCE, &give_up, || engine.peer_count());
+                }
+                // One that answers now may go on to take leave of the lost peer, and not come back from that.
+                if has_ended {
+                    thread::sleep(ASK_EVERY);
+                }
             }
         };
         // Without a thread to be had there is no guard, and in most cases none is needed.
@@ -52,22 +68,24 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The engine ends with its owner, in good order.
-        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // The engine ends with its owner, in good order; unless the library does not come back from that, either.
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner).take();
+        within(CLOSING_PATIENCE, &self.give_up, || drop(engine));
     }
 }
 
-/// Whatever the engine answers, it is not inside of a library for ever.
-fn ask(engine: &Engine, give_up: impl FnOnce() + Send + 'static) {
-    let (answered, answer) = mpsc::channel();
+/// Does something that a library may never come back from: whatever comes of it, it is in time, or `give_up` is called.
+fn within<T>(patience: Duration, give_up: &Arc<dyn Fn() + Send + Sync>, work: impl FnOnce() -> T) {
+    let (done, is_done) = mpsc::channel();
+    let give_up = Arc::clone(give_up);
     thread::spawn(move || {
-        let is_silent = |patience| answer.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
-        if is_silent(PATIENCE) && is_silent(AND_THEN) {
+        let is_silent = |time| is_done.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+        if is_silent(patience) && is_silent(AND_THEN) {
             give_up();
         }
     });
-    let _ = engine.peer_count();
-    let _ = answered.send(());
+    work();
+    let _ = done.send(());
 }
 
 /// Whether a connection has ended, or does meanwhile. Nothing is read here: that is the engine's to do.
