@@ -133,6 +133,8 @@ for pseudo in proc sys dev; do
     mount --rbind "/$pseudo" "$root/$pseudo"
 done
 mount -t tmpfs tmp "$root/tmp"
+# Killed processes leave files of shared memory behind, named by their numbers, and numbers come again.
+mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
 while [ "$count" -gt 0 ]; do
     kind=$1; folder=$2; inside=$root$3
     shift 3
