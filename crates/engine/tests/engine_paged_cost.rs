@@ -34,8 +34,9 @@ fn a_page_makes_no_further_system_call() {
         let told =
             format!("a page over {provider}: {bare:.3} system calls in C, {engine:.3} by the engine\n");
         tell(&told);
-        // Over shm the other side copies what goes to several places, and this one makes hardly any.
-        assert!(bare > 0.9 && engine < bare, "{told}");
+        // Over shm the other side copies what goes to several places, and this one makes hardly any. In C there is one for each page, or fewer where the
+        // two sides wait for a core.
+        assert!(bare > 0.5 && engine < bare, "{told}");
     }
 }
 
