@@ -118,6 +118,7 @@ fn admit(chain: &Chain, port: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::doctor::finding::Verdict;
     use crate::cmd::doctor::probes::Rule;
 
     fn chain(policy: &str, rules: &[(&str, &str, bool)]) -> Chain {
@@ -145,5 +146,15 @@ mod tests {
         assert_eq!(of("accept", &[(ROCE, "drop", true)]), Fate::Depends);
         assert_eq!(of("drop", &[(ROCE, "accept", true)]), Fate::Depends);
         assert_eq!(of("accept", &[(ROCE, "drop", true), (ROCE, "drop", false)]), Fate::Stops);
+    }
+
+    #[test]
+    fn what_stops_soft_roce_is_told_with_the_command_that_admits_it() {
+        let of = |rules: &[(&str, &str, bool)]| soft_roce(&[chain("accept", &[]), chain("drop", rules)]);
+        let stopped = of(&[]);
+        assert_eq!(stopped.verdict, Verdict::Fail);
+        assert_eq!(stopped.fixes[0].how, "nft insert rule inet filter input udp dport 4791 accept");
+        assert_eq!(of(&[(ROCE, "accept", true)]).verdict, Verdict::Warn);
+        assert_eq!(of(&[(ROCE, "accept", false)]).verdict, Verdict::Pass);
     }
 }

@@ -50,30 +50,53 @@ fn on_link(line: &str) -> Option<(&str, (Ipv4Addr, u32))> {
     (gateway == 0 && mask != 0).then(|| (words[0], (address, mask.count_ones())))
 }
 
-/// What a setting of one net device must be.
-const SETTINGS: &[(&str, fn(u64) -> bool, &str, &str)] = &[
-    ("rp_filter", |value| value != 1, "2", "strict: what comes in by the other one is dropped"),
-    ("arp_ignore", |value| value >= 1, "1", "each answers for the other's address (ARP flux)"),
-    ("arp_announce", |value| value >= 1, "2", "each tells the other's address to the neighbours (ARP flux)"),
+/// What a setting of each net device must be.
+struct Setting {
+    name: &'static str,
+    is_well: fn(u64) -> bool,
+    wanted: &'static str,
+    /// What comes of another value.
+    otherwise: &'static str,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "rp_filter",
+        is_well: |value| value != 1,
+        wanted: "2",
+        otherwise: "strict: what comes in by the other one is dropped",
+    },
+    Setting {
+        name: "arp_ignore",
+        is_well: |value| value >= 1,
+        wanted: "1",
+        otherwise: "so each answers for the other's address (ARP flux)",
+    },
+    Setting {
+        name: "arp_announce",
+        is_well: |value| value >= 1,
+        wanted: "2",
+        otherwise: "so each tells the other's address to the neighbours (ARP flux)",
+    },
 ];
 
 fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Finding {
     let subnet = format!("{} share {address}/{bits}", names.join(" and "));
     let (mut faults, mut fixes, mut read) = (Vec::new(), Vec::new(), vec![ROUTES.to_owned()]);
     for name in names {
-        for (setting, is_well, wanted, why) in SETTINGS {
-            let path = format!("/proc/sys/net/ipv4/conf/{name}/{setting}");
-            match effective(pack, name, setting) {
-                Ok(value) if is_well(value) => {}
+        for setting in SETTINGS {
+            let key = format!("net.ipv4.conf.{name}.{}", setting.name);
+            match effective(pack, name, setting.name) {
+                Ok(value) if (setting.is_well)(value) => {}
                 Ok(value) => {
-                    faults.push(format!("{setting} of {name} is {value}, {why}"));
-                    fixes.push(format!("net.ipv4.conf.{name}.{setting}={wanted}"));
+                    faults.push(format!("{} of {name} is {value}, {}", setting.name, setting.otherwise));
+                    fixes.push(format!("{key}={}", setting.wanted));
                 }
                 Err((path, missing)) => {
                     return Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path);
                 }
             }
-            read.push(path);
+            read.push(format!("/proc/sys/net/ipv4/conf/{name}/{}", setting.name));
         }
     }
     let finding = if faults.is_empty() {

@@ -96,6 +96,10 @@ pub(super) fn net_device<'a>(pack: &'a Pack, port: &Port) -> &'a str {
 
 /// The PCI address of a device's card; none where there is no card.
 pub(super) fn pci_address<'a>(pack: &'a Pack, device: &str) -> Option<&'a str> {
+    // Older kernels link a Soft-RoCE device to the card of its net device.
+    if pack.text(&device_path(device, "parent")).is_ok() {
+        return None;
+    }
     let name = pack.link_name(&device_path(device, "device")).ok()?;
     // 0000:3b:00.0
     (name.split(':').count() == 3 && name.contains('.')).then_some(name)
