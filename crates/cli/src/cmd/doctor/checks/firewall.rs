@@ -13,16 +13,19 @@ const CONTROL: &str = "tcp 18520";
 
 /// Whether packets of RDMA, and of the control connection, are let through.
 pub(super) fn firewall(pack: &Pack) -> Answer {
-    let wires: Vec<Wire> = pack.ports().iter().filter_map(|port| wire(pack, port).ok()).collect();
+    let wires: Vec<_> = pack.ports().iter().map(|port| wire(pack, port)).collect();
     let chains = match pack.probes.firewall.get() {
         Ok(chains) => chains,
         Err(reason) => return Finding::unknown(reason).read(RULES).into(),
     };
     let mut findings = Vec::new();
-    if wires.contains(&Wire::SoftRoce) {
+    if let Some((path, missing)) = wires.iter().find_map(|wire| wire.as_ref().err()) {
+        findings.push(Finding::unread(path, missing));
+    }
+    if wires.contains(&Ok(Wire::SoftRoce)) {
         findings.push(soft_roce(chains));
     }
-    if wires.contains(&Wire::Roce) {
+    if wires.contains(&Ok(Wire::Roce)) {
         let found = "what a card sends passes by every packet filter of the kernel";
         findings.push(Finding::pass(found).of("RoCE of cards"));
     }

@@ -11,12 +11,14 @@ const ROUTES: &str = "/proc/net/route";
 
 /// Whether net devices that share a subnet are kept apart.
 pub(super) fn routes(pack: &Pack) -> Answer {
-    let names: BTreeSet<&str> = pack
-        .ports()
-        .iter()
-        .filter(|port| wire(pack, port).is_ok_and(|wire| wire.is_roce()))
-        .flat_map(|port| net_devices(pack, port))
-        .collect();
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for port in pack.ports() {
+        match wire(pack, &port) {
+            Ok(wire) if wire.is_roce() => names.extend(net_devices(pack, &port)),
+            Ok(_) => {}
+            Err((path, missing)) => return Finding::unread(&path, &missing).into(),
+        }
+    }
     if names.len() < 2 {
         return Answer::DoesNotApply("there are no two net devices of RoCE ports".to_owned());
     }
