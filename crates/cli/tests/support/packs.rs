@@ -47,6 +47,9 @@ pub(crate) struct Variant {
     /// Other checks that change their verdict with it: what one fault may lead to elsewhere is listed.
     #[serde(default)]
     pub(crate) also: Verdicts,
+    /// The fault takes the device away: whatever else looks at it has nothing to look at, and is not listed.
+    #[serde(default)]
+    takes_the_device: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,10 +112,14 @@ impl Variant {
 
     /// What is wrong with what was said of this host, one line for each; none if it is as it should be.
     pub(crate) fn objections(&self, report: &Report, base: &Report) -> Vec<String> {
+        let verdicts = report.verdicts();
         let mut expected = base.verdicts();
+        if self.takes_the_device {
+            expected.extend(verdicts.clone().into_iter().filter(|(_, verdict)| verdict == "not here"));
+        }
         expected.insert(self.check.clone(), self.verdict.clone());
         expected.extend(self.also.clone());
-        let mut objections: Vec<String> = difference(&report.verdicts(), &expected);
+        let mut objections: Vec<String> = difference(&verdicts, &expected);
         if !report.says(&self.check, &self.verdict, self.subject.as_deref(), self.contains.each()) {
             let said = report.of_check(&self.check);
             objections.push(format!(

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::checks::CHECKS;
+use super::checks::{CHECKS, has_rdma};
 use super::finding::{Answer, Finding, Verdict};
 use super::pack::Pack;
 use crate::exit::Exit;
@@ -77,7 +77,7 @@ impl HostReport {
             host: pack.host.clone(),
             read_unix_seconds: pack.recorded_unix_seconds,
             constructed: pack.constructed.clone(),
-            has_rdma: !pack.devices().is_empty(),
+            has_rdma: has_rdma(pack),
             checks,
             not_here,
         }

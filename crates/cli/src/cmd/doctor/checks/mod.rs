@@ -3,10 +3,13 @@
 //!
 //! A check looks at nothing but the pack. What it needs is put there by `collect`: a file by its pattern in `collect/patterns.rs`.
 
+mod cards;
+mod cgroup;
 mod counters;
 mod cpu;
 mod firewall;
 mod gid;
+mod library;
 mod lossless;
 mod memory;
 mod pci;
@@ -15,6 +18,8 @@ mod routes;
 mod stack;
 mod subnet;
 mod wire;
+
+pub(super) use cards::has_rdma;
 
 use super::finding::Answer;
 use super::pack::Pack;
@@ -36,9 +41,69 @@ pub(crate) const CHECKS: &[Check] = &[
         look: stack::kernel,
     },
     Check {
+        name: "modules",
+        why: "User space gets at a device through ib_uverbs, and at the connection manager through rdma_ucm.",
+        look: stack::modules,
+    },
+    Check {
+        name: "drivers",
+        why: "A card without its RDMA driver is a network card at best.",
+        look: cards::drivers,
+    },
+    Check {
+        name: "namespaces",
+        why: "An RDMA device may be in another network namespace, where this process does not see it.",
+        look: stack::namespaces,
+    },
+    Check {
+        name: "nodes",
+        why: "A program opens a device by its node in /dev/infiniband.",
+        look: stack::nodes,
+    },
+    Check {
+        name: "provider",
+        why: "libibverbs drives each card by a library that is for it alone.",
+        look: library::provider,
+    },
+    Check {
         name: "memlock",
-        why: "A card writes to memory behind the kernel's back, so registered memory is locked, and the limit is per user.",
+        why: "A card reaches memory behind the kernel's back, so registered memory is locked, and a process may lock only so much.",
         look: memory::memlock,
+    },
+    Check {
+        name: "cgroup",
+        why: "A control group may leave a process no contexts or queue pairs.",
+        look: cgroup::cgroup,
+    },
+    Check {
+        name: "queue pairs",
+        why: "A card has a number of queue pairs, and what was left behind holds some.",
+        look: library::queue_pairs,
+    },
+    Check {
+        name: "maps",
+        why: "Regions are mappings, and a process has a number of those.",
+        look: memory::maps,
+    },
+    Check {
+        name: "huge pages",
+        why: "A card looks up fewer of them, and they are faster to register.",
+        look: memory::huge_pages,
+    },
+    Check {
+        name: "fork",
+        why: "After a fork, a page that a card writes to may be the child's.",
+        look: library::fork,
+    },
+    Check {
+        name: "gpu",
+        why: "A card that reaches a GPU's memory itself saves the way through the host's.",
+        look: stack::gpu,
+    },
+    Check {
+        name: "on-chip memory",
+        why: "A card's own memory answers faster than the host's.",
+        look: library::on_chip_memory,
     },
     Check { name: "port", why: "A port that is not active carries nothing.", look: port::port },
     Check {
@@ -123,4 +188,11 @@ pub(crate) const CHECKS: &[Check] = &[
         look: cpu::numa,
     },
     Check { name: "governor", why: "A processor that saves power answers late.", look: cpu::governor },
+    Check { name: "libfabric", why: "EFA, tcp and shm are libfabric's.", look: library::libfabric },
+    Check {
+        name: "efa",
+        why: "An Elastic Fabric Adapter is used through libfabric's provider efa alone.",
+        look: library::efa,
+    },
+    Check { name: "transfer", why: "Only bytes that arrive prove that it works.", look: library::transfer },
 ];

@@ -2,12 +2,47 @@
 
 /// All of them, in the order of the checks. What ends with `/driver`, `/subsystem`, `/module` or the like is a link, and kept as one.
 pub(super) const PATTERNS: &[&str] = &[
-    "/proc/self/limits",
+    // Kernel, modules, nodes.
+    "/proc/sys/kernel/osrelease",
+    "/lib/modules/*/kernel/drivers/infiniband/core/*",
+    "/sys/module/*/initstate",
     "/sys/class/infiniband/*/node_guid",
+    "/sys/class/infiniband/*/parent",
+    "/sys/class/infiniband/*/device/driver",
     "/sys/class/infiniband/*/ports/*/state",
+    "/sys/class/infiniband_verbs/abi_version",
+    "/sys/class/infiniband_verbs/*/ibdev",
+    "/sys/class/infiniband_verbs/*/abi_version",
+    "/sys/class/misc/rdma_cm/dev",
+    "/etc/libibverbs.d/*.driver",
+    // Cards.
+    "/sys/bus/pci/devices/*/vendor",
+    "/sys/bus/pci/devices/*/device",
+    "/sys/bus/pci/devices/*/class",
+    "/sys/bus/pci/devices/*/driver",
+    "/sys/bus/pci/devices/*/infiniband/*/node_guid",
+    "/sys/bus/auxiliary/devices/*",
+    // Memory.
+    "/proc/self/limits",
+    "/proc/self/status",
+    "/proc/self/uid_map",
+    "/proc/sys/vm/max_map_count",
+    "/sys/kernel/mm/hugepages/*/nr_hugepages",
+    "/sys/kernel/mm/hugepages/*/free_hugepages",
+    "/sys/devices/system/cpu/online",
+    // Control groups: the old hierarchy is one folder deeper.
+    "/proc/self/cgroup",
+    "/sys/fs/cgroup/rdma.*",
+    "/sys/fs/cgroup/*/rdma.*",
+    "/sys/fs/cgroup/*/*/rdma.*",
+    "/sys/fs/cgroup/*/*/*/rdma.*",
+    "/sys/fs/cgroup/*/*/*/*/rdma.*",
+    // GPUs.
+    "/proc/driver/nvidia/version",
+    "/sys/kernel/mm/memory_peers/*/version",
+    "/sys/class/kfd/kfd/uevent",
     // Ports.
     "/sys/class/infiniband/*/node_type",
-    "/sys/class/infiniband/*/parent",
     "/sys/class/infiniband/*/ports/*/phys_state",
     "/sys/class/infiniband/*/ports/*/link_layer",
     "/sys/class/infiniband/*/ports/*/rate",
@@ -29,7 +64,7 @@ pub(super) const PATTERNS: &[&str] = &[
     "/proc/sys/net/ipv4/conf/*/rp_filter",
     "/proc/sys/net/ipv4/conf/*/arp_ignore",
     "/proc/sys/net/ipv4/conf/*/arp_announce",
-    // Cards.
+    // A card's place.
     "/sys/class/infiniband/*/device",
     "/sys/class/infiniband/*/device/iommu_group",
     "/sys/class/infiniband/*/device/numa_node",
@@ -37,12 +72,9 @@ pub(super) const PATTERNS: &[&str] = &[
     "/sys/class/infiniband/*/device/current_link_speed",
     "/sys/class/infiniband/*/device/max_link_width",
     "/sys/class/infiniband/*/device/max_link_speed",
-    "/sys/bus/pci/devices/*/vendor",
-    "/sys/bus/pci/devices/*/class",
     "/sys/kernel/iommu_groups/*/type",
     "/proc/cmdline",
     // Processors.
-    "/proc/self/status",
     "/sys/devices/system/node/*/cpulist",
     "/sys/devices/system/cpu/*/cpufreq/scaling_governor",
 ];
