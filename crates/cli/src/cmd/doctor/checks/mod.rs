@@ -5,9 +5,19 @@
 
 mod cards;
 mod cgroup;
+mod counters;
+mod cpu;
+mod firewall;
+mod gid;
 mod library;
+mod lossless;
 mod memory;
+mod pci;
+mod port;
+mod routes;
 mod stack;
+mod subnet;
+mod wire;
 
 pub(super) use cards::has_rdma;
 
@@ -95,6 +105,89 @@ pub(crate) const CHECKS: &[Check] = &[
         why: "A card's own memory answers faster than the host's.",
         look: library::on_chip_memory,
     },
+    Check { name: "port", why: "A port that is not active carries nothing.", look: port::port },
+    Check {
+        name: "rate",
+        why: "A link comes up also with one lane of four, and says nothing.",
+        look: port::rate,
+    },
+    Check {
+        name: "mtu",
+        why: "Small packets cost rate, and those larger than the net device's are lost.",
+        look: port::mtu,
+    },
+    Check {
+        name: "gids",
+        why: "A queue pair with the wrong GID connects, and hears nothing.",
+        look: gid::gids,
+    },
+    Check {
+        name: "gid namespace",
+        why: "RoCE packets leave by a net device of this network namespace, or not at all.",
+        look: gid::namespace,
+    },
+    Check {
+        name: "subnet manager",
+        why: "An InfiniBand port gets its address from a subnet manager.",
+        look: subnet::manager,
+    },
+    Check {
+        name: "partition keys",
+        why: "Two InfiniBand ports talk only within a partition, one of them as a full member.",
+        look: subnet::partition_keys,
+    },
+    Check {
+        name: "counters",
+        why: "A cable that goes bad, and a switch that drops, show in counters first.",
+        look: counters::counters,
+    },
+    Check {
+        name: "pfc",
+        why: "RoCE bears lost packets badly: switches must pause senders instead.",
+        look: lossless::pfc,
+    },
+    Check {
+        name: "dscp trust",
+        why: "A packet's priority must be read from where RoCE v2 writes it.",
+        look: lossless::dscp_trust,
+    },
+    Check {
+        name: "ecn",
+        why: "Marked packets slow a sender down before its packets are paused, or lost.",
+        look: lossless::ecn,
+    },
+    Check {
+        name: "traffic class",
+        why: "Only packets of the right class get the priority that is not dropped.",
+        look: lossless::traffic_class,
+    },
+    Check {
+        name: "firewall",
+        why: "A packet filter drops Soft-RoCE and the control connection without a word.",
+        look: firewall::firewall,
+    },
+    Check {
+        name: "routes",
+        why: "Net devices that share a subnet answer and filter for each other, unless told not to.",
+        look: routes::routes,
+    },
+    Check { name: "pcie", why: "A card in a narrow slot is slower than its wire.", look: pci::link },
+    Check {
+        name: "iommu",
+        why: "An IOMMU that translates each address costs rate, and keeps cards from a GPU's memory.",
+        look: pci::iommu,
+    },
+    Check {
+        name: "acs",
+        why: "Bridges that send everything to the root make the way between card and GPU long.",
+        look: pci::acs,
+    },
+    Check {
+        name: "numa",
+        why: "Memory and processors of the far node are slower for a card.",
+        look: cpu::numa,
+    },
+    Check { name: "governor", why: "A processor that saves power answers late.", look: cpu::governor },
     Check { name: "libfabric", why: "EFA, tcp and shm are libfabric's.", look: library::libfabric },
     Check {
         name: "efa",
