@@ -1,0 +1,135 @@
+//! What filters packets, as far as it is for our two ports. The kernel is asked first whether there are rules at all: where there are none, no program is
+//! needed to list them.
+
+mod iptables;
+mod nft;
+mod walk;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+
+use self::walk::{Table, chains};
+use super::netlink::{NETFILTER, NetlinkError, Want, ask, attribute, text};
+use crate::cmd::doctor::probes::{Chain, Reading};
+
+// linux/netfilter/nfnetlink.h and nf_tables.h
+const NFT_GETTABLE: u16 = 10 << 8 | 1;
+const NFTA_TABLE_NAME: u16 = 1;
+
+/// `struct nfgenmsg`: the family, a version, and a number that means nothing here.
+const HEADER: usize = 4;
+
+/// Where the programs are, also for those who are not root.
+const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
+
+/// What iptables calls its tables, whichever part of the kernel holds them.
+const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+
+/// The chains that packets of this host pass.
+pub(super) fn read() -> Reading<Vec<Chain>> {
+    tables().map(|tables| chains(&tables)).into()
+}
+
+fn tables() -> Result<Vec<Table>, String> {
+    let modern = modern_tables()?;
+    let mut tables = if modern.is_empty() { Vec::new() } else { of_nft(&modern)? };
+    if has_legacy_tables()? {
+        let legacy = saved(["iptables-legacy-save", "ip6tables-legacy-save"])
+            .or_else(|| saved(["iptables-save", "ip6tables-save"]));
+        tables.extend(legacy.ok_or(
+            "the kernel has rules of iptables-legacy, and no program is here that lists them: apt-get install iptables",
+        )??);
+    }
+    Ok(tables)
+}
+
+/// Rules of nf_tables, whoever has made them.
+fn of_nft(names: &BTreeSet<String>) -> Result<Vec<Table>, String> {
+    let by_iptables = || {
+        saved(["iptables-nft-save", "ip6tables-nft-save"])
+            .or_else(|| saved(["iptables-save", "ip6tables-save"]))
+    };
+    let Some(listed) = output("nft", &["-j", "list", "ruleset"]) else {
+        // iptables lists its own ones only.
+        let are_all_its_own = names.iter().all(|name| IPTABLES.contains(&name.as_str()));
+        return by_iptables().filter(|_| are_all_its_own).unwrap_or_else(|| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            Err(format!(
+                "the kernel has tables of rules ({}), and nft, which lists them, is not installed: apt-get install nftables",
+                names.join(", ")
+            ))
+        });
+    };
+    let mut tables = nft::parse(&listed?)?;
+    if tables.iter().any(|table| table.is_opaque) {
+        let readable = by_iptables().ok_or(
+            "iptables has made rules that nft cannot show, and iptables-save is not installed: apt-get install iptables",
+        )??;
+        tables.retain(|table| !table.is_opaque);
+        let known: BTreeSet<String> = tables.iter().map(|table| table.name.clone()).collect();
+        tables.extend(readable.into_iter().filter(|table| !known.contains(&table.name)));
+    }
+    Ok(tables)
+}
+
+/// The names of nf_tables' tables in this network namespace.
+fn modern_tables() -> Result<BTreeSet<String>, String> {
+    match ask(NETFILTER, NFT_GETTABLE, Want::List, &[0; HEADER]) {
+        Ok(answers) => {
+            let name = |answer: &Vec<u8>| attribute(answer.get(HEADER..)?, NFTA_TABLE_NAME).map(text);
+            Ok(answers.iter().filter_map(name).collect())
+        }
+        // The kernel has no nf_tables, or has not loaded it.
+        Err(NetlinkError::Refused(Errno::PROTONOSUPPORT | Errno::INVAL | Errno::OPNOTSUPP)) => {
+            Ok(BTreeSet::new())
+        }
+        Err(NetlinkError::Refused(Errno::PERM | Errno::ACCESS)) => {
+            Err("only root may list the rules of the firewall: run it as root".to_owned())
+        }
+        Err(error) => Err(format!("nf_tables, asked by netlink: {error}")),
+    }
+}
+
+/// Whether the old part of the kernel has tables: it keeps those that were ever asked for.
+fn has_legacy_tables() -> Result<bool, String> {
+    for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
+        match fs::read_to_string(path) {
+            Ok(names) if !names.trim().is_empty() => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{path}: {error}: run it as root")),
+        }
+    }
+    Ok(false)
+}
+
+/// What these two programs print, for IPv4 and for IPv6; none where they are not here.
+fn saved(programs: [&str; 2]) -> Option<Result<Vec<Table>, String>> {
+    let mut tables = Vec::new();
+    for (program, family) in programs.into_iter().zip(["ip", "ip6"]) {
+        match output(program, &[])? {
+            Ok(text) => tables.extend(iptables::parse(&text, family)),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(tables))
+}
+
+/// What a program prints; none where it is not here.
+fn output(program: &str, words: &[&str]) -> Option<Result<String, String>> {
+    let path =
+        FOLDERS.iter().map(|folder| format!("{folder}/{program}")).find(|path| fs::metadata(path).is_ok())?;
+    let ended = Command::new(&path).args(words).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    Some(match ended {
+        Ok(ended) if ended.status.success() => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
+        Ok(ended) => {
+            let told = String::from_utf8_lossy(&ended.stderr);
+            Err(format!("{path}: {}", told.lines().next().unwrap_or("it failed without a word")))
+        }
+        Err(error) => Err(format!("{path}: {error}")),
+    })
+}
