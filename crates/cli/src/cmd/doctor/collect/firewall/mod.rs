@@ -6,14 +6,18 @@ mod nft;
 mod walk;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::io;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use self::walk::{Table, chains};
 use super::netlink::{NETFILTER, NetlinkError, Want, ask, attribute, text};
+use crate::cmd::doctor::examine;
 use crate::cmd::doctor::probes::{Chain, Reading};
 
 // linux/netfilter/nfnetlink.h and nf_tables.h
@@ -23,8 +27,11 @@ const NFTA_TABLE_NAME: u16 = 1;
 /// `struct nfgenmsg`: the family, a version, and a number that means nothing here.
 const HEADER: usize = 4;
 
-/// Where the programs are, also for those who are not root.
-const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
+/// Where the programs are, also for those whose PATH does not say so.
+const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// For a list of rules, however long.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What iptables calls its tables, whichever part of the kernel holds them.
 const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
@@ -121,15 +128,13 @@ fn saved(programs: [&str; 2]) -> Option<Result<Vec<Table>, String>> {
 
 /// What a program prints; none where it is not here.
 fn output(program: &str, words: &[&str]) -> Option<Result<String, String>> {
-    let path =
-        FOLDERS.iter().map(|folder| format!("{folder}/{program}")).find(|path| fs::metadata(path).is_ok())?;
-    let ended = Command::new(&path).args(words).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    let file = folders.map(|folder| folder.join(program)).find(|file| file.is_file())?;
+    let ended = examine::output(Command::new(&file).args(words).env("LC_ALL", "C"), PATIENCE);
     Some(match ended {
-        Ok(ended) if ended.status.success() => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-        Ok(ended) => {
-            let told = String::from_utf8_lossy(&ended.stderr);
-            Err(format!("{path}: {}", told.lines().next().unwrap_or("it failed without a word")))
-        }
-        Err(error) => Err(format!("{path}: {error}")),
+        Ok((status, printed)) if status.success() => Ok(String::from_utf8_lossy(&printed).into_owned()),
+        Ok((status, _)) => Err(format!("{} fails: {status}", file.display())),
+        Err(error) => Err(format!("{}: {error}", file.display())),
     })
 }
