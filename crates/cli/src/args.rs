@@ -10,7 +10,7 @@ use crate::cmd::blast::BlastArgs;
 use crate::cmd::chip::ChipArgs;
 use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::devices::DevicesArgs;
-use crate::cmd::doctor::DoctorArgs;
+use crate::cmd::doctor::{DoctorArgs, ExamineArgs};
 use crate::cmd::fill::FillArgs;
 use crate::cmd::man::ManArgs;
 use crate::cmd::ping::PingArgs;
@@ -67,6 +67,9 @@ pub(crate) enum Command {
     /// Print the rails that this host has
     #[command(hide = true)]
     Scout(RailArgs),
+    /// Ask a library, or move bytes by it, for the doctor
+    #[command(hide = true)]
+    Examine(ExamineArgs),
 }
 
 impl Command {
@@ -80,7 +83,12 @@ impl Command {
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
             Self::Chip(args) => args.client.json,
-            Self::Serve(_) | Self::Agent(_) | Self::Scout(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Serve(_)
+            | Self::Agent(_)
+            | Self::Scout(_)
+            | Self::Examine(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }

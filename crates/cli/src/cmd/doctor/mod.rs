@@ -10,6 +10,7 @@
 
 mod checks;
 mod collect;
+mod examine;
 mod finding;
 mod pack;
 mod probes;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+pub(crate) use self::examine::{ExamineArgs, run as examine};
 use self::pack::Pack;
 use self::report::Report;
 use crate::exit::{Exit, Failure};
@@ -68,7 +70,7 @@ Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here."
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     let pack = match &args.from {
         Some(path) => load(path)?,
-        None => collect::host(),
+        None => collect::host(args.no_transfers),
     };
     if let Some(path) = &args.dump {
         dump(&pack, path)?;

@@ -58,7 +58,7 @@ pub(crate) struct Probes {
     pub(crate) interfaces: Reading<Vec<NetInterface>>,
     /// What filters packets.
     pub(crate) firewall: Reading<Vec<Chain>>,
-    /// Priorities without loss, by net device.
+    /// Priorities without loss, by net device of an RDMA device; one whose driver knows nothing of them is left out.
     pub(crate) dcb: Reading<BTreeMap<String, Dcb>>,
     /// What access control services do along the way from each RDMA card to its root port, by PCI address of the bridge.
     pub(crate) acs: Reading<BTreeMap<String, Acs>>,

@@ -65,7 +65,7 @@ fn entry(path: &str) -> Option<Entry> {
     match fs::read(Path::new(path)) {
         Ok(mut bytes) => {
             bytes.truncate(LENGTH_MAX);
-            let text = String::from_utf8_lossy(&bytes).trim_end().to_owned();
+            let text = kept(path, String::from_utf8_lossy(&bytes).trim_end());
             (!is_empty_place(path, &text)).then_some(Entry::Text(text))
         }
         Err(error) if is_absent(&error) => None,
@@ -73,6 +73,15 @@ fn entry(path: &str) -> Option<Entry> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput && path.contains("/gid_attrs/") => None,
         Err(error) => Some(Entry::Error { error: error.to_string() }),
     }
+}
+
+/// What may be kept of a file. The kernel's command line may hold anything, a password among it: only words about the IOMMU leave the host.
+fn kept(path: &str, text: &str) -> String {
+    if path != "/proc/cmdline" {
+        return text.to_owned();
+    }
+    let words: Vec<&str> = text.split_whitespace().filter(|word| word.contains("iommu")).collect();
+    words.join(" ")
 }
 
 /// Tables of GIDs and of partition keys have hundreds of places, and few are filled.
@@ -84,6 +93,19 @@ fn is_empty_place(path: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_of_the_command_line_is_kept_but_the_iommu() {
+        let line = "root=/dev/vda1 rd.luks.key=hunter2 intel_iommu=on iommu=pt iscsi_password=hunter3 quiet";
+        assert_eq!(kept("/proc/cmdline", line), "intel_iommu=on iommu=pt");
+        assert_eq!(kept("/proc/self/limits", line), line);
+
+        let of_this_host = fs::read_to_string("/proc/cmdline").unwrap();
+        let Some(Entry::Text(text)) = entry("/proc/cmdline") else { panic!("it is there") };
+        for word in of_this_host.split_whitespace().filter(|word| !word.contains("iommu")) {
+            assert!(!text.split_whitespace().any(|it| it == word), "{text}");
+        }
+    }
 
     #[test]
     fn patterns_find_files_links_and_reasons() {
