@@ -1,7 +1,7 @@
 //! Recorded hosts, and each with one fault at a time.
 //!
 //! `packs/NAME.json` is a host as `farreach doctor --dump` writes it, on which all is well. `packs/NAME.variants.json` is a list of faults:
-//! what is changed, and which verdict it has to lead to.
+//! what is changed, and which verdict it has to lead to. `packs/NAME.SUBJECT.variants.json` has more of them, where one file would be long.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -72,20 +72,28 @@ impl Texts {
 pub(crate) fn bases() -> Vec<Base> {
     let folder = folder();
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut names: Vec<String> = entries
+    let mut files: Vec<String> = entries
         .map(|entry| entry.expect("an entry of the folder").file_name().into_string().expect("a plain name"))
-        .filter_map(|file| file.strip_suffix(".json").map(str::to_owned))
-        .filter(|name| !name.ends_with(".variants"))
         .collect();
-    names.sort();
-    let base = |name: String| Base {
-        pack: json(&folder.join(format!("{name}.json"))),
-        variants: serde_json::from_value(json(&folder.join(format!("{name}.variants.json"))))
-            .unwrap_or_else(|error| panic!("{name}.variants.json: {error}")),
-        name,
-    };
-    names.into_iter().map(base).collect()
+    files.sort();
+    let mut bases: Vec<Base> = Vec::new();
+    for name in
+        files.iter().filter(|file| !file.ends_with(VARIANTS)).filter_map(|file| file.strip_suffix(".json"))
+    {
+        let pack = json(&folder.join(format!("{name}.json")));
+        bases.push(Base { name: name.to_owned(), pack, variants: Vec::new() });
+    }
+    for file in files.iter().filter(|file| file.ends_with(VARIANTS)) {
+        let name = file.split('.').next();
+        let base = bases.iter_mut().find(|base| Some(base.name.as_str()) == name);
+        let variants: Vec<Variant> = serde_json::from_value(json(&folder.join(file)))
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
+        base.unwrap_or_else(|| panic!("{file} is of no host that is recorded")).variants.extend(variants);
+    }
+    bases
 }
+
+const VARIANTS: &str = ".variants.json";
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packs")

@@ -111,6 +111,9 @@ pub(crate) struct Dcb {
     pub(crate) lossless_priorities: Vec<u8>,
     /// `dscp` or `pcp`; null where the driver does not tell.
     pub(crate) trust: Option<String>,
+    /// The priority of each DSCP that has one set; the others have an eighth of it. Null where the driver does not tell.
+    #[serde(default)]
+    pub(crate) dscp_priorities: Option<BTreeMap<u8, u8>>,
 }
 
 /// Access control services of one bridge.

@@ -71,7 +71,7 @@ fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Findin
             line.split_whitespace()
                 .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
         });
-        let finding = resource(name, used, max, file).of(device).read(file);
+        let finding = resource(device, name, used, max, file).of(device).read(file);
         if worst.as_ref().is_none_or(|worst| finding.verdict > worst.verdict) {
             worst = Some(finding);
         }
@@ -79,7 +79,7 @@ fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Findin
     worst
 }
 
-fn resource(name: &str, used: Option<u64>, max: u64, file: &str) -> Finding {
+fn resource(device: &str, name: &str, used: Option<u64>, max: u64, file: &str) -> Finding {
     let what = match name {
         "hca_handle" => "contexts",
         "hca_object" => "objects (queue pairs, regions and the like)",
@@ -91,7 +91,7 @@ fn resource(name: &str, used: Option<u64>, max: u64, file: &str) -> Finding {
     let found = format!("{used} of {max} {what} are in use");
     let raise = |finding: Finding| {
         finding
-            .fix(format!("echo \"DEVICE {name}=max\" > {file}, as root"))
+            .fix(format!("echo \"{device} {name}=max\" > {file}, as root"))
             .fix_in("container", "on its host, in the container's own group and in those above")
     };
     let left = max.saturating_sub(used);

@@ -53,7 +53,11 @@ fn control(chains: &[Chain]) -> Finding {
     let finding = match blocked(chains, CONTROL) {
         None => Finding::pass(format!("{CONTROL} is let through")),
         Some(Blocked::All(chain) | Blocked::Some(chain)) => {
-            Finding::warn(format!("{}: a peer may not reach farreach serve here", why(chain, CONTROL)))
+            let loss = match chain.hook.as_str() {
+                "output" | "postrouting" => "this host may not reach farreach serve on a peer",
+                _ => "a peer may not reach farreach serve here",
+            };
+            Finding::warn(format!("{}: {loss}", why(chain, CONTROL)))
                 .fix(admit(chain, CONTROL))
                 .fix_in("firewalld", "firewall-cmd --permanent --add-port=18520/tcp; firewall-cmd --reload")
         }
@@ -115,7 +119,16 @@ fn why(chain: &Chain, port: &str) -> String {
 /// The command that lets a port through.
 fn admit(chain: &Chain, port: &str) -> String {
     let (protocol, number) = port.split_once(' ').unwrap_or((port, ""));
-    format!("nft insert rule {} {protocol} dport {number} accept", chain.name)
+    let words: Vec<&str> = chain.name.split(' ').collect();
+    match words[..] {
+        // Chains that iptables has made are changed by iptables: it writes their names in capitals.
+        [family @ ("ip" | "ip6"), table, name] if name.chars().all(|letter| letter.is_ascii_uppercase()) => {
+            let program = if family == "ip6" { "ip6tables" } else { "iptables" };
+            let table = if table == "filter" { String::new() } else { format!("-t {table} ") };
+            format!("{program} {table}-I {name} -p {protocol} --dport {number} -j ACCEPT")
+        }
+        _ => format!("nft insert rule {} {protocol} dport {number} accept", chain.name),
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +170,9 @@ mod tests {
         let stopped = of(&[]);
         assert_eq!(stopped.verdict, Verdict::Fail);
         assert_eq!(stopped.fixes[0].how, "nft insert rule inet filter input udp dport 4791 accept");
+        let by_iptables = Chain { name: "ip6 filter INPUT".to_owned(), ..chain("drop", &[]) };
+        let command = "ip6tables -I INPUT -p udp --dport 4791 -j ACCEPT";
+        assert_eq!(soft_roce(&[by_iptables]).fixes[0].how, command);
         assert_eq!(of(&[(ROCE, "accept", true)]).verdict, Verdict::Warn);
         assert_eq!(of(&[(ROCE, "accept", false)]).verdict, Verdict::Pass);
     }

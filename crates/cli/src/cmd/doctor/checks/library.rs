@@ -107,7 +107,7 @@ fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDe
 
 /// Whether memory may be given to a card by a process that forks.
 pub(super) fn fork(pack: &Pack) -> Answer {
-    const SOURCE: &str = "ibv_is_fork_initialized";
+    const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET, copy on fork";
     if pack.devices().is_empty() {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
     }
@@ -119,7 +119,7 @@ pub(super) fn fork(pack: &Pack) -> Answer {
         )
         .fix("boot a kernel of 5.12 or newer, with rdma-core 35 or newer: nothing else is to be done then")
         .fix_in("until then", "export RDMAV_FORK_SAFE=1 (and RDMAV_HUGEPAGES_SAFE=1 for huge pages); it costs time"),
-        Ok(None) => Finding::unknown("this libibverbs does not tell: it is older than rdma-core 35"),
+        Ok(None) => Finding::unknown("the kernel does not tell whether it copies such pages for a child"),
         Err(reason) => Finding::unknown(reason),
     };
     finding.read(SOURCE).into()
@@ -131,9 +131,7 @@ pub(super) fn queue_pairs(pack: &Pack) -> Answer {
         let max = device.queue_pairs_max;
         let used = pack.probes.resources.get().map(|all| all.get(name).and_then(|it| it.get("qp").copied()));
         let who = "rdma resource show qp: who has them; end what was left behind";
-        // An EFA makes queue pairs of its own kind only, so the trial of an ordinary one says nothing there.
-        let trial = device.trial_queue_pair.as_ref().filter(|_| driver(pack, name) != Some("efa"));
-        match (trial, used) {
+        match (&device.trial_queue_pair, used) {
             (Some(error), Ok(Some(used))) => {
                 Finding::fail(format!("no queue pair can be made: {error}; {used} of {max} are in use"))
                     .fix(who)

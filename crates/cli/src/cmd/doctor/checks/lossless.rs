@@ -135,40 +135,53 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
         }
         Err(missing) => return Finding::unread(&path, &missing),
     };
-    // A class of 106 is DSCP 26, priority 3, and may be marked (ECN).
-    let set = |lossless: &[u8]| {
-        let priority = lossless.first().copied().unwrap_or(3);
-        format!("echo {} > {path}", u32::from(priority) * 32 + 10)
-    };
-    let lossless = match dcb(pack, it) {
-        Ok((_, dcb)) => &dcb.lossless_priorities,
+    let dcb = match dcb(pack, it) {
+        Ok((_, dcb)) => dcb,
         Err(reason) => {
             return Finding::unknown(format!("\"{text}\"; which priority that is: {reason}")).read(path);
         }
     };
-    let class = text.rsplit('=').next().and_then(|class| class.trim().parse::<u8>().ok());
+    // Below the class for all there may be others, for single addresses.
+    let class = text.lines().find_map(|line| line.strip_prefix("Global tclass=")?.trim().parse::<u8>().ok());
+    let paused = list(&dcb.lossless_priorities);
+    let set = format!("echo {} > {path}", lossless_class(dcb));
     let finding = match class {
-        _ if lossless.is_empty() => Finding::pass("no priority is paused, so all classes are alike"),
-        Some(class) if lossless.contains(&(class >> 5)) => Finding::pass(format!(
-            "class {class}, DSCP {}: priority {}, which is paused",
-            class >> 2,
-            class >> 5
-        )),
-        Some(class) => Finding::warn(format!(
-            "class {class}, DSCP {}: priority {}, which is not paused; {} is",
-            class >> 2,
-            class >> 5,
-            list(lossless)
-        ))
-        .fix(set(lossless)),
+        _ if dcb.lossless_priorities.is_empty() => {
+            Finding::pass("no priority is paused, so all classes are alike")
+        }
+        Some(class) => {
+            let (dscp, priority) = (class >> 2, priority_of(dcb, class >> 2));
+            let found = format!("class {class}, DSCP {dscp}: priority {priority}");
+            if dcb.lossless_priorities.contains(&priority) {
+                Finding::pass(format!("{found}, which is paused"))
+            } else if dcb.dscp_priorities.is_none() {
+                Finding::unknown(format!(
+                    "{found}, unless the driver's table, which it does not tell, says otherwise; {paused} is paused"
+                ))
+            } else {
+                Finding::warn(format!("{found}, which is not paused; {paused} is")).fix(set)
+            }
+        }
         None if text.is_empty() => Finding::warn(format!(
-            "none is set: packets have priority 0 unless the program asks for more, and only {} is paused",
-            list(lossless)
+            "none is set: packets have priority 0 unless the program asks for more, and only {paused} is paused"
         ))
-        .fix(set(lossless)),
-        None => Finding::unknown(format!("\"{text}\" is no traffic class")),
+        .fix(set),
+        None => Finding::unknown(format!("\"{text}\" has no class for all packets")),
     };
     finding.read(path)
+}
+
+fn priority_of(dcb: &Dcb, dscp: u8) -> u8 {
+    let set = dcb.dscp_priorities.as_ref().and_then(|all| all.get(&dscp));
+    set.copied().unwrap_or(dscp >> 3)
+}
+
+/// A class whose packets are paused, and may be marked: 106 is DSCP 26, priority 3, with the lower bits for ECN.
+fn lossless_class(dcb: &Dcb) -> u8 {
+    // What people take for priority 3, and its like for the others, comes first.
+    let usual = dcb.lossless_priorities.iter().map(|priority| (priority << 3) + 2);
+    let dscp = usual.chain(0..64).find(|dscp| dcb.lossless_priorities.contains(&priority_of(dcb, *dscp)));
+    (dscp.unwrap_or_default() << 2) + 2
 }
 
 fn list(priorities: &[u8]) -> String {

@@ -163,7 +163,10 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
                     "opensm: in partitions.conf, Default=0x7fff, ipoib, mtu=5 : ALL=full; then start it anew",
                 )
                 .read(QUERY),
-            _ => Finding::warn(found).read(QUERY),
+            Wire::Iwarp => Finding::warn(found)
+                .fix(format!("ip link set {} mtu 9000; on the peer, too", net_device(pack, &it.port)))
+                .read(QUERY),
+            _ => Finding::warn(found).fix("update the device's driver, which decides").read(QUERY),
         };
     }
     let net = net_device(pack, &it.port);

@@ -106,8 +106,8 @@ fn answer<T: DeserializeOwned>(words: &[&str], patience: Duration) -> Result<T, 
     })
 }
 
-/// Runs a command to its end, or ends it when its time is over.
-fn output(command: &mut Command, patience: Duration) -> Result<(ExitStatus, Vec<u8>), String> {
+/// Runs a command to its end, or ends it when its time is over. What it prints on standard error is lost.
+pub(super) fn output(command: &mut Command, patience: Duration) -> Result<(ExitStatus, Vec<u8>), String> {
     // What libraries print beside belongs to no report.
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut child = spawned.map_err(|error| format!("no process could be started: {error}"))?;
@@ -124,7 +124,7 @@ fn output(command: &mut Command, patience: Duration) -> Result<(ExitStatus, Vec<
         // A process that waits inside of the kernel may not even end like this, and is left behind.
         let _ = child.kill();
         end_of(&mut child, Instant::now() + Duration::from_secs(1));
-        return Err(format!("nothing came within {patience:?}: a library or the kernel hangs"));
+        return Err(format!("nothing came within {patience:?}: it hangs"));
     };
     let printed = reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
     Ok((status, printed))

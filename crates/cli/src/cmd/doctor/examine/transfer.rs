@@ -41,16 +41,16 @@ fn run(rail: &str) -> Result<Trial> {
     let answering = thread::spawn(move || {
         let mut connecting = connecting;
         let peer = connecting.wait(PATIENCE)?;
-        receive(&there, &peer)
+        let landed = receive(&there, &peer)?;
+        anyhow::Ok((landed, peer, there))
     });
     let sent = here.connect_over(client)?.wait(PATIENCE).map_err(anyhow::Error::from).and_then(|peer| {
         let sent = send(&here, &peer)?;
         Ok((sent, peer))
     });
     let received = answering.join().map_err(|_| anyhow!("the other side has panicked"))?;
-    // What went wrong first is told by who saw it; the other side only lost its peer.
-    let (sent, _peer) = sent?;
-    let landed = received?;
+    // Both stay until both are done: the goodbye of one may overtake what it has sent.
+    let ((sent, _peer), (landed, _other, _there)) = both(sent, received)?;
     let took = landed.saturating_duration_since(sent.began).max(Duration::from_nanos(1));
     let rate = BYTES as f64 * 8.0 / took.as_secs_f64();
     Ok(Trial::Worked {
@@ -58,6 +58,14 @@ fn run(rail: &str) -> Result<Trial> {
         rate_bits_per_second: rate as u64,
         bytes: BYTES as u64,
     })
+}
+
+/// Where both sides failed, one of them may only have lost the other: the other knows why.
+fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
+    match (one, other) {
+        (Err(lost), Err(cause)) if Failure::of(&lost).exit == Exit::PeerLost => Err(cause),
+        (one, other) => Ok((one?, other?)),
+    }
 }
 
 fn connection() -> std::io::Result<(TcpStream, TcpStream)> {

@@ -6,14 +6,18 @@ mod nft;
 mod walk;
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::io;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
 use self::walk::{Table, chains};
 use super::netlink::{NETFILTER, NetlinkError, Want, ask, attribute, text};
+use crate::cmd::doctor::examine;
 use crate::cmd::doctor::probes::{Chain, Reading};
 
 // linux/netfilter/nfnetlink.h and nf_tables.h
@@ -23,11 +27,11 @@ const NFTA_TABLE_NAME: u16 = 1;
 /// `struct nfgenmsg`: the family, a version, and a number that means nothing here.
 const HEADER: usize = 4;
 
-/// Where the programs are, also for those who are not root.
-const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
+/// Where the programs are, also for those whose PATH does not say so.
+const FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// What iptables calls its tables, whichever part of the kernel holds them.
-const IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+/// For a list of rules, however long.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The chains that packets of this host pass.
 pub(super) fn read() -> Reading<Vec<Chain>> {
@@ -49,40 +53,41 @@ fn tables() -> Result<Vec<Table>, String> {
 
 /// Rules of nf_tables, whoever has made them.
 fn of_nft(names: &BTreeSet<String>) -> Result<Vec<Table>, String> {
-    let by_iptables = || {
-        saved(["iptables-nft-save", "ip6tables-nft-save"])
-            .or_else(|| saved(["iptables-save", "ip6tables-save"]))
-    };
     let Some(listed) = output("nft", &["-j", "list", "ruleset"]) else {
-        // iptables lists its own ones only.
-        let are_all_its_own = names.iter().all(|name| IPTABLES.contains(&name.as_str()));
-        return by_iptables().filter(|_| are_all_its_own).unwrap_or_else(|| {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return of_iptables(&names).unwrap_or_else(|| {
             Err(format!(
                 "the kernel has tables of rules ({}), and nft, which lists them, is not installed: apt-get install nftables",
                 names.join(", ")
             ))
         });
     };
-    let mut tables = nft::parse(&listed?)?;
-    if tables.iter().any(|table| table.is_opaque) {
-        let readable = by_iptables().ok_or(
+    let tables = nft::parse(&listed?)?;
+    let (opaque, mut tables): (Vec<Table>, Vec<Table>) =
+        tables.into_iter().partition(|table| table.is_opaque);
+    if !opaque.is_empty() {
+        let names: Vec<&str> = opaque.iter().map(|table| table.name.as_str()).collect();
+        let readable = of_iptables(&names).ok_or(
             "iptables has made rules that nft cannot show, and iptables-save is not installed: apt-get install iptables",
         )??;
-        tables.retain(|table| !table.is_opaque);
-        let known: BTreeSet<String> = tables.iter().map(|table| table.name.clone()).collect();
-        tables.extend(readable.into_iter().filter(|table| !known.contains(&table.name)));
+        tables.extend(readable.into_iter().filter(|table| names.contains(&table.name.as_str())));
     }
     Ok(tables)
 }
 
-/// The names of nf_tables' tables in this network namespace.
+/// Rules of nf_tables that iptables has made; none where it is not here, or does not list all of these tables: it knows its own ones only.
+fn of_iptables(names: &[&str]) -> Option<Result<Vec<Table>, String>> {
+    let found = saved(["iptables-nft-save", "ip6tables-nft-save"])
+        .or_else(|| saved(["iptables-save", "ip6tables-save"]))?;
+    let has_all =
+        |tables: &Vec<Table>| names.iter().all(|name| tables.iter().any(|table| table.name == *name));
+    Some(found).filter(|found| found.as_ref().map_or(true, has_all))
+}
+
+/// nf_tables' tables in this network namespace: `inet filter`.
 fn modern_tables() -> Result<BTreeSet<String>, String> {
     match ask(NETFILTER, NFT_GETTABLE, Want::List, &[0; HEADER]) {
-        Ok(answers) => {
-            let name = |answer: &Vec<u8>| attribute(answer.get(HEADER..)?, NFTA_TABLE_NAME).map(text);
-            Ok(answers.iter().filter_map(name).collect())
-        }
+        Ok(answers) => Ok(answers.iter().filter_map(|answer| table_name(answer)).collect()),
         // The kernel has no nf_tables, or has not loaded it.
         Err(NetlinkError::Refused(Errno::PROTONOSUPPORT | Errno::INVAL | Errno::OPNOTSUPP)) => {
             Ok(BTreeSet::new())
@@ -92,6 +97,19 @@ fn modern_tables() -> Result<BTreeSet<String>, String> {
         }
         Err(error) => Err(format!("nf_tables, asked by netlink: {error}")),
     }
+}
+
+fn table_name(answer: &[u8]) -> Option<String> {
+    let family = match answer.first()? {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        _ => "unknown",
+    };
+    Some(format!("{family} {}", text(attribute(answer.get(HEADER..)?, NFTA_TABLE_NAME)?)))
 }
 
 /// Whether the old part of the kernel has tables: it keeps those that were ever asked for.
@@ -121,15 +139,13 @@ fn saved(programs: [&str; 2]) -> Option<Result<Vec<Table>, String>> {
 
 /// What a program prints; none where it is not here.
 fn output(program: &str, words: &[&str]) -> Option<Result<String, String>> {
-    let path =
-        FOLDERS.iter().map(|folder| format!("{folder}/{program}")).find(|path| fs::metadata(path).is_ok())?;
-    let ended = Command::new(&path).args(words).env("LC_ALL", "C").stdin(Stdio::null()).output();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    let file = folders.map(|folder| folder.join(program)).find(|file| file.is_file())?;
+    let ended = examine::output(Command::new(&file).args(words).env("LC_ALL", "C"), PATIENCE);
     Some(match ended {
-        Ok(ended) if ended.status.success() => Ok(String::from_utf8_lossy(&ended.stdout).into_owned()),
-        Ok(ended) => {
-            let told = String::from_utf8_lossy(&ended.stderr);
-            Err(format!("{path}: {}", told.lines().next().unwrap_or("it failed without a word")))
-        }
-        Err(error) => Err(format!("{path}: {error}")),
+        Ok((status, printed)) if status.success() => Ok(String::from_utf8_lossy(&printed).into_owned()),
+        Ok((status, _)) => Err(format!("{} fails: {status}", file.display())),
+        Err(error) => Err(format!("{}: {error}", file.display())),
     })
 }
