@@ -38,7 +38,8 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn a_healthy_card_moves_bytes_and_nothing_fails() {
         let doctor = Doctor::on(HERE, &[]);
-        for check in ["kernel", "modules", "nodes", "provider", "memlock", "port", "firewall", "queue pairs"] {
+        for check in ["kernel", "modules", "nodes", "provider", "memlock", "port", "firewall", "queue pairs"]
+        {
             doctor.assert_passes(check);
         }
         doctor.assert_found("gids", "pass", &["rxe0 port 1", "GID 1", "RoCE v2, IPv4"]);

@@ -177,13 +177,16 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
     };
     let found = format!("{active} bytes of {max}; {net} lets {net_mtu} through");
     // Where the net device lets 4200 through, the largest packets fit; people write 9000.
-    let enlarge = format!("ip link set {net} mtu 9000; on the peer and on the switch, too");
+    let enlarge = |finding: Finding| {
+        let here = finding.fix(format!("ip link set {net} mtu 9000"));
+        here.fix_in("peer, switch", "the same, or more: what is between must let it through")
+    };
     let finding = if active + ROCE_HEADERS_BYTES > net_mtu {
-        Finding::fail(format!("{found}: packets are larger than what it lets through")).fix(enlarge)
+        enlarge(Finding::fail(format!("{found}: packets are larger than what it lets through")))
     } else if active >= max {
         Finding::pass(found)
     } else if max + ROCE_HEADERS_BYTES > net_mtu {
-        Finding::warn(format!("{found}: {max} need 4200")).fix(enlarge)
+        enlarge(Finding::warn(format!("{found}: {max} need 4200")))
     } else {
         Finding::warn(format!("{found}: the port has not followed its net device"))
             .fix(format!("ip link set {net} down; ip link set {net} up"))

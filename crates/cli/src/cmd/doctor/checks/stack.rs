@@ -48,7 +48,8 @@ fn without_kernel_support(pack: &Pack) -> Finding {
 
 /// Whether user space gets at the devices, and at the connection manager.
 pub(super) fn modules(pack: &Pack) -> Answer {
-    if !has_rdma(pack) {
+    // Where the kernel speaks RDMA a device may come any time: a software one by a command.
+    if !has_rdma(pack) && pack.probes.rdma_netlink.get() != Ok(&true) {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
     }
     let user_verbs = module(pack, "ib_uverbs", "/sys/class/infiniband_verbs/abi_version", |found| {

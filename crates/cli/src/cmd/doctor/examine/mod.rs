@@ -24,11 +24,11 @@ pub(crate) use rails::Rail;
 /// This program, also when its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How long a library may look around.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long a library may look around: a tenth of a second is usual, and an emulated host has taken six.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// How long a transfer may take, which is over in a fraction of a second where nothing is wrong.
-const TRANSFER: Duration = Duration::from_secs(15);
+const TRANSFER: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether it has ended.
 const GLANCE: Duration = Duration::from_millis(5);
