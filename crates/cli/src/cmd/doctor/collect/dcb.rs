@@ -70,7 +70,19 @@ fn parse(answer: &[u8], is_mlx5: bool) -> Option<Dcb> {
     // `struct ieee_pfc`: how many there may be, then a bit for each that is on.
     let enabled = attribute(ieee, IEEE_PFC)?.get(1)?;
     let lossless_priorities = (0..8).filter(|priority| enabled >> priority & 1 == 1).collect();
-    Some(Dcb { lossless_priorities, trust: trust(ieee, is_mlx5) })
+    let dscp_priorities = attribute(ieee, IEEE_APP_TABLE).map(dscp_priorities);
+    Some(Dcb { lossless_priorities, trust: trust(ieee, is_mlx5), dscp_priorities })
+}
+
+/// Entries are `struct dcb_app`: selector, priority, and what is selected, in two bytes of this machine's order.
+fn dscp_priorities(table: &[u8]) -> BTreeMap<u8, u8> {
+    let entry = |entry: &[u8]| match *entry {
+        [SELECTOR_DSCP, priority, first, second, ..] => {
+            Some((u8::try_from(u16::from_ne_bytes([first, second])).ok()?, priority))
+        }
+        _ => None,
+    };
+    attributes(table).filter_map(|(_, bytes)| entry(bytes)).collect()
 }
 
 /// Where a driver does not tell what it trusts, mlx5 still does: it trusts DSCP as soon as its table has an entry for one.
@@ -110,7 +122,7 @@ mod tests {
     #[test]
     fn priorities_are_a_bit_each() {
         let told = parse(&answer(&[pfc(0b0000_1001)]), false).unwrap();
-        assert_eq!(told, Dcb { lossless_priorities: vec![0, 3], trust: None });
+        assert_eq!(told, Dcb { lossless_priorities: vec![0, 3], trust: None, dscp_priorities: None });
         assert_eq!(parse(&answer(&[]), false), None);
     }
 
@@ -129,6 +141,8 @@ mod tests {
         let table = packed(IEEE_APP_TABLE, &packed(1, &[SELECTOR_DSCP, 3, 26, 0]));
         assert_eq!(trust_of(&[pfc(8), table.clone()], true).as_deref(), Some("dscp"));
         assert_eq!(trust_of(&[pfc(8), packed(IEEE_APP_TABLE, &[])], true).as_deref(), Some("pcp"));
+        let told = parse(&answer(&[pfc(8), table.clone()]), true).unwrap();
+        assert_eq!(told.dscp_priorities, Some([(26, 3)].into()));
         assert_eq!(trust_of(&[pfc(8), table], false), None);
     }
 }
