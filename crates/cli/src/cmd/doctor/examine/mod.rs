@@ -27,7 +27,7 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// How long a library may look around.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a transfer may take, which is over in a fraction of a second where nothing is wrong.
+/// How long a transfer may take, which is over in a fraction of a second where nothing is wrong; and both libraries together, where a port is down.
 const TRANSFER: Duration = Duration::from_secs(15);
 
 /// How often it is looked whether it has ended.
@@ -83,7 +83,7 @@ pub(super) fn fabric() -> Reading<Fabric> {
 
 /// What could carry a transfer.
 pub(super) fn rails() -> Result<Vec<Rail>, String> {
-    answer(&["rails"], LOOK).map_err(|reason| format!("rails were looked for, and {reason}"))
+    answer(&["rails"], TRANSFER).map_err(|reason| format!("rails were looked for, and {reason}"))
 }
 
 /// Whether it does.

@@ -8,12 +8,16 @@ use anyhow::{Context, Result, anyhow, bail};
 use farreach::{Engine, Outcome, PageMap, Peer, Rights, Settings};
 
 use crate::cmd::doctor::probes::Trial;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, is_timeout};
 use crate::measure;
 
-/// Messages there and back before time is taken, and after.
+/// Messages there and back before time is taken, and after; fewer where they take long.
 const WARM_UP: usize = 20;
 const MESSAGES: usize = 200;
+const MESSAGES_TIME: Duration = Duration::from_secs(1);
+
+/// What ends them.
+const ENOUGH: &[u8] = b"enough";
 
 const PAGE: usize = 4096;
 const PAGES: u32 = 1024;
@@ -62,8 +66,9 @@ fn run(rail: &str) -> Result<Trial> {
 
 /// Where both sides failed, one of them may only have lost the other: the other knows why.
 fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
+    let is_lost = |error: &anyhow::Error| Failure::of(error).exit == Exit::PeerLost && !is_timeout(error);
     match (one, other) {
-        (Err(lost), Err(cause)) if Failure::of(&lost).exit == Exit::PeerLost => Err(cause),
+        (Err(lost), Err(cause)) if is_lost(&lost) => Err(cause),
         (one, other) => Ok((one?, other?)),
     }
 }
@@ -83,6 +88,7 @@ struct Sent {
 
 fn send(engine: &Engine, peer: &Peer) -> Result<Sent> {
     let mut times = Vec::with_capacity(MESSAGES);
+    let deadline = Instant::now() + MESSAGES_TIME;
     for number in 0..WARM_UP + MESSAGES {
         let began = Instant::now();
         let message = number.to_ne_bytes().to_vec();
@@ -90,10 +96,15 @@ fn send(engine: &Engine, peer: &Peer) -> Result<Sent> {
         if peer.recv().wait(PATIENCE)? != message {
             return Err(mismatch("a message that came back is another one").into());
         }
-        if number >= WARM_UP {
+        let is_late = Instant::now() > deadline;
+        if number >= WARM_UP || is_late {
             times.push(began.elapsed());
         }
+        if is_late {
+            break;
+        }
     }
+    peer.send(ENOUGH.to_vec()).wait(PATIENCE)?;
     times.sort_unstable();
     let names = String::from_utf8(peer.recv().wait(PATIENCE)?)?;
     let (grant, counter) = names.split_once(' ').context("the other side has named no memory")?;
@@ -108,13 +119,16 @@ fn send(engine: &Engine, peer: &Peer) -> Result<Sent> {
         .wait(PATIENCE)?;
     // The other side says when it has looked: until then this one stays.
     peer.recv().wait(PATIENCE)?;
-    Ok(Sent { latency: times[MESSAGES / 2] / 2, began })
+    Ok(Sent { latency: times[times.len() / 2] / 2, began })
 }
 
 /// When all pages were there.
 fn receive(engine: &Engine, peer: &Peer) -> Result<Instant> {
-    for _ in 0..WARM_UP + MESSAGES {
+    loop {
         let message = peer.recv().wait(PATIENCE)?;
+        if message == ENOUGH {
+            break;
+        }
         peer.send(message).wait(PATIENCE)?;
     }
     let grant = peer.grant(engine.allocate(BYTES)?, Rights::WRITE).map_err(|refused| refused.error)?;
