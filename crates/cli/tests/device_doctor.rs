@@ -30,6 +30,13 @@ impl Drop for Finally {
     }
 }
 
+/// What the guest's first file system has loaded, where modprobe looks for it.
+fn offer_modules() {
+    let script = "folder=/lib/modules/$(uname -r)/kernel && mkdir -p $folder && cd /run/modules && \
+                  for module in *.ko; do cp $module $folder/${module#*-}; done && depmod";
+    HERE.output(&["sh", "-c", script]);
+}
+
 /// Once is enough: the kernel's part of these is the same in every guest.
 mod one_guest {
     use super::*;
@@ -52,6 +59,7 @@ mod one_guest {
     #[test]
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn a_module_that_is_missing_is_named_and_loaded() {
+        offer_modules();
         let deleted = DeletedLinks::new();
         for module in ["rdma_rxe", "rdma_ucm", "ib_uverbs"] {
             HERE.output(&["rmmod", module]);
@@ -122,7 +130,7 @@ mod one_guest {
         let _address = Finally(&[&["ip", "addr", "replace", "192.0.2.1/24", "dev", "v0"]]);
         HERE.output(&["ip", "addr", "del", "192.0.2.1/24", "dev", "v0"]);
         let fixes = Doctor::here().assert_found("gids", "warn", &["rxe0 port 1", "IPv4"]);
-        assert!(fixes.iter().any(|fix| fix.starts_with("ip addr add ")), "{fixes:#?}");
+        assert!(fixes.iter().any(|fix| fix.starts_with("ip address add ")), "{fixes:#?}");
         HERE.output(&["ip", "addr", "add", "192.0.2.1/24", "dev", "v0"]);
         Doctor::here().assert_passes("gids");
     }
@@ -162,7 +170,7 @@ mod one_guest {
             Doctor::of(&HERE.run(&words))
         };
         let limited = ask();
-        let fixes = limited.assert_found("cgroup", "fail", &["rxe0", "hca_object"]);
+        let fixes = limited.assert_found("cgroup", "warn", &["rxe0", "of 3 objects"]);
         limited.assert_found("queue pairs", "fail", &["rxe0"]);
         apply(HERE, &fixes, "echo ");
         let freed = ask();

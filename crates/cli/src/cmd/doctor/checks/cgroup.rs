@@ -91,7 +91,7 @@ fn resource(device: &str, name: &str, used: Option<u64>, max: u64, file: &str) -
     let found = format!("{used} of {max} {what} are in use");
     let raise = |finding: Finding| {
         finding
-            .fix(format!("echo \"{device} {name}=max\" > {file}, as root"))
+            .fix(format!("echo \"{device} {name}=max\" > {file}"))
             .fix_in("container", "on its host, in the container's own group and in those above")
     };
     let left = max.saturating_sub(used);

@@ -15,7 +15,7 @@ pub(super) fn read() -> Reading<BTreeMap<String, Option<String>>> {
     let all = names_in(FOLDER).into_iter().map(|name| {
         let path = Path::new(FOLDER).join(&name);
         let opened = OpenOptions::new().read(true).write(true).open(&path);
-        (path.display().to_string(), opened.err().map(|error| words(&error)))
+        (name, opened.err().map(|error| words(&error)))
     });
     Reading::Read(all.collect())
 }

@@ -81,6 +81,36 @@ mod tests {
     use super::super::netlink::packed;
     use super::*;
 
+    /// What Linux 7.2 answered of itself, where `rdma system show` said `netns shared … copy-on-fork on`.
+    const SYSTEM: &str = "05004200010000000500600000000000050067000100000005005d0001000000";
+
+    /// And of Soft-RoCE, where `rdma resource show` said `rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
+    const RESOURCES: &str = "0800010000000000090002007278653000000000b0000f001800100007001100706400000c0012000100000000000000 \
+         1800100007001100637100000c00120001000000000000001800100007001100717000000c0012000100000000000000 \
+         1c0010000a001100636d5f69640000000c001200000000000000000018001000070011006d7200000c00120000000000 \
+         000000001800100008001100637478000c00120000000000000000001800100008001100737271000c00120000000000 \
+         00000000";
+
+    fn recorded(hex: &str) -> Vec<u8> {
+        let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
+        digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap())
+            .collect()
+    }
+
+    // The kernel answers in the order of bytes that its processor has.
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn what_a_kernel_has_answered_is_understood() {
+        let system = system_of(&recorded(SYSTEM)).unwrap();
+        assert_eq!(system, System { namespaces: "shared".to_owned(), copies_on_fork: true });
+        let (device, counts) = resources_of(&recorded(RESOURCES)).unwrap();
+        let expected = [("pd", 1), ("cq", 1), ("qp", 1), ("cm_id", 0), ("mr", 0), ("ctx", 0), ("srq", 0)];
+        assert_eq!(device, "rxe0");
+        assert_eq!(counts, expected.map(|(kind, count)| (kind.to_owned(), count)).into());
+    }
+
     #[test]
     fn the_mode_of_namespaces_and_what_a_child_gets() {
         let told = |bytes: &[u8]| system_of(bytes).map(|it| (it.namespaces, it.copies_on_fork));

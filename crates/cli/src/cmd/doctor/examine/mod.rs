@@ -27,8 +27,8 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// How long a library may look around: a tenth of a second is usual, and an emulated host has taken six.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// How long a transfer may take, which is over in a fraction of a second where nothing is wrong.
-const TRANSFER: Duration = Duration::from_secs(30);
+/// How long a transfer may take, which is over in a fraction of a second where nothing is wrong; and both libraries together, where a port is down.
+const TRANSFER: Duration = Duration::from_secs(45);
 
 /// How often it is looked whether it has ended.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -83,7 +83,7 @@ pub(super) fn fabric() -> Reading<Fabric> {
 
 /// What could carry a transfer.
 pub(super) fn rails() -> Result<Vec<Rail>, String> {
-    answer(&["rails"], LOOK).map_err(|reason| format!("rails were looked for, and {reason}"))
+    answer(&["rails"], TRANSFER).map_err(|reason| format!("rails were looked for, and {reason}"))
 }
 
 /// Whether it does.

@@ -8,19 +8,23 @@ use anyhow::{Context, Result, anyhow, bail};
 use farreach::{Engine, Outcome, PageMap, Peer, Rights, Settings};
 
 use crate::cmd::doctor::probes::Trial;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, is_timeout};
 use crate::measure;
 
-/// Messages there and back before time is taken, and after.
+/// Messages there and back before time is taken, and after; fewer where they take long.
 const WARM_UP: usize = 20;
 const MESSAGES: usize = 200;
+const MESSAGES_TIME: Duration = Duration::from_secs(1);
+
+/// What ends them.
+const ENOUGH: &[u8] = b"enough";
 
 const PAGE: usize = 4096;
 const PAGES: u32 = 1024;
 const BYTES: usize = PAGE * PAGES as usize;
 
 /// For one message, or for all pages.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// What comes of it.
 pub(super) fn attempt(rail: &str) -> Trial {
@@ -37,15 +41,17 @@ fn run(rail: &str) -> Result<Trial> {
     let engine = |name: &str| Engine::with(Settings::new().rails([&rail]).name(name));
     let (here, there) = (engine("one side")?, engine("the other side")?);
     let (client, server) = connection().context("cannot make a connection to this host itself")?;
+    let pages = pattern();
+    let expected = pages.clone();
     let connecting = there.accept_over(server)?;
     let answering = thread::spawn(move || {
         let mut connecting = connecting;
         let peer = connecting.wait(PATIENCE)?;
-        let landed = receive(&there, &peer)?;
+        let landed = receive(&there, &peer, &expected)?;
         anyhow::Ok((landed, peer, there))
     });
     let sent = here.connect_over(client)?.wait(PATIENCE).map_err(anyhow::Error::from).and_then(|peer| {
-        let sent = send(&here, &peer)?;
+        let sent = send(&here, &peer, &pages)?;
         Ok((sent, peer))
     });
     let received = answering.join().map_err(|_| anyhow!("the other side has panicked"))?;
@@ -62,8 +68,9 @@ fn run(rail: &str) -> Result<Trial> {
 
 /// Where both sides failed, one of them may only have lost the other: the other knows why.
 fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
+    let is_lost = |error: &anyhow::Error| Failure::of(error).exit == Exit::PeerLost && !is_timeout(error);
     match (one, other) {
-        (Err(lost), Err(cause)) if Failure::of(&lost).exit == Exit::PeerLost => Err(cause),
+        (Err(lost), Err(cause)) if is_lost(&lost) => Err(cause),
         (one, other) => Ok((one?, other?)),
     }
 }
@@ -81,8 +88,9 @@ struct Sent {
     began: Instant,
 }
 
-fn send(engine: &Engine, peer: &Peer) -> Result<Sent> {
+fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
     let mut times = Vec::with_capacity(MESSAGES);
+    let deadline = Instant::now() + MESSAGES_TIME;
     for number in 0..WARM_UP + MESSAGES {
         let began = Instant::now();
         let message = number.to_ne_bytes().to_vec();
@@ -90,31 +98,37 @@ fn send(engine: &Engine, peer: &Peer) -> Result<Sent> {
         if peer.recv().wait(PATIENCE)? != message {
             return Err(mismatch("a message that came back is another one").into());
         }
-        if number >= WARM_UP {
+        let is_late = Instant::now() > deadline;
+        if number >= WARM_UP || is_late {
             times.push(began.elapsed());
         }
+        if is_late {
+            break;
+        }
     }
+    peer.send(ENOUGH.to_vec()).wait(PATIENCE)?;
     times.sort_unstable();
     let names = String::from_utf8(peer.recv().wait(PATIENCE)?)?;
     let (grant, counter) = names.split_once(' ').context("the other side has named no memory")?;
     let memory = peer.remote(grant.parse()?).wait(PATIENCE)?;
     let counter = peer.remote_counter(counter.parse()?).wait(PATIENCE)?;
     let mut source = engine.allocate(BYTES)?;
-    for (place, byte) in source.iter_mut().enumerate() {
-        *byte = byte_at(place);
-    }
+    source.copy_from_slice(expected);
     let began = Instant::now();
     peer.write_pages(source, &PageMap::contiguous(PAGE as u64, PAGES), &memory, Some(&counter))
         .wait(PATIENCE)?;
     // The other side says when it has looked: until then this one stays.
     peer.recv().wait(PATIENCE)?;
-    Ok(Sent { latency: times[MESSAGES / 2] / 2, began })
+    Ok(Sent { latency: times[times.len() / 2] / 2, began })
 }
 
 /// When all pages were there.
-fn receive(engine: &Engine, peer: &Peer) -> Result<Instant> {
-    for _ in 0..WARM_UP + MESSAGES {
+fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
+    loop {
         let message = peer.recv().wait(PATIENCE)?;
+        if message == ENOUGH {
+            break;
+        }
         peer.send(message).wait(PATIENCE)?;
     }
     let grant = peer.grant(engine.allocate(BYTES)?, Rights::WRITE).map_err(|refused| refused.error)?;
@@ -126,7 +140,10 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<Instant> {
         bail!("{} of {PAGES} pages have come, then: {outcome:?}", counter.reached());
     }
     let memory = grant.revoke(PATIENCE)?;
-    if let Some(place) = (0..BYTES).find(|place| memory[*place] != byte_at(*place)) {
+    // As a whole first: that is quick.
+    if memory[..] != *expected
+        && let Some(place) = memory.iter().zip(expected).position(|(found, expected)| found != expected)
+    {
         return Err(mismatch(&format!("byte {place} of {BYTES} is the first wrong one")).into());
     }
     peer.send(b"all is right".to_vec()).wait(PATIENCE)?;
@@ -140,6 +157,8 @@ fn mismatch(cause: &str) -> Failure {
 }
 
 /// Bytes of which no two pages are alike.
-fn byte_at(place: usize) -> u8 {
-    ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+fn pattern() -> Vec<u8> {
+    (0..BYTES as u64 / 8)
+        .flat_map(|place| (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes())
+        .collect()
 }

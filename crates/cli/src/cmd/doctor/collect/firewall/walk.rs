@@ -155,9 +155,11 @@ mod tests {
         [Step { reach, action: action.clone() }, Step { reach, action }]
     }
 
-    fn verdicts(chains: Vec<(&str, Option<&str>, Vec<[Step; 2]>)>) -> Vec<(String, bool)> {
-        let chains = chains.into_iter().map(|(name, hook, rules)| {
-            (name.to_owned(), Steps { hook: hook.map(str::to_owned), policy: String::new(), rules })
+    /// Of the first chain, which alone has a hook.
+    fn verdicts(chains: Vec<(&str, Vec<[Step; 2]>)>) -> Vec<(String, bool)> {
+        let chains = chains.into_iter().map(|(name, rules)| {
+            let hook = (name == "input").then(|| name.to_owned());
+            (name.to_owned(), Steps { hook, policy: String::new(), rules })
         });
         let table = Table { name: "inet t".to_owned(), chains: chains.collect(), is_opaque: false };
         let all = super::chains(&[table]);
@@ -175,7 +177,7 @@ mod tests {
         let input =
             vec![jump, both(Reach::All, Action::End("accept")), both(Reach::All, Action::End("drop"))];
         let x = vec![both(Reach::All, Action::End("drop"))];
-        let told = verdicts(vec![("input", Some("input"), input), ("x", None, x)]);
+        let told = verdicts(vec![("input", input), ("x", x)]);
         assert_eq!(told, [("drop".to_owned(), true), ("accept".to_owned(), false)]);
     }
 
@@ -184,10 +186,10 @@ mod tests {
         let input =
             vec![both(Reach::All, Action::Jump("x".to_owned())), both(Reach::All, Action::End("drop"))];
         let x = vec![both(Reach::All, Action::Return), both(Reach::All, Action::End("accept"))];
-        let told = verdicts(vec![("input", Some("input"), input.clone()), ("x", None, x)]);
+        let told = verdicts(vec![("input", input.clone()), ("x", x)]);
         assert_eq!(told, [("drop".to_owned(), false)]);
         let x = vec![both(Reach::All, Action::Jump("x".to_owned()))];
-        let told = verdicts(vec![("input", Some("input"), input), ("x", None, x)]);
+        let told = verdicts(vec![("input", input), ("x", x)]);
         assert_eq!(told, [("drop".to_owned(), false)]);
     }
 }
