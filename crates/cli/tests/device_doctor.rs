@@ -149,7 +149,7 @@ mod one_guest {
     fn without_huge_pages_some_are_reserved() {
         let _usual = Finally(&[&["sh", "-c", "echo 64 > /proc/sys/vm/nr_hugepages"]]);
         HERE.output(&["sh", "-c", "echo 0 > /proc/sys/vm/nr_hugepages"]);
-        let fixes = Doctor::here().assert_found("huge pages", "warn", &["0"]);
+        let fixes = Doctor::here().assert_found("huge pages", "warn", &["none are reserved"]);
         assert!(fixes.iter().any(|fix| fix.contains("vm.nr_hugepages")), "{fixes:#?}");
         HERE.output(&["sh", "-c", "echo 64 > /proc/sys/vm/nr_hugepages"]);
         Doctor::here().assert_passes("huge pages");
@@ -162,7 +162,7 @@ mod one_guest {
         let _group = Finally(&[&["sh", "-c", "rmdir /sys/fs/cgroup/farreach; true"]]);
         let make = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup; \
                     echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p /sys/fs/cgroup/farreach; \
-                    echo 'rxe0 hca_handle=4 hca_object=3' > /sys/fs/cgroup/farreach/rdma.max";
+                    echo 'rxe0 hca_handle=4 hca_object=2' > /sys/fs/cgroup/farreach/rdma.max";
         HERE.output(&["sh", "-c", make]);
         let ask = || {
             let inside = "echo $$ > /sys/fs/cgroup/farreach/cgroup.procs; exec \"$@\"";
@@ -170,7 +170,7 @@ mod one_guest {
             Doctor::of(&HERE.run(&words))
         };
         let limited = ask();
-        let fixes = limited.assert_found("cgroup", "warn", &["rxe0", "of 3 objects"]);
+        let fixes = limited.assert_found("cgroup", "warn", &["rxe0", "of 2 objects"]);
         limited.assert_found("queue pairs", "fail", &["rxe0"]);
         apply(HERE, &fixes, "echo ");
         let freed = ask();

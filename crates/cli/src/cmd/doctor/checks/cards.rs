@@ -130,7 +130,8 @@ pub(super) fn has_efa(pack: &Pack) -> bool {
 pub(super) fn is_efa_only(pack: &Pack) -> bool {
     let devices = pack.devices();
     if devices.is_empty() {
-        return cards(pack).iter().all(|card| card.family == Some(EFA));
+        let cards = cards(pack);
+        return !cards.is_empty() && cards.iter().all(|card| card.family == Some(EFA));
     }
     efa_devices(pack).len() == devices.len()
 }

@@ -38,7 +38,9 @@ pub(super) fn attempt(rail: &str) -> Trial {
 fn run(rail: &str) -> Result<Trial> {
     // tcp goes where its peer is met: here, on the loopback.
     let rail = if rail == "tcp" { format!("tcp@{}", Ipv4Addr::LOCALHOST) } else { rail.to_owned() };
-    let engine = |name: &str| Engine::with(Settings::new().rails([&rail]).name(name));
+    // Both sides are this process: one that is silent waits for a core, as the other does.
+    let settings = Settings::new().heartbeat(PATIENCE / 10, PATIENCE).rails([&rail]);
+    let engine = |name: &str| Engine::with(settings.clone().name(name));
     let (here, there) = (engine("one side")?, engine("the other side")?);
     let (client, server) = connection().context("cannot make a connection to this host itself")?;
     let pages = pattern();
