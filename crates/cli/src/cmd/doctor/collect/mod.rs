@@ -42,15 +42,17 @@ pub(crate) fn host(without_transfers: bool) -> Pack {
 
 /// What takes time is done at once: counters need a second, and libraries look around. Transfers come last, when nothing else runs.
 fn read(without_transfers: bool) -> (BTreeMap<String, Entry>, Probes) {
+    // First, or what the libraries are tried with would be counted among it.
+    let (system, resources) = (rdma::system(), rdma::resources());
     let (files, mut probes) = thread::scope(|scope| {
         let counters = scope.spawn(counters::growth);
         let verbs = scope.spawn(examine::verbs);
         let fabric = scope.spawn(examine::fabric);
         let firewall = scope.spawn(firewall::read);
-        let system = rdma::system();
+        let files = walk::read(patterns::PATTERNS);
         let probes = Probes {
             rdma_netlink: rdma::has_netlink(),
-            resources: rdma::resources(),
+            resources,
             nodes: nodes::read(),
             interfaces: interfaces(),
             dcb: dcb::read(),
@@ -62,7 +64,7 @@ fn read(without_transfers: bool) -> (BTreeMap<String, Entry>, Probes) {
             counters_growth: joined(counters.join()),
             transfers: Reading::Unread("left out by --no-transfers".to_owned()),
         };
-        (walk::read(patterns::PATTERNS), probes)
+        (files, probes)
     });
     if !without_transfers {
         probes.transfers = transfers();
