@@ -101,24 +101,25 @@ fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String
     (pairs, left_out)
 }
 
-/// One with one, in a thread of its own that is left behind if it does not come back.
+/// One with one.
 fn attempt(args: &ClientArgs, local: &str, remote: &str) -> Cell {
-    let cell = Cell::new(local, remote);
-    let (tell, told) = mpsc::channel();
-    let (mut args, begun) = (args.clone(), cell.clone());
+    let mut args = args.clone();
     args.rails.devices = vec![local.to_owned()];
-    thread::spawn(move || {
-        // Nobody hears it who has given up.
-        let _ = tell.send(meet(&args, begun));
-    });
-    let trouble = match told.recv_timeout(CELL_PATIENCE) {
+    within(CELL_PATIENCE, Cell::new(local, remote), move |cell| meet(&args, cell))
+}
+
+/// In a thread of its own, which is left behind if it does not come back.
+fn within(patience: Duration, cell: Cell, meet: impl FnOnce(Cell) -> Result<Cell> + Send + 'static) -> Cell {
+    let (tell, told) = mpsc::channel();
+    let begun = cell.clone();
+    // Nobody hears it who has given up.
+    thread::spawn(move || drop(tell.send(meet(begun))));
+    let trouble = match told.recv_timeout(patience) {
         Ok(Ok(cell)) => return cell,
         Ok(Err(error)) => Trouble::new(Obstacle::Other, Failure::of(&error)),
         Err(_) => {
             let failure = Failure::new(Exit::PeerLost, "it hangs")
-                .cause(format!(
-                    "no answer within {CELL_PATIENCE:?}: a library or a driver does not come back"
-                ))
+                .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
                 .fix("look into dmesg on both hosts");
             Trouble::new(Obstacle::Silent, failure)
         }
@@ -164,5 +165,20 @@ mod tests {
         assert!(found.is_empty());
         let rails: Vec<&str> = left_out.iter().map(|it| it.rail.as_str()).collect();
         assert_eq!(rails, ["tcp", "mlx5_0"]);
+    }
+
+    #[test]
+    fn what_hangs_costs_its_own_time_only() {
+        let cell = || Cell::new("tcp", "tcp");
+        let soon = Duration::from_millis(20);
+        let hung = within(soon, cell(), move |cell| {
+            thread::sleep(50 * soon);
+            Ok(cell)
+        });
+        assert_eq!(hung.trouble.map(|it| it.obstacle), Some(Obstacle::Silent));
+        let long = Duration::from_secs(60);
+        let failed = within(long, cell(), |_| anyhow::bail!("no"));
+        assert_eq!(failed.trouble.map(|it| it.error), Some("no".to_owned()));
+        assert_eq!(within(long, cell(), Ok), cell());
     }
 }
