@@ -1,7 +1,6 @@
 //! `farreach doctor PEER` between two hosts with RDMA: each fault is named, and when it is undone nothing is.
 
 mod support {
-    #[allow(dead_code, reason = "of other tests")]
     pub(crate) mod client;
     #[allow(dead_code, reason = "of other tests")]
     pub(crate) mod host;

@@ -11,6 +11,8 @@
 //! ```
 //!
 //! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
+//!
+//! `farreach doctor` opens none for most of what it asks: it goes on by words of its own, because a rail may be what does not work.
 
 mod address;
 mod client;

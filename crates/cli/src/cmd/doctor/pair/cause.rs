@@ -91,10 +91,16 @@ fn no_net_device(own: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
 }
 
 fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
+    let finding = unlike_gids(tried, names, "one GID is IPv4 and the other IPv6");
+    Judged::fails("GIDs of two families", finding)
+}
+
+/// What is wrong with both GIDs, and which others go together.
+fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
     let (local, remote) = (&tried.local.gid, &tried.remote.gid);
     let family = |gid: &GidReading| if gid.address.is_some_and(|it| it.is_ipv4()) { "IPv4" } else { "IPv6" };
     let found = format!(
-        "one GID is IPv4 and the other IPv6: {} is GID {} here, {} is GID {} of {}",
+        "{what}: {} is GID {} here, {} is GID {} of {}",
         local.gid, local.index, remote.gid, remote.index, names.peer
     );
     let mut finding = Finding::fail(found);
@@ -103,23 +109,28 @@ fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
             |gid: &&GidReading| gid.kind == other.kind && family(gid) == family(other) && !is_link_local(gid);
         gids.iter().find(is_like).map(|gid| gid.index)
     };
+    let words = |gid: &GidReading| format!("take the GID that is {} and {} too", gid.kind, family(gid));
     if let Some(index) = like(&tried.local.gids, remote) {
-        finding = finding
-            .fix_in("on this host", format!("take the GID that is {} too: -x {index}", family(remote)));
+        finding = finding.fix_in("on this host", format!("{}: -x {index}", words(remote)));
     }
     if let Some(index) = like(&tried.remote.gids, local) {
-        let fix = format!("take the GID that is {} too: farreach serve -x {index}", family(local));
+        let fix = format!("{}: farreach serve -x {index}", words(local));
         finding = finding.fix_in(&format!("on {}", names.peer), fix);
     }
     if finding.fixes.is_empty() {
-        finding = finding
+        return finding
             .fix("give both net devices an address of the same family: ip addr add ADDRESS dev NETDEV");
     }
-    Judged::fails("GIDs of two families", finding)
+    finding
 }
 
 /// Where packets of one direction, or of both, are dropped.
 pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let (local, remote) = (&tried.local.gid, &tried.remote.gid);
+    if local.kind != remote.kind && tried.short != Tried::Worked {
+        let what = format!("one GID is {} and the other {}", local.kind, remote.kind);
+        return Some(Judged::fails("GIDs of two kinds", unlike_gids(tried, names, &what)));
+    }
     let (there, back) = (tried.there.count?, tried.back.count?);
     let all = tried.datagrams;
     match (there, back) {
@@ -155,20 +166,7 @@ pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged
 
 /// Names who drops them, where a pack tells; otherwise where to look.
 fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], why: &str) -> Judged {
-    let mut finding = Finding::fail(found);
-    let mut is_known = false;
-    for is_there in ways {
-        // The sender's way out, and the receiver's way in.
-        for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
-            let pack = if is_here { names.here_pack } else { names.peer_pack };
-            if let Some(suspect) = suspect(pack, way) {
-                let host = names.host(is_here);
-                finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
-                finding = finding.fix_in(&format!("on {host}"), suspect.fix());
-                is_known = true;
-            }
-        }
-    }
+    let (mut finding, is_known) = with_suspects(Finding::fail(found), names, ways);
     if is_known {
         return Judged::fails(why, finding);
     }
@@ -192,15 +190,33 @@ fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], w
     Judged::fails(why, finding.fix_in("between the hosts", between))
 }
 
+/// With the chains that drop packets of these ways, of those that go there (`true`) and come back; and whether there are any.
+fn with_suspects(mut finding: Finding, names: &Names<'_>, ways: &[bool]) -> (Finding, bool) {
+    let mut is_known = false;
+    for is_there in ways {
+        // The sender's way out, and the receiver's way in.
+        for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
+            let pack = if is_here { names.here_pack } else { names.peer_pack };
+            if let Some(suspect) = suspect(pack, way) {
+                let host = names.host(is_here);
+                finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
+                finding = finding.fix_in(&format!("on {host}"), suspect.fix());
+                is_known = true;
+            }
+        }
+    }
+    (finding, is_known)
+}
+
 /// Where short messages arrive, and full packets do not.
 pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let is_lost = |tried: &Tried| {
         matches!(tried.trouble().map(|it| it.obstacle), Some(Obstacle::Unanswered | Obstacle::Silent))
     };
-    let way = match (is_lost(&tried.long_there), is_lost(&tried.long_back)) {
-        (true, true) => "both ways".to_owned(),
-        (true, false) => names.way(true),
-        (false, true) => names.way(false),
+    let (way, ways): (String, &[bool]) = match (is_lost(&tried.long_there), is_lost(&tried.long_back)) {
+        (true, true) => ("both ways".to_owned(), &[true, false]),
+        (true, false) => (names.way(true), &[true]),
+        (false, true) => (names.way(false), &[false]),
         (false, false) => return None,
     };
     let mtu = tried.path_mtu_bytes;
@@ -212,7 +228,8 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
         "single packets of 256 bytes arrive, and full ones of {mtu} bytes are lost, {way}{works}: something on the way is set to a smaller MTU, or drops large packets"
     );
     let (dev, address) = (net_device(&tried.local), address(&tried.remote.gid));
-    let mut finding = Finding::fail(found)
+    let (finding, _) = with_suspects(Finding::fail(found), names, ways);
+    let mut finding = finding
         // A full packet is an IP packet of 60 bytes more; ping adds 28 itself.
         .fix_in("on this host", format!("ping -c1 -M do -s {} -I {dev} {address} shows it", mtu + 32))
         .fix_in(

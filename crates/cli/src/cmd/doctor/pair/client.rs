@@ -52,13 +52,13 @@ pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
     let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart);
     let mut cells = Vec::new();
     for (local, remote) in pairs {
-        if interrupt::is_asked() {
-            return Err(interrupt::before_anything().into());
-        }
         if args.verbose {
             terminal::tell(&format!("trying {local} with {remote} of {peer}"));
         }
         cells.push(attempt(args, &local, &remote));
+        if interrupt::is_asked() {
+            return Err(interrupt::before_anything().into());
+        }
     }
     let is_restricted = !args.rails.devices.is_empty();
     Ok(Looked { here, peer: *told.pack, readings: PairReadings { peer, is_restricted, cells, left_out } })

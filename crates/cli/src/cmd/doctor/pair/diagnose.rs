@@ -125,7 +125,7 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
     }
     let steps = [&tried.connected_here, &tried.connected_there, &tried.short];
     if let Some(trouble) = steps.iter().find_map(|step| step.trouble()) {
-        let is_loss = trouble.obstacle == Obstacle::Unanswered;
+        let is_loss = matches!(trouble.obstacle, Obstacle::Unanswered | Obstacle::Silent);
         let why = if is_loss { "not acknowledged" } else { "it does not connect" };
         return Judged::fails(why, in_own_words(trouble));
     }

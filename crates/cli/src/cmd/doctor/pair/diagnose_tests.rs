@@ -208,6 +208,10 @@ fn gids_of_two_families_are_told_with_an_index_that_works() {
     let found = report(vec![cell("rxe0", "rxe1", tried)]);
     let words = ["2001:db8::1 is GID 2 here", "IPv4 too: -x 1", "IPv6 too: farreach serve -x 2"];
     assert_told(&found, Verdict::Fail, &words);
+    let mut tried = silent(0, 0);
+    tried.local.gid.kind = "RoCE v1".to_owned();
+    let found = report(vec![cell("rxe0", "rxe1", tried)]);
+    assert_told(&found, Verdict::Fail, &["one GID is RoCE v1 and the other RoCE v2", "IPv4 too: -x 1"]);
 }
 
 #[test]

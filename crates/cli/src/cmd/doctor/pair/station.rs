@@ -38,7 +38,7 @@ pub(super) const LONG_BYTES: usize = 64 * 1024;
 pub(super) const DEPTH: u32 = 8;
 
 /// How long a request may take. A card gives one up sooner.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// An open card, with what it sends datagrams by.
 #[derive(Debug)]
