@@ -20,6 +20,7 @@ mod two_hosts {
     use super::support::server::Server;
 
     const CARD: &str = "rxea";
+    const FAR_CARD: &str = "rxeb";
 
     fn far() -> Host {
         *Host::all().last().expect("a guest has a host")
@@ -63,7 +64,7 @@ mod two_hosts {
         assert_eq!(ended.code, Some(0), "{:#}\n{}", report["pair"], ended.stderr);
         let matrix = report["pair"]["matrix"].as_array().expect("a matrix");
         let cards = matrix.iter().find(|row| row["local"] == CARD).expect("the card is there");
-        assert_eq!((&cards["remote"], &cards["state"]), (&"rxeb".into(), &"works".into()), "{cards:#}");
+        assert_eq!((&cards["remote"], &cards["state"]), (&FAR_CARD.into(), &"works".into()), "{cards:#}");
         assert!(matrix.iter().any(|row| row["local"] == "tcp"), "{report:#}");
         for row in matrix {
             assert!(row["round_trip_ns"].as_u64() > Some(0), "{row:#}");
@@ -130,7 +131,7 @@ mod two_hosts {
     #[ignore = "needs two hosts: cargo xtask vm test runs it"]
     fn gids_of_two_families_are_told_with_an_index_that_works() {
         let index = |host: Host, card: &str, gid: &str| gid_index(host, card, gid).to_string();
-        let server = Server::start_far(&["-x", &index(far(), "rxeb", V4_FAR)]);
+        let server = Server::start_far(&["-d", FAR_CARD, "-x", &index(far(), FAR_CARD, V4_FAR)]);
         let (v4, v6) = (index(Host::HERE, CARD, V4_HERE), index(Host::HERE, CARD, V6_HERE));
         let told = ["one GID is IPv4 and the other IPv6", &format!("-x {v4}")];
         assert_fault(&server, &["-x", &v6], "GIDs of two families", &told);
@@ -145,8 +146,8 @@ mod two_hosts {
     #[ignore = "needs two hosts: cargo xtask vm test runs it"]
     fn an_address_of_another_subnet_is_a_neighbour_that_answers_or_does_not() {
         let address = AddedAddress::at(far(), "vb", "198.51.100.2/24");
-        let index = gid_index(far(), "rxeb", "0000:0000:0000:0000:0000:ffff:c633:6402").to_string();
-        let server = Server::start_far(&["-x", &index]);
+        let index = gid_index(far(), FAR_CARD, "0000:0000:0000:0000:0000:ffff:c633:6402").to_string();
+        let server = Server::start_far(&["-d", FAR_CARD, "-x", &index]);
         let routed = Host::HERE.run(&["ip", "route", "get", "198.51.100.2"]);
         assert_ne!(routed.code, Some(0), "there is no route: {routed:#?}");
         let on_link = Host::HERE.output(&["ip", "route", "get", "198.51.100.2", "oif", "va"]);
@@ -168,8 +169,8 @@ mod two_hosts {
     #[ignore = "needs two hosts: cargo xtask vm test runs it"]
     fn an_address_without_a_route_is_told() {
         let address = AddedAddress::at(far(), "vb", "2001:db8:7::2/64");
-        let index = gid_index(far(), "rxeb", "2001:0db8:0007:0000:0000:0000:0000:0002").to_string();
-        let server = Server::start_far(&["-x", &index]);
+        let index = gid_index(far(), FAR_CARD, "2001:0db8:0007:0000:0000:0000:0000:0002").to_string();
+        let server = Server::start_far(&["-d", FAR_CARD, "-x", &index]);
         let own = gid_index(Host::HERE, CARD, V6_HERE).to_string();
         let told = ["no route", "ip route get 2001:db8:7::2 from 2001:db8::1 oif va"];
         assert_fault(&server, &["-x", &own], "no route", &told);

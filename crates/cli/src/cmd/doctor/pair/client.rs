@@ -66,7 +66,7 @@ pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
 
 /// This side's rails by their names: those that were asked for, or all.
 fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
-    let (found, _) = rails::look(args);
+    let found = rails::look_for_named(args);
     rails::check_gid(args, &found)?;
     let mut names: Vec<String> = found.into_iter().map(|rail| rail.name).collect();
     names.dedup();
