@@ -47,14 +47,14 @@ impl Drop for DroppedPackets {
 #[derive(Debug)]
 pub(crate) struct AddedAddress {
     host: Host,
-    net_device: &'static str,
+    net_device: String,
     address: &'static str,
 }
 
 impl AddedAddress {
     /// Adds it.
-    pub(crate) fn at(host: Host, net_device: &'static str, address: &'static str) -> Self {
-        let added = Self { host, net_device, address };
+    pub(crate) fn at(host: Host, net_device: &str, address: &'static str) -> Self {
+        let added = Self { host, net_device: net_device.to_owned(), address };
         let duplicates: &[&str] = if address.contains(':') { &["nodad"] } else { &[] };
         host.output(&[&["ip", "addr", "add", address, "dev", net_device], duplicates].concat());
         added
@@ -63,7 +63,7 @@ impl AddedAddress {
 
 impl Drop for AddedAddress {
     fn drop(&mut self) {
-        self.host.run(&["ip", "addr", "del", self.address, "dev", self.net_device]);
+        self.host.run(&["ip", "addr", "del", self.address, "dev", &self.net_device]);
     }
 }
 
@@ -71,20 +71,20 @@ impl Drop for AddedAddress {
 #[derive(Debug)]
 pub(crate) struct LargerMtu {
     host: Host,
-    net_device: &'static str,
+    net_device: String,
 }
 
 impl LargerMtu {
     /// Lets it.
-    pub(crate) fn of(host: Host, net_device: &'static str) -> Self {
+    pub(crate) fn of(host: Host, net_device: &str) -> Self {
         host.output(&["ip", "link", "set", "dev", net_device, "mtu", "4500"]);
-        Self { host, net_device }
+        Self { host, net_device: net_device.to_owned() }
     }
 }
 
 impl Drop for LargerMtu {
     fn drop(&mut self) {
-        self.host.run(&["ip", "link", "set", "dev", self.net_device, "mtu", "1500"]);
+        self.host.run(&["ip", "link", "set", "dev", &self.net_device, "mtu", "1500"]);
     }
 }
 
