@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use farreach::Slice;
 use farreach_verbs::cq::Wait;
+use farreach_verbs::port::Mtu;
+use farreach_verbs::qp::state::PeerAddress;
 use farreach_verbs::wr::{RemoteRange, SendRequest};
 
 use super::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
@@ -54,12 +56,7 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
     Ok(cell)
 }
 
-fn datagrams(
-    line: &mut Line,
-    station: &Station,
-    there: &farreach_verbs::qp::state::PeerAddress,
-    tried: &mut CardsTried,
-) -> Result<()> {
+fn datagrams(line: &mut Line, station: &Station, there: &PeerAddress, tried: &mut CardsTried) -> Result<()> {
     let Some(own) = station.datagram_address() else { return Ok(()) };
     let sent = station.send_datagrams(there);
     line.say(&Step::Datagrams { to: End::of(&own) })?;
@@ -98,7 +95,7 @@ fn reliable(line: &mut Line, station: &Station, tried: &mut CardsTried, cell: &m
 
 /// The largest packets that arrive, both ways.
 fn largest_that_works(line: &mut Line, station: &Station, tried: &CardsTried) -> Result<Option<u32>> {
-    let smaller = MTUS.into_iter().filter_map(farreach_verbs::port::Mtu::bytes);
+    let smaller = MTUS.into_iter().filter_map(Mtu::bytes);
     for bytes in smaller.filter(|bytes| *bytes < tried.path_mtu_bytes) {
         let Some(mut route) = connect(line, station, bytes, &mut tried.clone())? else { return Ok(None) };
         if route.write_long().is_ok() && route.read_long(true).is_ok() {

@@ -25,7 +25,7 @@ const PAGE_BYTES: usize = 64 * 1024;
 /// Both sides make the same bytes of it.
 const SEED: u32 = 4791;
 
-/// How long rails may take to be ready.
+/// How both engines are.
 const RULES: EngineRules =
     EngineRules { wait: session::Wait::Adaptive, depth: 128, messages: MESSAGES, message_bytes_max: 4096 };
 

@@ -21,7 +21,8 @@ pub(crate) fn pair_text(
     let mut text = matrix(report, width);
     for left_out in &report.left_out {
         let line = format!("{} was not tried: {}", left_out.rail, left_out.reason);
-        text.push_str(&paint.faint(&folded("", &line, width)));
+        let line = folded("", &line, width);
+        text.push_str(&format!("{}\n", paint.faint(line.trim_end())));
     }
     for verdict in [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass] {
         let findings = report.findings.iter().filter(|finding| finding.verdict == verdict);
