@@ -13,6 +13,7 @@ mod collect;
 mod examine;
 mod finding;
 mod pack;
+mod pair;
 mod probes;
 mod report;
 mod text;
@@ -21,19 +22,50 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap_complete::ArgValueCompleter;
 
 pub(crate) use self::examine::{ExamineArgs, run as examine};
 use self::pack::Pack;
 use self::report::Report;
 use self::text::Style;
+use crate::args::ClientArgs;
+use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
+use crate::rails::RailArgs;
+use crate::session::{PeerAddress, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
+
+pub(crate) use self::pair::{Task, answer, serve};
 
 /// `farreach doctor`
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
+    /// Where `farreach serve` runs: look at that host too, and try each rail of this one with each of its
+    #[arg(value_name = "PEER", conflicts_with_all = ["from", "dump"])]
+    peer: Option<PeerAddress>,
+
+    /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(completions::rail_names))]
+    devices: Vec<String>,
+
+    /// Use this GID index of this host's cards, instead of choosing the best
+    #[arg(short = 'x', long, value_name = "INDEX", requires = "peer")]
+    gid_index: Option<u32>,
+
+    /// Server's port, unless PEER has one
+    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
+    port: u16,
+
+    /// Speak TLS with the server; FOLDER has cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER", requires = "peer")]
+    tls: Option<PathBuf>,
+
+    /// Name in the server's certificate, if not PEER's
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    tls_name: Option<String>,
+
     /// Look at what another host has dumped, instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
@@ -62,13 +94,35 @@ pub(crate) struct DoctorArgs {
 const EXAMPLES: &str = "\
 Examples:
   farreach doctor                     this host
+  farreach doctor storage-7           this host, that one, and what is between
   farreach doctor --dump rack7.json   take along what was read,
   farreach doctor --from rack7.json   and look at it elsewhere
 
-Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here.";
+Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here
+(or, with a peer, no rail that both have), 4 if the peer is not reached.";
+
+impl DoctorArgs {
+    /// What other tests are told, for the way to the peer.
+    fn client(&self, peer: &PeerAddress) -> ClientArgs {
+        ClientArgs {
+            peer: peer.clone(),
+            rails: RailArgs { devices: self.devices.clone(), gid_index: self.gid_index, require_rdma: false },
+            port: self.port,
+            wait: Wait::Adaptive,
+            tls: self.tls.clone(),
+            tls_name: self.tls_name.clone(),
+            json: self.json,
+            verbose: self.verbose,
+        }
+    }
+}
 
 /// Looks, tells, and ends with what the worst finding asks for.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
+    if let Some(peer) = &args.peer {
+        let (here, peer, pair) = pair::look(&args.client(peer))?;
+        return tell(args, &Report::of_pair(&here, &peer, pair));
+    }
     let pack = match &args.from {
         Some(path) => load(path)?,
         None => collect::host(args.no_transfers),
@@ -76,12 +130,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     if let Some(path) = &args.dump {
         dump(&pack, path)?;
     }
-    let report = Report::of(&pack);
+    tell(args, &Report::of(&pack))
+}
+
+fn tell(args: &DoctorArgs, report: &Report) -> Result<Exit> {
     let text = if args.json {
-        serde_json::to_string_pretty(&report).context("cannot write the report as JSON")? + "\n"
+        serde_json::to_string_pretty(report).context("cannot write the report as JSON")? + "\n"
     } else {
         let style = Style { is_verbose: args.verbose, width: terminal::width(), paint: Paint::for_stdout() };
-        report.hosts.iter().map(|host| text::host(host, style)).collect()
+        text::report(report, style)
     };
     terminal::print(&text)?;
     Ok(report.exit(args.strict))

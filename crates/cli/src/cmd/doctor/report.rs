@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::checks::{CHECKS, has_rdma};
 use super::finding::{Answer, Finding, Verdict};
 use super::pack::Pack;
+use super::pair::PairReport;
 use crate::exit::Exit;
 
 /// The version of this shape.
@@ -19,6 +20,8 @@ pub(crate) struct Report {
     pub(crate) schema_version: u32,
     /// The hosts that were looked at: this one, and the peer where one was named.
     pub(crate) hosts: Vec<HostReport>,
+    /// What is between the two, where a peer was named.
+    pub(crate) pair: Option<PairReport>,
 }
 
 /// What was found on one host.
@@ -98,14 +101,26 @@ impl HostReport {
 
 impl Report {
     pub(crate) fn of(pack: &Pack) -> Self {
-        Self { schema_version: SCHEMA_VERSION, hosts: vec![HostReport::of(pack)] }
+        Self { schema_version: SCHEMA_VERSION, hosts: vec![HostReport::of(pack)], pair: None }
+    }
+
+    /// Of this host, a peer, and what is between them.
+    pub(crate) fn of_pair(here: &Pack, peer: &Pack, pair: PairReport) -> Self {
+        let hosts = vec![HostReport::of(here), HostReport::of(peer)];
+        Self { schema_version: SCHEMA_VERSION, hosts, pair: Some(pair) }
     }
 
     /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.
     pub(crate) fn exit(&self, is_strict: bool) -> Exit {
-        let worst = self.hosts.iter().map(HostReport::verdict).max().unwrap_or(Verdict::Unknown);
-        match worst {
-            _ if !self.hosts.iter().any(|host| host.has_rdma) => Exit::Unavailable,
+        // Between two hosts the question is whether they reach each other: also over tcp, where there is no RDMA.
+        let is_unavailable = match &self.pair {
+            Some(pair) => pair.matrix.is_empty(),
+            None => !self.hosts.iter().any(|host| host.has_rdma),
+        };
+        let looked_at = self.hosts.iter().filter(|host| host.has_rdma).map(HostReport::verdict);
+        let worst = looked_at.chain(self.pair.as_ref().map(PairReport::verdict)).max();
+        match worst.unwrap_or(Verdict::Unknown) {
+            _ if is_unavailable => Exit::Unavailable,
             Verdict::Fail => Exit::Failed,
             Verdict::Warn | Verdict::Unknown if is_strict => Exit::Failed,
             _ => Exit::Ok,

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::finding::{Finding, Fix, Verdict};
-use super::report::{CheckReport, HostReport};
+use super::pair::pair_text;
+use super::report::{CheckReport, HostReport, Report};
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 
@@ -22,17 +23,24 @@ const INDENT: usize = 9;
 /// The worst first.
 const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Verdict::Pass];
 
+/// All of it: what is between two hosts before what is on each.
+pub(super) fn report(report: &Report, style: Style) -> String {
+    let pair = report.pair.as_ref().map(|pair| pair_text(pair, style));
+    let hosts = report.hosts.iter().map(|it| host(it, style));
+    pair.into_iter().chain(hosts).collect::<Vec<_>>().join("\n")
+}
+
 /// All about one host.
-pub(super) fn host(host: &HostReport, style: Style) -> String {
+fn host(host: &HostReport, style: Style) -> String {
     let mut text = folded("", &headline(host), style.width);
     for verdict in ORDER {
         if verdict == Verdict::Pass && !style.is_verbose {
             text.push_str(&names("pass", &passed(host), style));
             continue;
         }
-        for check in &host.checks {
-            for group in grouped(&check.findings, verdict) {
-                text.push_str(&finding(check, &group, style));
+        for CheckReport { check, why, findings, .. } in &host.checks {
+            for group in grouped(findings, verdict) {
+                text.push_str(&finding(check, Some(why), &group, style));
             }
         }
     }
@@ -42,6 +50,14 @@ pub(super) fn host(host: &HostReport, style: Style) -> String {
     };
     text.push_str(&names("not here", &not_here, style));
     text
+}
+
+/// Findings that are of no check of a host's, the worst first. What passes is told only to those who ask for more.
+pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String {
+    let told = ORDER.into_iter().filter(|verdict| *verdict != Verdict::Pass || style.is_verbose);
+    told.flat_map(|verdict| grouped(findings, verdict))
+        .map(|group| finding(what, None, &group, style))
+        .collect()
 }
 
 /// `storage-7: 1 check fails, 2 warn, 1 is unknown, 23 pass`
@@ -109,7 +125,7 @@ fn grouped(findings: &[Finding], verdict: Verdict) -> Vec<Group<'_>> {
     groups
 }
 
-fn finding(check: &CheckReport, group: &Group<'_>, style: Style) -> String {
+fn finding(check: &str, why: Option<&str>, group: &Group<'_>, style: Style) -> String {
     let Group { finding, subjects } = group;
     let label = match finding.verdict {
         Verdict::Pass => "pass",
@@ -118,10 +134,10 @@ fn finding(check: &CheckReport, group: &Group<'_>, style: Style) -> String {
         Verdict::Unknown => "unknown",
     };
     let subject = if subjects.is_empty() { String::new() } else { format!(", {}", subjects.join(", ")) };
-    let mut text = labelled(label, &format!("{}{subject}: {}", check.check, finding.found), style);
+    let mut text = labelled(label, &format!("{check}{subject}: {}", finding.found), style);
     let is_problem = matches!(finding.verdict, Verdict::Warn | Verdict::Fail);
-    if is_problem {
-        text.push_str(&noted("why", &check.why, style));
+    if let Some(why) = why.filter(|_| is_problem) {
+        text.push_str(&noted("why", why, style));
     }
     if style.is_verbose && !finding.read.is_empty() {
         text.push_str(&noted("read", &finding.read.join(", "), style));
