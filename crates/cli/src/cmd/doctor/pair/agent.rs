@@ -14,7 +14,7 @@ use crate::session::Line;
 pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
     match task {
         Task::Look => {
-            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host()) };
+            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(true)) };
             line.say(&Ok::<_, Failure>(told))?;
         }
         Task::Cards { server, .. } => match open(server, rails, gid_index) {

@@ -41,7 +41,7 @@ pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
     let (mut line, welcome) = session::call(args)?;
     line.say(&engine::order(Wish::default(), Task::Look))?;
     // Both look at the same time.
-    let here = collect::host();
+    let here = collect::host(true);
     let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
