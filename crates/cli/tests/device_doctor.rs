@@ -187,9 +187,10 @@ mod two_devices {
     #[ignore = "needs two RDMA devices: cargo xtask vm test runs it"]
     fn a_gid_of_another_namespace_is_told_and_clears_in_its_own() {
         let here = Doctor::on(HERE, &["--no-transfers"]);
-        let fixes = here.assert_found("gid namespace", "fail", &["rxeb port 1"]);
+        let fixes = here.assert_found("gid namespace", "warn", &["rxeb port 1", "another network namespace"]);
         assert!(fixes.iter().any(|fix| fix.contains("netns")), "{fixes:#?}");
         here.assert_found("gid namespace", "pass", &["rxea port 1"]);
+        assert_eq!(here.code, Some(0), "what is another's is no failure: {here:#?}");
         let far = *Host::all().last().expect("two hosts");
         let there = Doctor::on(far, &["--no-transfers"]);
         there.assert_found("gid namespace", "pass", &["rxeb port 1"]);

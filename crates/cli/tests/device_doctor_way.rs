@@ -2,10 +2,10 @@
 
 mod support {
     pub(crate) mod client;
-    pub(crate) mod pair;
     #[allow(dead_code, reason = "of other tests")]
     pub(crate) mod host;
     pub(crate) mod network;
+    pub(crate) mod pair;
     pub(crate) mod run;
     pub(crate) mod schema;
     pub(crate) mod server;
@@ -13,11 +13,11 @@ mod support {
 
 /// The cards of both hosts.
 mod two_hosts {
+    use super::support::host::Host;
+    use super::support::network::{AddedAddress, DroppedPackets};
     use super::support::pair::{
         CARD, FAR_CARD, assert_clean, assert_fault, doctor, far, gid_index, net_device,
     };
-    use super::support::host::Host;
-    use super::support::network::{AddedAddress, DroppedPackets};
     use super::support::server::Server;
 
     const V4_HERE: &str = "0000:0000:0000:0000:0000:ffff:c000:0201";

@@ -121,9 +121,9 @@ fn a_library_that_hangs_is_left() {
     let (pack, took) = pack(&compiled("for (;;) pause();"), &["--no-transfers"]);
     for probe in ["verbs", "fabric"] {
         let reason = reason(&pack, probe);
-        assert!(reason.contains("nothing came within 5s"), "{reason}");
+        assert!(reason.contains("nothing came within 20s"), "{reason}");
     }
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < Duration::from_secs(40), "{took:?}");
 }
 
 #[test]

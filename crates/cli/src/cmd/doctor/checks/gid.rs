@@ -3,7 +3,7 @@
 use farreach_verbs::ah::{GidEntry, GidType, NetDevice};
 use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
 
-use super::wire::{Wire, WiredPort, each_port, net_device};
+use super::wire::{Wire, WiredPort, each_of, each_port, is_anothers, net_device};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -71,9 +71,9 @@ fn elsewhere(it: &WiredPort, table: &[GidEntry]) -> Finding {
 
 /// Whether the net device of each GID is in this network namespace.
 pub(super) fn namespace(pack: &Pack) -> Answer {
-    each_port(pack, Wire::is_roce, "no port speaks RoCE", |it| {
+    each_of(pack.ports(), pack, Wire::is_roce, "no port speaks RoCE", |it| {
         let found = match (table(pack, it), interfaces(pack)) {
-            (Ok(table), Ok(here)) => namespace_of(it, &table, &here),
+            (Ok(table), Ok(here)) => namespace_of(pack, it, &table, &here),
             (Err((path, missing)), _) => Finding::unread(&path, &missing),
             (_, Err(reason)) => Finding::unknown(reason),
         };
@@ -81,7 +81,7 @@ pub(super) fn namespace(pack: &Pack) -> Answer {
     })
 }
 
-fn namespace_of(it: &WiredPort, table: &[GidEntry], here: &Interfaces) -> Finding {
+fn namespace_of(pack: &Pack, it: &WiredPort, table: &[GidEntry], here: &Interfaces) -> Finding {
     let names = table.iter().filter_map(|entry| entry.net_device.as_ref()?.name.as_deref());
     let is_here = |name: &str| here.iter().any(|interface| interface.name == name);
     let (mut near, mut far): (Vec<_>, Vec<_>) = names.partition(|name| is_here(name));
@@ -96,6 +96,7 @@ fn namespace_of(it: &WiredPort, table: &[GidEntry], here: &Interfaces) -> Findin
     let found = format!("{} is in another network namespace", far.join(", "));
     let device = it.port.device;
     let finding = match near.is_empty() {
+        true if is_anothers(pack, &it.port) => Finding::warn(format!("{found}: {device} is of no use here")),
         true => Finding::fail(format!("{found}, and no packet leaves from here")),
         false => Finding::warn(format!("{found}; {} is here", near.join(", "))),
     };

@@ -2,6 +2,7 @@
 
 use super::cards::{NO_DEVICE, driver, efa_devices, has_efa};
 use super::stack::opens;
+use super::wire::is_anothers;
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::Pack;
 use crate::cmd::doctor::probes::{Trial, Verbs, VerbsDevice};
@@ -229,9 +230,15 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
         Ok(trials) => trials,
         Err(reason) => return Finding::unknown(reason).read(SOURCE).into(),
     };
-    // An EFA is a rail of libfabric's, and none of its own name.
+    // An EFA is a rail of libfabric's, and none of its own name. What is another's need not work here.
     let efa = efa_devices(pack);
-    let trials = trials.iter().filter(|(rail, _)| !efa.contains(&rail.as_str()));
+    let anothers = pack.ports().into_iter().filter(|port| is_anothers(pack, port));
+    let anothers: Vec<&str> = anothers.map(|port| port.device).collect();
+    let is_asked = |rail: &str| {
+        let device = rail.split('/').next().unwrap_or(rail);
+        !efa.contains(&device) && !anothers.contains(&device)
+    };
+    let trials = trials.iter().filter(|(rail, _)| is_asked(rail));
     Answer::of_each(trials, WHY_NONE, |(rail, trial)| {
         trial_finding(rail, trial).of(rail.as_str()).read(SOURCE)
     })

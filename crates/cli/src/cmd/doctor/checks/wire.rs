@@ -54,14 +54,26 @@ pub(super) fn wire(pack: &Pack, port: &Port) -> Result<Wire, (String, Missing)> 
     }
 }
 
-/// One finding for each port that a check is for; `why_none` where there are none.
+/// One finding for each port that a check is for; `why_none` where there are none. Ports that are another's are not among them.
 pub(super) fn each_port(
     pack: &Pack,
     is_for: impl Fn(Wire) -> bool,
     why_none: &str,
+    look: impl FnMut(&WiredPort) -> Finding,
+) -> Answer {
+    let ports = pack.ports().into_iter().filter(|port| !is_anothers(pack, port));
+    each_of(ports, pack, is_for, why_none, look)
+}
+
+/// The same of these ports.
+pub(super) fn each_of<'a>(
+    ports: impl IntoIterator<Item = Port<'a>>,
+    pack: &'a Pack,
+    is_for: impl Fn(Wire) -> bool,
+    why_none: &str,
     mut look: impl FnMut(&WiredPort) -> Finding,
 ) -> Answer {
-    let findings = pack.ports().into_iter().filter_map(|port| match wire(pack, &port) {
+    let findings = ports.into_iter().filter_map(|port| match wire(pack, &port) {
         Ok(wire) => is_for(wire).then(|| look(&WiredPort { port, wire }).of(port.words())),
         // It may be one of them: it is not passed over.
         Err((path, missing)) => Some(Finding::unread(&path, &missing).of(port.words())),
@@ -87,6 +99,21 @@ pub(super) fn net_devices<'a>(pack: &'a Pack, port: &Port) -> Vec<&'a str> {
     let mut seen = Vec::new();
     names.retain(|name| !name.is_empty() && !seen.contains(name) && (seen.push(*name), true).1);
     names
+}
+
+/// Whether a port's net devices are in another network namespace, while those of another port are here: hosts of many containers show every device in
+/// each. The check of namespaces tells of it, and the others have nothing to ask.
+pub(super) fn is_anothers(pack: &Pack, port: &Port) -> bool {
+    is_away(pack, port) == Some(true)
+        && pack.ports().iter().any(|other| other != port && is_away(pack, other) == Some(false))
+}
+
+/// Whether none of a port's net devices is here; none where it has none, or it is not known what is here.
+fn is_away(pack: &Pack, port: &Port) -> Option<bool> {
+    let here = pack.probes.interfaces.get().ok()?;
+    let names = net_devices(pack, port);
+    let is_here = |name: &&str| here.iter().any(|interface| interface.name == **name);
+    (!names.is_empty()).then(|| !names.iter().any(is_here))
 }
 
 /// The first of a port's net devices, for a command; a word to fill in where there is none.

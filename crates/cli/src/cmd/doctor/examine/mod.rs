@@ -24,8 +24,8 @@ pub(crate) use rails::Rail;
 /// This program, also when its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How long a library may look around: a tenth of a second is usual, and an emulated one that is busy has taken twenty.
-const LOOK: Duration = Duration::from_secs(30);
+/// How long a library may look around: a tenth of a second is usual, and on an emulated host that is busy it has taken fifteen.
+const LOOK: Duration = Duration::from_secs(20);
 
 /// How long a transfer may take, which is over in a fraction of a second where nothing is wrong; and both libraries together, where a port is down.
 const TRANSFER: Duration = Duration::from_secs(45);
