@@ -125,7 +125,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     }
     let pack = match &args.from {
         Some(path) => load(path)?,
-        None => collect::host(args.no_transfers),
+        None => collect::host(args.no_transfers.then_some("left out by --no-transfers")),
     };
     if let Some(path) = &args.dump {
         dump(&pack, path)?;

@@ -13,13 +13,15 @@ pub(crate) enum Reading<T> {
     Read(T),
     /// Why there is none.
     Unread(String),
+    /// Why it was not asked for: somebody wished so.
+    LeftOut(String),
 }
 
 impl<T> Reading<T> {
     pub(crate) fn get(&self) -> Result<&T, &str> {
         match self {
             Self::Read(value) => Ok(value),
-            Self::Unread(reason) => Err(reason),
+            Self::Unread(reason) | Self::LeftOut(reason) => Err(reason),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::stack::opens;
 use super::wire::is_anothers;
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::Pack;
-use crate::cmd::doctor::probes::{Trial, Verbs, VerbsDevice};
+use crate::cmd::doctor::probes::{Reading, Trial, Verbs, VerbsDevice};
 use crate::units;
 
 const VERBS_PACKAGE: &str =
@@ -223,6 +223,9 @@ pub(super) fn efa(pack: &Pack) -> Answer {
 pub(super) fn transfer(pack: &Pack) -> Answer {
     const SOURCE: &str = "a transfer from this host to itself";
     const WHY_NONE: &str = "there is no rail: no card, and no libfabric";
+    if let Reading::LeftOut(reason) = &pack.probes.transfers {
+        return Answer::DoesNotApply(reason.clone());
+    }
     let trials = match pack.probes.transfers.get() {
         Ok(trials) if trials.is_empty() && !pack.devices().is_empty() => {
             return Finding::unknown("none of the devices is a rail, so none was tried").read(SOURCE).into();

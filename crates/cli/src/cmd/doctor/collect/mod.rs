@@ -24,8 +24,8 @@ use super::pack::{Entry, Pack, SCHEMA_VERSION};
 use super::probes::{NetInterface, Probes, Reading, Trial, Verbs};
 use crate::session::Host;
 
-/// Everything that the checks look at, of this host.
-pub(crate) fn host(without_transfers: bool) -> Pack {
+/// Everything that the checks look at, of this host; but for transfers, where there is a reason to leave them out.
+pub(crate) fn host(without_transfers: Option<&str>) -> Pack {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (files, probes) = read(without_transfers);
     Pack {
@@ -41,7 +41,7 @@ pub(crate) fn host(without_transfers: bool) -> Pack {
 }
 
 /// What takes time is done at once: counters need a second, and libraries look around. Transfers come last, when nothing else runs.
-fn read(without_transfers: bool) -> (BTreeMap<String, Entry>, Probes) {
+fn read(without_transfers: Option<&str>) -> (BTreeMap<String, Entry>, Probes) {
     // First, or what the libraries are tried with would be counted among it.
     let (system, resources) = (rdma::system(), rdma::resources());
     let (files, mut probes) = thread::scope(|scope| {
@@ -62,11 +62,11 @@ fn read(without_transfers: bool) -> (BTreeMap<String, Entry>, Probes) {
             rdma_namespaces: system.map(|system| system.namespaces).into(),
             fabric: joined(fabric.join()),
             counters_growth: joined(counters.join()),
-            transfers: Reading::Unread("left out by --no-transfers".to_owned()),
+            transfers: Reading::LeftOut(without_transfers.unwrap_or_default().to_owned()),
         };
         (files, probes)
     });
-    if !without_transfers {
+    if without_transfers.is_none() {
         probes.transfers = transfers();
     }
     (files, probes)

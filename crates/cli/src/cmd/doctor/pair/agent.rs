@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::NO_TRANSFERS;
 use super::readings::{Obstacle, Tried, Trouble};
 use super::station::Station;
 use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Step, Task};
@@ -14,7 +15,7 @@ use crate::session::Line;
 pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
     match task {
         Task::Look => {
-            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(true)) };
+            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(Some(NO_TRANSFERS))) };
             line.say(&Ok::<_, Failure>(told))?;
         }
         Task::Cards { server, .. } => match open(server, rails, gid_index) {

@@ -9,7 +9,7 @@ use farreach::provider::fabric;
 
 use super::readings::{Cell, LeftOut, Obstacle, PairReadings, Trouble};
 use super::words::{HostTold, Task};
-use super::{cards, engine};
+use super::{NO_TRANSFERS, cards, engine};
 use crate::args::ClientArgs;
 use crate::cmd::doctor::collect;
 use crate::cmd::doctor::pack::Pack;
@@ -21,8 +21,8 @@ use crate::{interrupt, measure, terminal};
 /// The longest pack: one of a host with many cards has some hundred KiB.
 const PACK_BYTES_MAX: usize = 32 << 20;
 
-/// How long the peer may take to look at itself: it makes transfers, too.
-const LOOK_PATIENCE: Duration = Duration::from_secs(120);
+/// How long the peer may take to look at itself: libraries that hang are given their time.
+const LOOK_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long one rail with another may take. A library that hangs costs this, and the others go on.
 const CELL_PATIENCE: Duration = Duration::from_secs(90);
@@ -41,7 +41,7 @@ pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
     let (mut line, welcome) = session::call(args)?;
     line.say(&engine::order(Wish::default(), Task::Look))?;
     // Both look at the same time.
-    let here = collect::host(true);
+    let here = collect::host(Some(NO_TRANSFERS));
     let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);

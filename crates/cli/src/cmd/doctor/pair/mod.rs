@@ -32,6 +32,9 @@ pub(crate) use report::PairReport;
 pub(super) use text::pair_text;
 pub(crate) use words::Task;
 
+/// Why hosts are looked at without transfers of their own.
+const NO_TRANSFERS: &str = "left out: transfers between the two hosts were tried instead";
+
 /// This host, the peer, and what is between them.
 pub(super) fn look(args: &ClientArgs) -> Result<(Pack, Pack, PairReport)> {
     let looked = client::look(args)?;
