@@ -15,6 +15,9 @@ const LOCKED_BYTES_MIN: u64 = 64 << 20;
 /// What Amazon asks for, and what a program that moves models or caches registers.
 const LOCKED_BYTES_GOOD: u64 = 16 << 30;
 
+/// What is registered for a trial.
+const TRIAL_BYTES: u64 = 1 << 20;
+
 /// How much memory may be locked.
 pub(super) fn memlock(pack: &Pack) -> Answer {
     if !has_rdma(pack) {
@@ -30,13 +33,19 @@ pub(super) fn memlock(pack: &Pack) -> Answer {
 /// The devices that refuse memory: what they say counts more than any limit.
 fn refused(pack: &Pack) -> Vec<Finding> {
     let Ok(verbs) = pack.probes.verbs.get() else { return Vec::new() };
-    let limit = match limit(pack) {
-        Ok(Limit::None) => "memory may be locked without limit, so it is not that".to_owned(),
-        Ok(Limit::Bytes(bytes)) => format!("the limit is {}", units::size(bytes)),
-        Err(_) => "the limit is not known".to_owned(),
-    };
+    let limit = limit(pack);
     let refusal = |(device, error): (&String, &String)| {
-        let found = format!("1 MiB could not be registered: {error}; {limit}");
+        let found = match &limit {
+            // What the library says at length is that.
+            Ok(Limit::Bytes(bytes)) if *bytes < TRIAL_BYTES => {
+                format!("{} may be locked, and 1 MiB could not be registered", units::size(*bytes))
+            }
+            Ok(Limit::Bytes(bytes)) => {
+                format!("1 MiB could not be registered: {error}; the limit is {}", units::size(*bytes))
+            }
+            Ok(Limit::None) => format!("1 MiB could not be registered, and locking has no limit: {error}"),
+            Err(_) => format!("1 MiB could not be registered: {error}; the limit is not known"),
+        };
         raises(Finding::fail(found).of(device.as_str()).read("ibv_reg_mr of 1 MiB").read(LIMITS))
     };
     let trials =
