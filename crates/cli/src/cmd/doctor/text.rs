@@ -26,7 +26,12 @@ const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::Unknown, Ver
 /// All of it: what is between two hosts before what is on each.
 pub(super) fn report(report: &Report, style: Style) -> String {
     let pair = report.pair.as_ref().map(|pair| pair_text(pair, style));
-    let hosts = report.hosts.iter().map(|it| host(it, style));
+    let hosts = match report.hosts.as_slice() {
+        // A host that meets itself is told of once.
+        [here, peer] if here.host == peer.host && here.checks == peer.checks => &report.hosts[..1],
+        hosts => hosts,
+    };
+    let hosts = hosts.iter().map(|it| host(it, style));
     pair.into_iter().chain(hosts).collect::<Vec<_>>().join("\n")
 }
 
@@ -44,13 +49,20 @@ fn host(host: &HostReport, style: Style) -> String {
             }
         }
     }
-    let not_here: Vec<String> = match style.is_verbose {
-        true => host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect(),
-        false => host.not_here.iter().map(|it| it.check.clone()).collect(),
+    let not_here: Vec<String> = match host.not_here.len() {
+        _ if style.is_verbose => {
+            host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect()
+        }
+        // Without a device that is nearly all of them, which says nothing.
+        many if many > NAMES_MAX => vec![format!("what {many} more checks are of; -v tells")],
+        _ => host.not_here.iter().map(|it| it.check.clone()).collect(),
     };
     text.push_str(&names("not here", &not_here, style));
     text
 }
+
+/// More names than these nobody reads.
+const NAMES_MAX: usize = 20;
 
 /// Findings that are of no check of a host's, the worst first. What passes is told only to those who ask for more.
 pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String {
@@ -79,9 +91,11 @@ fn headline(host: &HostReport) -> String {
     .collect();
     let mut headline = format!("{}: {}", host.host, counts.join(", "));
     if !host.has_rdma {
+        headline.push_str("; there is no RDMA here");
         let works = host.working_rails();
-        let works = if works.is_empty() { "nothing".to_owned() } else { works.join(", ") };
-        let _ = write!(headline, "; there is no RDMA here, and what works is {works}");
+        if !works.is_empty() {
+            let _ = write!(headline, ", and what works is {}", works.join(", "));
+        }
     }
     if let Some(constructed) = &host.constructed {
         let _ = write!(headline, " (no real host: {constructed})");
@@ -151,14 +165,25 @@ fn fixes(fixes: &[Fix], style: Style) -> String {
     let mut text = String::new();
     for (number, fix) in fixes.iter().enumerate() {
         let label = if number == 0 { "fix" } else { "" };
-        let place = match widest {
-            Some(widest) => format!("{:widest$}  ", fix.place.as_deref().unwrap_or("here")),
-            None => String::new(),
+        let margin = format!("{:INDENT$}{label:<4}  ", "");
+        let place = fix.place.as_deref().unwrap_or("here");
+        let lead = widest.map_or_else(|| margin.clone(), |widest| format!("{margin}{place:widest$}  "));
+        let fits =
+            |lead: &str| style.width.is_none_or(|width| columns(lead) + columns(&fix.how) <= width.into());
+        let told = if widest.is_none() || fits(&lead) {
+            folded(&lead, &fix.how, style.width)
+        } else {
+            // A command is to be copied, and a line that is folded breaks it.
+            let below = " ".repeat(columns(&margin));
+            format!("{margin}{place}\n{}", folded(&below, &fix.how, style.width))
         };
-        let lead = format!("{:INDENT$}{label:<4}  {place}", "");
-        text.push_str(&painted(&folded(&lead, &fix.how, style.width), label, style.paint));
+        text.push_str(&painted(&told, label, style.paint));
     }
     text
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().count()
 }
 
 fn noted(label: &str, words: &str, style: Style) -> String {
@@ -245,6 +270,18 @@ not here efa
         {
             assert!(text.contains(line), "{text}");
         }
+    }
+
+    #[test]
+    fn a_fix_that_does_not_fit_beside_its_place_is_below_it() {
+        let fix = |place: &str, how: &str| Fix { place: Some(place.to_owned()), how: how.to_owned() };
+        let all =
+            [fix("shell", "ulimit -l unlimited"), fix("container", "docker run --ulimit memlock=-1 IMAGE")];
+        let expected = "         fix   shell      ulimit -l unlimited
+               container
+               docker run --ulimit memlock=-1 IMAGE
+";
+        assert_eq!(fixes(&all, STYLE), expected);
     }
 
     #[test]
