@@ -26,10 +26,16 @@ const CHOSEN: [&str; 7] = [
 ];
 
 /// Tests that never run so, and why.
-const LEFT_OUT: [(&str, &str); 1] = [(
-    "shm::a_write_under_way_ends_with_its_region",
-    "closes a region in the middle of a write, and libfabric's shm goes on reading the region that it has freed",
-)];
+const LEFT_OUT: [(&str, &str); 2] = [
+    (
+        "shm::a_write_under_way_ends_with_its_region",
+        "closes a region in the middle of a write, and libfabric's shm goes on reading the region that it has freed",
+    ),
+    (
+        "over_tls::",
+        "encrypts by ring's assembly, whose whole vectors memcheck does not follow: it takes what is sent for uninitialised. The same tests run so without TLS",
+    ),
+];
 
 /// `cargo xtask memcheck`
 #[derive(Debug, Default, clap::Args)]

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use farreach::Engine;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::cmd::{bench, blast, chip, fill, ping};
+use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
@@ -75,6 +75,13 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
         line = line.secure_as_server(&session::open_tls(folder)?)?;
     }
     let order = session::greet(&mut line, &welcome)?;
+    if let Task::Doctor(task) = &order.task
+        && task.is_without_engine()
+    {
+        log(client, &format!("doctor from {}: {}", order.host.name, task.words()));
+        doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
+        return Ok("doctor is done".to_owned());
+    }
     let engine = match open(args, &order, here) {
         Ok(engine) => engine,
         Err(error) => {
@@ -132,5 +139,7 @@ fn perform(args: &AgentArgs, engine: &Engine, talk: &Talk, task: &Task) -> Resul
         Task::Fill(task) => fill::serve(engine, talk, task),
         Task::Chip(task) => chip::serve(engine, &cards(), talk, task),
         Task::Ping(task) => ping::serve(engine, talk, task),
+        // All of its other tasks are done without an engine.
+        Task::Doctor(_) => doctor::serve(engine, talk),
     }
 }

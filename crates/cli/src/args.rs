@@ -10,6 +10,7 @@ use crate::cmd::blast::BlastArgs;
 use crate::cmd::chip::ChipArgs;
 use crate::cmd::completions::CompletionsArgs;
 use crate::cmd::devices::DevicesArgs;
+use crate::cmd::doctor::{DoctorArgs, ExamineArgs};
 use crate::cmd::fill::FillArgs;
 use crate::cmd::man::ManArgs;
 use crate::cmd::ping::PingArgs;
@@ -42,6 +43,8 @@ Exit codes:
 pub(crate) enum Command {
     /// List RDMA devices and libfabric providers, or say what is missing
     Devices(DevicesArgs),
+    /// Say what is wrong with this host, or this pair, and what to do
+    Doctor(DoctorArgs),
     /// Be the other side of every test, for many clients at once
     Serve(ServeArgs),
     /// Time the way there and back: percentiles and a histogram
@@ -64,6 +67,9 @@ pub(crate) enum Command {
     /// Print the rails that this host has
     #[command(hide = true)]
     Scout(RailArgs),
+    /// Ask a library, or move bytes by it, for the doctor
+    #[command(hide = true)]
+    Examine(ExamineArgs),
 }
 
 impl Command {
@@ -71,12 +77,18 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Self::Devices(args) => args.json,
+            Self::Doctor(args) => args.json,
             Self::Bench(args) => args.client.json,
             Self::Blast(args) => args.client.json,
             Self::Fill(args) => args.client.json,
             Self::Ping(args) => args.client.json,
             Self::Chip(args) => args.client.json,
-            Self::Serve(_) | Self::Agent(_) | Self::Scout(_) | Self::Completions(_) | Self::Man(_) => false,
+            Self::Serve(_)
+            | Self::Agent(_)
+            | Self::Scout(_)
+            | Self::Examine(_)
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }

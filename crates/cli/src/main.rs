@@ -40,6 +40,8 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<Exit> {
     match command {
         Command::Devices(args) => cmd::devices::run(args),
+        Command::Doctor(args) => cmd::doctor::run(args),
+        Command::Examine(args) => cmd::doctor::examine(args),
         Command::Serve(args) => cmd::serve::run(args),
         Command::Ping(args) => cmd::ping::run(args),
         Command::Bench(args) => cmd::bench::run(args),

@@ -87,6 +87,15 @@ pub(crate) fn look(args: &RailArgs) -> (Vec<Found>, Vec<Failure>) {
     (found, trouble)
 }
 
+/// The same, of those that were named, or of all. Where only cards were, libfabric is not asked, which takes its time.
+pub(crate) fn look_for_named(args: &RailArgs) -> Vec<Found> {
+    let mut found = cards(args);
+    if args.devices.is_empty() || args.devices.iter().any(|name| fabric::is_provider(name)) {
+        found.extend(providers().unwrap_or_default());
+    }
+    found
+}
+
 fn cards(args: &RailArgs) -> Vec<Found> {
     verbs::rails(&verbs_settings(args))
         .iter()

@@ -210,11 +210,11 @@ fn greet_as(server: &Server, version: u16) -> Vec<u8> {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn a_client_of_another_version_is_told_and_logged() {
     let mut server = Server::start(&[]);
-    for (version, older) in [(0, "client"), (2, "server")] {
+    for (version, older) in [(1, "client"), (3, "server")] {
         let said = greet_as(&server, version);
-        assert_eq!(said, b"frcmd\n\x00\x01", "its own version, by which the client knows");
+        assert_eq!(said, b"frcmd\n\x00\x02", "its own version, by which the client knows");
         let line = server.wait_for_log(&format!("upgrade the {older}"));
-        let cause = format!("the client speaks version {version} of the protocol, and this server version 1");
+        let cause = format!("the client speaks version {version} of the protocol, and this server version 2");
         assert!(line.contains(&cause), "{line}");
     }
     assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");

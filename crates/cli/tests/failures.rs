@@ -132,12 +132,12 @@ fn a_listener_uses_the_library() {
 /// Which side is to be upgraded is told, and nothing more is said: the other one may not understand it.
 #[test]
 fn a_server_is_of_another_version() {
-    for (version, told) in [(0, "upgrade the server"), (2, "upgrade the client")] {
+    for (version, told) in [(1, "upgrade the server"), (3, "upgrade the client")] {
         let server = listener(move |mut stream| {
             let _ = stream.write_all(&head(version));
             std::mem::forget(stream);
         });
-        let cause = format!("the server speaks version {version} of the protocol, and this client version 1");
+        let cause = format!("the server speaks version {version} of the protocol, and this client version 2");
         for command in CLIENTS {
             assert_fails(
                 &mut client(command, &server.to_string()),
@@ -154,7 +154,7 @@ fn a_server_is_of_another_version() {
 fn a_server_says_what_is_not_understood() {
     for said in [&b"\x00\x00\x00\x02{}"[..], b"\xff\xff\xff\xff", b"\x00\x00\x00\x04nonsense"] {
         let server = listener(move |mut stream| {
-            let _ = stream.write_all(&[&head(1), said].concat());
+            let _ = stream.write_all(&[&head(2), said].concat());
             std::mem::forget(stream);
         });
         assert_fails(

@@ -214,6 +214,11 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
+    /// An entry of a table that was read elsewhere: from sysfs, or from what another host has told.
+    pub fn new(index: u32, gid: Gid, gid_type: GidType, net_device: Option<NetDevice>) -> Self {
+        Self { index, gid, gid_type, net_device }
+    }
+
     /// The IP address that it stands for: on RoCE; an InfiniBand GID is none.
     pub fn address(&self) -> Option<IpAddr> {
         match self.gid_type {

@@ -164,7 +164,7 @@ pub fn choose(entries: &[GidEntry], peer: Option<Gid>, here: &Interfaces) -> Res
         let others = judged.iter().filter(|(entry, _)| best.is_none_or(|(winner, _)| winner != *entry));
         let reason = |verdict: &Result<Rank, String>| match (verdict, best) {
             (Err(reason), _) => reason.clone(),
-            (Ok(rank), Some((winner, better))) => rank.worse_than(better, winner),
+            (Ok(rank), Some((winner, better))) => rank.worse_than(better, winner, peer.is_some()),
             (Ok(_), None) => unreachable!("what serves is chosen"),
         };
         others
@@ -191,9 +191,11 @@ struct Rank {
 }
 
 impl Rank {
-    fn worse_than(&self, better: &Self, winner: &GidEntry) -> String {
+    fn worse_than(&self, better: &Self, winner: &GidEntry, is_peer_known: bool) -> String {
         if self.is_v2 != better.is_v2 {
             "RoCE v1, and there is a v2".to_owned()
+        } else if self.reaches != better.reaches && !is_peer_known {
+            format!("link-local, and GID {} reaches farther", winner.index)
         } else if self.reaches != better.reaches {
             "its scope is another than the peer's".to_owned()
         } else if self.shared_bits != better.shared_bits {
@@ -434,6 +436,8 @@ mod tests {
                 (4, "RoCE v1, and there is a v2"),
             ]
         );
+        let without_a_peer = choose(&table(), None, &here()).unwrap().losers;
+        assert_eq!(without_a_peer[1].reason, "link-local, and GID 3 reaches farther");
     }
 
     #[test]

@@ -27,8 +27,10 @@ const fn of(name: &'static str, command: &'static str) -> Picture {
     Picture { name, command, beside: "" }
 }
 
-const PICTURES: [Picture; 7] = [
+const PICTURES: [Picture; 9] = [
     of("devices", "farreach devices"),
+    of("doctor", "farreach doctor --from rack7.json"),
+    of("doctor-peer", "farreach doctor 10.0.0.7"),
     Picture {
         name: "serve",
         command: "farreach serve",
@@ -40,6 +42,9 @@ const PICTURES: [Picture; 7] = [
     of("chip", "farreach chip 10.0.0.7 --host-memory"),
     of("bench", "farreach bench 10.0.0.7 --op write,read -s 8,4K,64K,1M --depths 1,16"),
 ];
+
+/// A guest with Soft-RoCE and some faults, as it was recorded: memory that may not be locked, a rule that drops, no huge pages.
+const PACK: &str = "crates/cli/tests/packs/broken/soft-roce.json";
 
 /// Which pictures.
 #[derive(Debug, clap::Args)]
@@ -68,7 +73,8 @@ pub(crate) fn execute(args: &PicturesArgs) -> Result<()> {
     let wanted =
         |picture: &&Picture| args.names.is_empty() || args.names.iter().any(|name| name == picture.name);
     for picture in PICTURES.iter().filter(wanted) {
-        let mut run = cell.command(paths::repository(), &["sh", "-c", &script(picture)]);
+        let script = format!("cp {PACK} /tmp/rack7.json; cd /tmp; {}", script(picture));
+        let mut run = cell.command(paths::repository(), &["sh", "-c", &script]);
         let screen = terminal::screen_of(&mut run, args.columns)?;
         ensure!(!screen.rows.is_empty(), "{} shows nothing", picture.name);
         let file = folder().join(format!("{}.svg", picture.name));

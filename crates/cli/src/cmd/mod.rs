@@ -5,6 +5,7 @@ pub(crate) mod blast;
 pub(crate) mod chip;
 pub(crate) mod completions;
 pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod fill;
 pub(crate) mod man;
 pub(crate) mod ping;

@@ -89,13 +89,14 @@ fn place(name: &str) -> (&str, u8) {
 pub(crate) struct Card {
     pub(crate) name: String,
     pub(crate) attributes: DeviceAttributes,
-    pub(super) context: Context,
-    pub(super) pd: ProtectionDomain,
-    pub(super) parameters: ConnectionParameters,
+    pub(crate) context: Context,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) parameters: ConnectionParameters,
 }
 
 impl Card {
-    fn open(name: &str, gid_index: Option<u32>) -> Result<Self, Failure> {
+    /// The one of this name, with the GID that was asked for, or the best.
+    pub(crate) fn open(name: &str, gid_index: Option<u32>) -> Result<Self, Failure> {
         let open = || {
             let (device, port) = place(name);
             let devices = DeviceList::get()?;
@@ -124,7 +125,7 @@ impl Card {
     }
 
     /// Its kernel driver.
-    pub(super) fn driver(&self) -> Option<String> {
+    pub(crate) fn driver(&self) -> Option<String> {
         self.context.device().driver()
     }
 

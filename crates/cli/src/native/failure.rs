@@ -7,7 +7,7 @@ use farreach_verbs::{Error, qp};
 use crate::exit::{Exit, Failure};
 
 /// Of a call.
-pub(super) fn of_verbs(error: &Error) -> Failure {
+pub(crate) fn of_verbs(error: &Error) -> Failure {
     let exit = match error {
         Error::Unsupported { .. } | Error::Library(_) | Error::Symbol(_) => Exit::Unavailable,
         Error::StateChange(refused) if refused.to == qp::QueuePairState::ReadyToReceive => Exit::PeerLost,
@@ -17,12 +17,12 @@ pub(super) fn of_verbs(error: &Error) -> Failure {
 }
 
 /// Of a request that was not posted.
-pub(super) fn of_refusal(reason: &Refusal) -> Failure {
+pub(crate) fn of_refusal(reason: &Refusal) -> Failure {
     Failure::new(Exit::Failed, "a request was not posted").cause(reason.to_string()).fix(reason.fix())
 }
 
 /// Of a request that failed on its way.
-pub(super) fn of_completion(card: &str, failure: cq::Failure) -> Failure {
+pub(crate) fn of_completion(card: &str, failure: cq::Failure) -> Failure {
     let exit = match failure.status {
         WorkStatus::RetryExceeded | WorkStatus::ResponseTimeout => Exit::PeerLost,
         _ => Exit::Failed,

@@ -43,15 +43,16 @@ struct Answer {
 struct Ready;
 
 /// A queue pair's address: number, first packet, GID and the like, as hexadecimal digits.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct End(String);
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End(String);
 
 impl End {
-    fn of(address: &PeerAddress) -> Self {
+    pub(crate) fn of(address: &PeerAddress) -> Self {
         Self(address.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    fn address(&self) -> Option<PeerAddress> {
+    /// None where it makes no sense.
+    pub(crate) fn address(&self) -> Option<PeerAddress> {
         let digits = self.0.as_bytes();
         let mut bytes = [0; PeerAddress::BYTES];
         if digits.len() != 2 * bytes.len() {
@@ -66,7 +67,7 @@ impl End {
 
 /// Memory that the client may reach.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Place {
+pub(crate) struct Place {
     address: u64,
     bytes: u64,
     key: u32,

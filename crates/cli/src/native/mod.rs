@@ -22,8 +22,9 @@ mod operation;
 mod stream;
 
 pub(crate) use card::{Card, Cards};
+pub(crate) use failure::{of_completion, of_refusal, of_verbs};
 pub(crate) use link::{Link, LinkRules};
-pub(crate) use meet::{Called, Received, call, receive};
+pub(crate) use meet::{Called, End, Place, Received, call, receive};
 pub(crate) use memory::Memory;
 pub(crate) use operation::NativeOperation;
 pub(crate) use stream::{StreamRules, client_stream, serve_stream};

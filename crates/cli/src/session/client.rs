@@ -61,7 +61,7 @@ impl Session {
         let address = args.peer.told(args.port);
         let mut calls = Vec::new();
         for _ in 0..rules.queues {
-            calls.push(call(args, &address)?);
+            calls.push(call(args)?);
         }
         let Some((first, welcome)) = calls.first() else {
             return Err(Failure::new(Exit::Usage, "no queue is asked for")
@@ -129,7 +129,7 @@ impl Session {
 }
 
 /// Messages that each side has room for: more than a test has on their way that waits for answers.
-const MESSAGES: u32 = 256;
+pub(crate) const MESSAGES: u32 = 256;
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
     terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host.name, welcome.version));
@@ -145,8 +145,8 @@ fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str
 }
 
 /// One connection with its first words.
-fn call(args: &ClientArgs, address: &str) -> Result<(Line, Welcome)> {
-    let stream = dial(&args.peer.resolve(args.port)?, address)?;
+pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
+    let stream = dial(&args.peer.resolve(args.port)?, &args.peer.told(args.port))?;
     let mut line = Line::new(stream).context("cannot set the connection up")?;
     if let Some(folder) = &args.tls {
         let mut tls = super::open_tls(folder)?;
@@ -171,14 +171,14 @@ fn give_up(is_json: bool) {
 }
 
 /// Gives the order, and hands the connection to the engine.
-fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer> {
+pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer> {
     line.say(order)?;
     let reply: Result<(), Failure> = line.hear()?;
     reply.map_err(of_the_server)?;
     Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
 }
 
-fn of_the_server(failure: Failure) -> Failure {
+pub(crate) fn of_the_server(failure: Failure) -> Failure {
     Failure { error: format!("the server says: {}", failure.error), ..failure }
 }
 

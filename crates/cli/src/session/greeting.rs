@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
 
 /// The version of all that a client and an agent tell each other. It changes with every change of it.
-pub(crate) const PROTOCOL: u16 = 1;
+pub(crate) const PROTOCOL: u16 = 2;
 
 /// What both sides begin with; then comes the version, the higher byte first. This never changes.
 const MAGIC: [u8; 6] = *b"frcmd\n";
@@ -122,11 +122,27 @@ impl Line {
 
     /// Hears something.
     pub(crate) fn hear<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        self.hear_up_to(WORD_MAX)
+    }
+
+    /// Hears something long, which takes the other side so much time.
+    pub(crate) fn hear_long<T: DeserializeOwned>(
+        &mut self,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<T, Failure> {
+        let before = std::mem::replace(&mut self.stream.patience, patience);
+        let heard = self.hear_up_to(bytes_max);
+        self.stream.patience = before;
+        heard
+    }
+
+    fn hear_up_to<T: DeserializeOwned>(&mut self, bytes_max: usize) -> Result<T, Failure> {
         let mut len = [0; 4];
         self.read(&mut len)?;
         let len = u32::from_be_bytes(len) as usize;
-        if len > WORD_MAX {
-            return Err(garbled(format!("it announces {len} bytes, where {WORD_MAX} are the most")));
+        if len > bytes_max {
+            return Err(garbled(format!("it announces {len} bytes, where {bytes_max} are the most")));
         }
         let mut bytes = vec![0; len];
         self.read(&mut bytes)?;

@@ -11,6 +11,8 @@
 //! ```
 //!
 //! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
+//!
+//! `farreach doctor` opens none for most of what it asks: it goes on by words of its own, because a rail may be what does not work.
 
 mod address;
 mod client;
@@ -26,11 +28,11 @@ use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::{bench, blast, chip, fill, ping};
+use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
-pub(crate) use client::{Rules, Session};
+pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
 pub(crate) use greeting::{Line, greet, tell_refusal};
 pub(crate) use guard::Guard;
 pub(crate) use host::Host;
@@ -94,6 +96,7 @@ pub(crate) enum Task {
     Blast(blast::Task),
     Fill(fill::Task),
     Chip(chip::Task),
+    Doctor(doctor::Task),
     Ping(ping::Task),
 }
 
@@ -105,6 +108,7 @@ impl Task {
             Self::Blast(_) => "blast",
             Self::Fill(_) => "fill",
             Self::Chip(_) => "chip",
+            Self::Doctor(_) => "doctor",
             Self::Ping(_) => "ping",
         }
     }

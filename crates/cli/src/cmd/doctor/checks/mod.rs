@@ -1,0 +1,198 @@
+//! The table of checks. To add one: write a function of a [`Pack`] in the file of its subject, give it a row here, and say in
+//! tests/packs how a host looks on which it passes, fails, and cannot tell: a test asks for all three.
+//!
+//! A check looks at nothing but the pack. What it needs is put there by `collect`: a file by its pattern in `collect/patterns.rs`.
+
+mod cards;
+mod cgroup;
+mod counters;
+mod cpu;
+mod firewall;
+mod gid;
+mod library;
+mod lossless;
+mod memory;
+mod pci;
+mod port;
+mod routes;
+mod stack;
+mod subnet;
+mod wire;
+
+pub(super) use cards::has_rdma;
+
+use super::finding::Answer;
+use super::pack::Pack;
+
+/// One question to a host.
+pub(crate) struct Check {
+    /// What it is called, in JSON and on the screen.
+    pub(crate) name: &'static str,
+    /// Why it matters, in one sentence.
+    pub(crate) why: &'static str,
+    pub(crate) look: fn(&Pack) -> Answer,
+}
+
+/// All of them, from the kernel up to the wire: who reads from the top finds what is missing first.
+pub(crate) const CHECKS: &[Check] = &[
+    Check {
+        name: "kernel",
+        why: "Every RDMA device is the kernel's: without its RDMA core there is none.",
+        look: stack::kernel,
+    },
+    Check {
+        name: "modules",
+        why: "User space gets at a device through ib_uverbs, and at the connection manager through rdma_ucm.",
+        look: stack::modules,
+    },
+    Check {
+        name: "drivers",
+        why: "A card without its RDMA driver is a network card at best.",
+        look: cards::drivers,
+    },
+    Check {
+        name: "namespaces",
+        why: "An RDMA device may be in another network namespace, where this process does not see it.",
+        look: stack::namespaces,
+    },
+    Check {
+        name: "nodes",
+        why: "A program opens a device by its node in /dev/infiniband.",
+        look: stack::nodes,
+    },
+    Check {
+        name: "provider",
+        why: "libibverbs drives each card by a library that is for it alone.",
+        look: library::provider,
+    },
+    Check {
+        name: "memlock",
+        why: "A card reaches memory behind the kernel's back, so registered memory is locked, and a process may lock only so much.",
+        look: memory::memlock,
+    },
+    Check {
+        name: "cgroup",
+        why: "A control group may leave a process no contexts or queue pairs.",
+        look: cgroup::cgroup,
+    },
+    Check {
+        name: "queue pairs",
+        why: "A card has a number of queue pairs, and what was left behind holds some.",
+        look: library::queue_pairs,
+    },
+    Check {
+        name: "maps",
+        why: "Regions are mappings, and a process has a number of those.",
+        look: memory::maps,
+    },
+    Check {
+        name: "huge pages",
+        why: "A card looks up fewer of them, and they are faster to register.",
+        look: memory::huge_pages,
+    },
+    Check {
+        name: "fork",
+        why: "After a fork, a page that a card writes to may be the child's.",
+        look: library::fork,
+    },
+    Check {
+        name: "gpu",
+        why: "A card that reaches a GPU's memory itself saves the way through the host's.",
+        look: stack::gpu,
+    },
+    Check {
+        name: "on-chip memory",
+        why: "A card's own memory answers faster than the host's.",
+        look: library::on_chip_memory,
+    },
+    Check { name: "port", why: "A port that is not active carries nothing.", look: port::port },
+    Check {
+        name: "rate",
+        why: "A link comes up also with one lane of four, and says nothing.",
+        look: port::rate,
+    },
+    Check {
+        name: "mtu",
+        why: "Small packets cost rate, and those larger than the net device's are lost.",
+        look: port::mtu,
+    },
+    Check {
+        name: "gids",
+        why: "A queue pair with the wrong GID connects, and hears nothing.",
+        look: gid::gids,
+    },
+    Check {
+        name: "gid namespace",
+        why: "RoCE packets leave by a net device of this network namespace, or not at all.",
+        look: gid::namespace,
+    },
+    Check {
+        name: "subnet manager",
+        why: "An InfiniBand port gets its address from a subnet manager.",
+        look: subnet::manager,
+    },
+    Check {
+        name: "partition keys",
+        why: "Two InfiniBand ports talk only within a partition, one of them as a full member.",
+        look: subnet::partition_keys,
+    },
+    Check {
+        name: "counters",
+        why: "A cable that goes bad, and a switch that drops, show in counters first.",
+        look: counters::counters,
+    },
+    Check {
+        name: "pfc",
+        why: "RoCE bears lost packets badly: switches must pause senders instead.",
+        look: lossless::pfc,
+    },
+    Check {
+        name: "dscp trust",
+        why: "A packet's priority must be read from where RoCE v2 writes it.",
+        look: lossless::dscp_trust,
+    },
+    Check {
+        name: "ecn",
+        why: "Marked packets slow a sender down before its packets are paused, or lost.",
+        look: lossless::ecn,
+    },
+    Check {
+        name: "traffic class",
+        why: "Only packets of the right class get the priority that is not dropped.",
+        look: lossless::traffic_class,
+    },
+    Check {
+        name: "firewall",
+        why: "A packet filter drops Soft-RoCE and the control connection without a word.",
+        look: firewall::firewall,
+    },
+    Check {
+        name: "routes",
+        why: "Net devices that share a subnet answer and filter for each other, unless told not to.",
+        look: routes::routes,
+    },
+    Check { name: "pcie", why: "A card in a narrow slot is slower than its wire.", look: pci::link },
+    Check {
+        name: "iommu",
+        why: "An IOMMU that translates each address costs rate, and keeps cards from a GPU's memory.",
+        look: pci::iommu,
+    },
+    Check {
+        name: "acs",
+        why: "Bridges that send everything to the root make the way between card and GPU long.",
+        look: pci::acs,
+    },
+    Check {
+        name: "numa",
+        why: "Memory and processors of the far node are slower for a card.",
+        look: cpu::numa,
+    },
+    Check { name: "governor", why: "A processor that saves power answers late.", look: cpu::governor },
+    Check { name: "libfabric", why: "EFA, tcp and shm are libfabric's.", look: library::libfabric },
+    Check {
+        name: "efa",
+        why: "An Elastic Fabric Adapter is used through libfabric's provider efa alone.",
+        look: library::efa,
+    },
+    Check { name: "transfer", why: "Only bytes that arrive prove that it works.", look: library::transfer },
+];

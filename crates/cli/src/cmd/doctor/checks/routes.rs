@@ -1,0 +1,140 @@
+//! Several RDMA net devices in one subnet: the kernel then answers and routes by whichever it likes, unless told otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use super::wire::{net_devices, wire};
+use crate::cmd::doctor::finding::{Answer, Finding};
+use crate::cmd::doctor::pack::{Missing, Pack};
+
+const ROUTES: &str = "/proc/net/route";
+
+/// Whether net devices that share a subnet are kept apart.
+pub(super) fn routes(pack: &Pack) -> Answer {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for port in pack.ports() {
+        match wire(pack, &port) {
+            Ok(wire) if wire.is_roce() => names.extend(net_devices(pack, &port)),
+            Ok(_) => {}
+            Err((path, missing)) => return Finding::unread(&path, &missing).into(),
+        }
+    }
+    if names.len() < 2 {
+        return Answer::DoesNotApply("there are no two net devices of RoCE ports".to_owned());
+    }
+    let table = match pack.text(ROUTES) {
+        Ok(table) => table,
+        Err(missing) => return Finding::unread(ROUTES, &missing).into(),
+    };
+    let mut by_subnet: BTreeMap<(Ipv4Addr, u32), Vec<&str>> = BTreeMap::new();
+    for (name, subnet) in table.lines().filter_map(on_link).filter(|(name, _)| names.contains(name)) {
+        by_subnet.entry(subnet).or_default().push(name);
+    }
+    by_subnet.retain(|_, names| {
+        names.dedup();
+        names.len() > 1
+    });
+    let why_none = format!("{} are in subnets of their own", list(&names));
+    match Answer::of_each(by_subnet, &why_none, |(subnet, names)| shared(pack, subnet, &names)) {
+        Answer::DoesNotApply(found) => Finding::pass(found).read(ROUTES).into(),
+        findings => findings,
+    }
+}
+
+/// The subnet that a line of the routing table says is on a net device's own link.
+fn on_link(line: &str) -> Option<(&str, (Ipv4Addr, u32))> {
+    // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    let (destination, gateway, mask) = (hex(words.get(1)?)?, hex(words.get(2)?)?, hex(words.get(7)?)?);
+    // The bytes are those of the wire, read as a number of this machine.
+    let address = Ipv4Addr::from(destination.to_le_bytes());
+    (gateway == 0 && mask != 0).then(|| (words[0], (address, mask.count_ones())))
+}
+
+/// What a setting of each net device must be.
+struct Setting {
+    name: &'static str,
+    is_well: fn(u64) -> bool,
+    wanted: &'static str,
+    /// What comes of another value.
+    otherwise: &'static str,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "rp_filter",
+        is_well: |value| value != 1,
+        wanted: "2",
+        otherwise: "strict: what comes in by the other one is dropped",
+    },
+    Setting {
+        name: "arp_ignore",
+        is_well: |value| value >= 1,
+        wanted: "1",
+        otherwise: "so each answers for the other's address (ARP flux)",
+    },
+    Setting {
+        name: "arp_announce",
+        is_well: |value| value >= 1,
+        wanted: "2",
+        otherwise: "so each tells the other's address to the neighbours (ARP flux)",
+    },
+];
+
+fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Finding {
+    let subnet = format!("{} share {address}/{bits}", names.join(" and "));
+    let (mut faults, mut fixes, mut read) = (Vec::new(), Vec::new(), vec![ROUTES.to_owned()]);
+    for name in names {
+        for setting in SETTINGS {
+            let key = format!("net.ipv4.conf.{name}.{}", setting.name);
+            match effective(pack, name, setting.name) {
+                Ok(value) if (setting.is_well)(value) => {}
+                Ok(value) => {
+                    faults.push(format!("{} of {name} is {value}, {}", setting.name, setting.otherwise));
+                    fixes.push(format!("{key}={}", setting.wanted));
+                }
+                Err((path, missing)) => {
+                    return Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path);
+                }
+            }
+            read.push(format!("/proc/sys/net/ipv4/conf/{name}/{}", setting.name));
+        }
+    }
+    let finding = if faults.is_empty() {
+        Finding::pass(format!("{subnet}, and each answers for itself"))
+    } else {
+        Finding::warn(format!("{subnet}: {}", faults.join("; ")))
+            .fix(format!("sysctl -w {}", fixes.join(" ")))
+            .fix_in("at boot", format!("/etc/sysctl.d/90-rdma.conf, one a line: {}", fixes.join(" ")))
+            .fix("or give each net device a subnet of its own")
+    };
+    read.into_iter().fold(finding, |finding, path| finding.read(path))
+}
+
+/// The kernel obeys the greater of a net device's own setting and that of all.
+fn effective(pack: &Pack, name: &str, setting: &str) -> Result<u64, (String, Missing)> {
+    let of = |name: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{name}/{setting}");
+        pack.number(&path).map_err(|missing| (path, missing))
+    };
+    Ok(of("all")?.max(of(name)?))
+}
+
+fn list(names: &BTreeSet<&str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_routing_table_tells_the_subnets() {
+        let line = "ens1f0np0\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
+        assert_eq!(on_link(line), Some(("ens1f0np0", (Ipv4Addr::new(192, 168, 0, 0), 24))));
+        let by_gateway = "eno1\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0";
+        assert_eq!(on_link(by_gateway), None);
+        assert_eq!(on_link("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! A real transfer from this host to itself: two engines, messages there and back, then pages that are written and compared.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use farreach::{Engine, Outcome, PageMap, Peer, Rights, Settings};
+
+use crate::cmd::doctor::probes::Trial;
+use crate::exit::{Exit, Failure, is_timeout};
+use crate::measure;
+
+/// Messages there and back before time is taken, and after; fewer where they take long.
+const WARM_UP: usize = 20;
+const MESSAGES: usize = 200;
+const MESSAGES_TIME: Duration = Duration::from_secs(1);
+
+/// What ends them.
+const ENOUGH: &[u8] = b"enough";
+
+const PAGE: usize = 4096;
+const PAGES: u32 = 1024;
+const BYTES: usize = PAGE * PAGES as usize;
+
+/// For one message, or for all pages.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What comes of it.
+pub(super) fn attempt(rail: &str) -> Trial {
+    measure::sleep_exactly();
+    run(rail).unwrap_or_else(|error| {
+        let Failure { error, cause, fix, .. } = Failure::of(&error);
+        Trial::Failed { error, cause, fix }
+    })
+}
+
+fn run(rail: &str) -> Result<Trial> {
+    // tcp goes where its peer is met: here, on the loopback.
+    let rail = if rail == "tcp" { format!("tcp@{}", Ipv4Addr::LOCALHOST) } else { rail.to_owned() };
+    // Both sides are this process: one that is silent waits for a core, as the other does.
+    let settings = Settings::new().heartbeat(PATIENCE / 10, PATIENCE).rails([&rail]);
+    let engine = |name: &str| Engine::with(settings.clone().name(name));
+    let (here, there) = (engine("one side")?, engine("the other side")?);
+    let (client, server) = connection().context("cannot make a connection to this host itself")?;
+    let pages = pattern();
+    let expected = pages.clone();
+    let connecting = there.accept_over(server)?;
+    let answering = thread::spawn(move || {
+        let mut connecting = connecting;
+        let peer = connecting.wait(PATIENCE)?;
+        let landed = receive(&there, &peer, &expected)?;
+        anyhow::Ok((landed, peer, there))
+    });
+    let sent = here.connect_over(client)?.wait(PATIENCE).map_err(anyhow::Error::from).and_then(|peer| {
+        let sent = send(&here, &peer, &pages)?;
+        Ok((sent, peer))
+    });
+    let received = answering.join().map_err(|_| anyhow!("the other side has panicked"))?;
+    // Both stay until both are done: the goodbye of one may overtake what it has sent.
+    let ((sent, _peer), (landed, _other, _there)) = both(sent, received)?;
+    let took = landed.saturating_duration_since(sent.began).max(Duration::from_nanos(1));
+    let rate = BYTES as f64 * 8.0 / took.as_secs_f64();
+    Ok(Trial::Worked {
+        latency_ns: sent.latency.as_nanos() as u64,
+        rate_bits_per_second: rate as u64,
+        bytes: BYTES as u64,
+    })
+}
+
+/// Where both sides failed, one of them may only have lost the other: the other knows why.
+fn both<A, B>(one: Result<A>, other: Result<B>) -> Result<(A, B)> {
+    let is_lost = |error: &anyhow::Error| Failure::of(error).exit == Exit::PeerLost && !is_timeout(error);
+    match (one, other) {
+        (Err(lost), Err(cause)) if is_lost(&lost) => Err(cause),
+        (one, other) => Ok((one?, other?)),
+    }
+}
+
+fn connection() -> std::io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    Ok((client, server))
+}
+
+/// What the side that writes has measured.
+struct Sent {
+    latency: Duration,
+    began: Instant,
+}
+
+fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
+    let mut times = Vec::with_capacity(MESSAGES);
+    let deadline = Instant::now() + MESSAGES_TIME;
+    for number in 0..WARM_UP + MESSAGES {
+        let began = Instant::now();
+        let message = number.to_ne_bytes().to_vec();
+        peer.send(message.clone()).wait(PATIENCE)?;
+        if peer.recv().wait(PATIENCE)? != message {
+            return Err(mismatch("a message that came back is another one").into());
+        }
+        let is_late = Instant::now() > deadline;
+        if number >= WARM_UP || is_late {
+            times.push(began.elapsed());
+        }
+        if is_late {
+            break;
+        }
+    }
+    peer.send(ENOUGH.to_vec()).wait(PATIENCE)?;
+    times.sort_unstable();
+    let names = String::from_utf8(peer.recv().wait(PATIENCE)?)?;
+    let (grant, counter) = names.split_once(' ').context("the other side has named no memory")?;
+    let memory = peer.remote(grant.parse()?).wait(PATIENCE)?;
+    let counter = peer.remote_counter(counter.parse()?).wait(PATIENCE)?;
+    let mut source = engine.allocate(BYTES)?;
+    source.copy_from_slice(expected);
+    let began = Instant::now();
+    peer.write_pages(source, &PageMap::contiguous(PAGE as u64, PAGES), &memory, Some(&counter))
+        .wait(PATIENCE)?;
+    // The other side says when it has looked: until then this one stays.
+    peer.recv().wait(PATIENCE)?;
+    Ok(Sent { latency: times[times.len() / 2] / 2, began })
+}
+
+/// When all pages were there.
+fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
+    loop {
+        let message = peer.recv().wait(PATIENCE)?;
+        if message == ENOUGH {
+            break;
+        }
+        peer.send(message).wait(PATIENCE)?;
+    }
+    let grant = peer.grant(engine.allocate(BYTES)?, Rights::WRITE).map_err(|refused| refused.error)?;
+    let counter = peer.counter()?;
+    peer.send(format!("{} {}", grant.token(), counter.token())).wait(PATIENCE)?;
+    let outcome = counter.wait(PAGES.into(), PATIENCE);
+    let landed = Instant::now();
+    if outcome != Outcome::Reached {
+        bail!("{} of {PAGES} pages have come, then: {outcome:?}", counter.reached());
+    }
+    let memory = grant.revoke(PATIENCE)?;
+    // As a whole first: that is quick.
+    if memory[..] != *expected
+        && let Some(place) = memory.iter().zip(expected).position(|(found, expected)| found != expected)
+    {
+        return Err(mismatch(&format!("byte {place} of {BYTES} is the first wrong one")).into());
+    }
+    peer.send(b"all is right".to_vec()).wait(PATIENCE)?;
+    Ok(landed)
+}
+
+fn mismatch(cause: &str) -> Failure {
+    Failure::new(Exit::Mismatch, "bytes came that were not sent").cause(cause).fix(
+        "take this rail out of use: it corrupts data; look at its firmware, its driver and its host's memory",
+    )
+}
+
+/// Bytes of which no two pages are alike.
+fn pattern() -> Vec<u8> {
+    (0..BYTES as u64 / 8)
+        .flat_map(|place| (place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_ne_bytes())
+        .collect()
+}

@@ -1,0 +1,168 @@
+//! `farreach doctor`: what is wrong with this host, or this pair, and what to do about it.
+//!
+//! ```text
+//! collect ──▶ Pack ──▶ checks ──▶ Report ──▶ text, JSON
+//!            ▲    │
+//!   --from FILE   ▼ --dump FILE
+//! ```
+//!
+//! Checks look at nothing but the pack, so that they say the same of a host that is far away.
+
+mod checks;
+mod collect;
+mod examine;
+mod finding;
+mod pack;
+mod pair;
+mod probes;
+mod report;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap_complete::ArgValueCompleter;
+
+pub(crate) use self::examine::{ExamineArgs, run as examine};
+use self::pack::Pack;
+use self::report::Report;
+use self::text::Style;
+use crate::args::ClientArgs;
+use crate::cmd::completions;
+use crate::exit::{Exit, Failure};
+use crate::rails::RailArgs;
+use crate::session::{PeerAddress, Wait};
+use crate::show::paint::Paint;
+use crate::terminal;
+
+pub(crate) use self::pair::{Task, answer, serve};
+
+/// `farreach doctor`
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DoctorArgs {
+    /// Where `farreach serve` runs: look at that host too, and try each rail of this one with each of its
+    #[arg(value_name = "PEER", conflicts_with_all = ["from", "dump"])]
+    peer: Option<PeerAddress>,
+
+    /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(completions::rail_names))]
+    devices: Vec<String>,
+
+    /// Use this GID index of this host's cards, instead of choosing the best
+    #[arg(short = 'x', long, value_name = "INDEX", requires = "peer")]
+    gid_index: Option<u32>,
+
+    /// Server's port, unless PEER has one
+    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
+    port: u16,
+
+    /// Speak TLS with the server; FOLDER has cert.pem, key.pem and ca.pem
+    #[arg(long, value_name = "FOLDER", requires = "peer")]
+    tls: Option<PathBuf>,
+
+    /// Name in the server's certificate, if not PEER's
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    tls_name: Option<String>,
+
+    /// Look at what another host has dumped, instead of this one
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+
+    /// Write what was read into a file, for someone who cannot reach this host; it has addresses in it, and no secrets
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    dump: Option<PathBuf>,
+
+    /// Leave the transfers out: they take seconds
+    #[arg(long)]
+    no_transfers: bool,
+
+    /// End with 1 for what is unknown or a warning, too
+    #[arg(long)]
+    strict: bool,
+
+    /// Show what passes, too, and where each fact was read
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Print everything as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  farreach doctor                     this host
+  farreach doctor storage-7           this host, that one, and what is between
+  farreach doctor --dump rack7.json   take along what was read,
+  farreach doctor --from rack7.json   and look at it elsewhere
+
+Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here
+(or, with a peer, no rail that both have), 4 if the peer is not reached.";
+
+impl DoctorArgs {
+    /// What other tests are told, for the way to the peer.
+    fn client(&self, peer: &PeerAddress) -> ClientArgs {
+        ClientArgs {
+            peer: peer.clone(),
+            rails: RailArgs { devices: self.devices.clone(), gid_index: self.gid_index, require_rdma: false },
+            port: self.port,
+            wait: Wait::Adaptive,
+            tls: self.tls.clone(),
+            tls_name: self.tls_name.clone(),
+            json: self.json,
+            verbose: self.verbose,
+        }
+    }
+}
+
+/// Looks, tells, and ends with what the worst finding asks for.
+pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
+    if let Some(peer) = &args.peer {
+        let (here, peer, pair) = pair::look(&args.client(peer))?;
+        return tell(args, &Report::of_pair(&here, &peer, pair));
+    }
+    let pack = match &args.from {
+        Some(path) => load(path)?,
+        None => collect::host(args.no_transfers.then_some("left out by --no-transfers")),
+    };
+    if let Some(path) = &args.dump {
+        dump(&pack, path)?;
+    }
+    tell(args, &Report::of(&pack))
+}
+
+fn tell(args: &DoctorArgs, report: &Report) -> Result<Exit> {
+    let text = if args.json {
+        serde_json::to_string_pretty(report).context("cannot write the report as JSON")? + "\n"
+    } else {
+        let style = Style { is_verbose: args.verbose, width: terminal::width(), paint: Paint::for_stdout() };
+        text::report(report, style)
+    };
+    terminal::print(&text)?;
+    Ok(report.exit(args.strict))
+}
+
+fn load(path: &Path) -> Result<Pack, Failure> {
+    let failure = || Failure::new(Exit::Usage, format!("read the pack {}", path.display()));
+    let bytes = fs::read(path)
+        .map_err(|error| failure().cause(error.to_string()).fix("give a file that --dump has written"))?;
+    let pack: Pack = serde_json::from_slice(&bytes).map_err(|error| {
+        failure().cause(format!("it is none: {error}")).fix("give a file that --dump has written")
+    })?;
+    if pack.schema_version != pack::SCHEMA_VERSION {
+        let cause = format!(
+            "its version is {}, and this farreach knows {}",
+            pack.schema_version,
+            pack::SCHEMA_VERSION
+        );
+        return Err(failure().cause(cause).fix(format!("read it with farreach {}", pack.farreach)));
+    }
+    Ok(pack)
+}
+
+fn dump(pack: &Pack, path: &Path) -> Result<()> {
+    let text = serde_json::to_string_pretty(pack).context("cannot write the pack as JSON")? + "\n";
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,233 @@
+//! The client's side of a try between two cards.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use farreach::Slice;
+use farreach_verbs::cq::Wait;
+use farreach_verbs::port::Mtu;
+use farreach_verbs::qp::state::PeerAddress;
+use farreach_verbs::wr::{RemoteRange, SendRequest};
+
+use super::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
+use super::station::{DATAGRAMS, DEPTH, LONG_BYTES, MTUS, SHORT_BYTES, Station, Wire};
+use super::words::{CardTold, ConnectTold, DatagramsTold, Step};
+use crate::exit::{Exit, Failure};
+use crate::measure::{Pattern, any_seed};
+use crate::native::End;
+use crate::session::{Line, of_the_server};
+
+/// Round trips that are timed: enough for a median.
+const ROUND_TRIPS: usize = 200;
+
+/// How long each figure may take: an emulated card is slow.
+const FIGURE_TIME: Duration = Duration::from_secs(1);
+
+/// What the rate is measured with, where that does not take too long.
+const RATE_BYTES: u64 = 16 << 20;
+
+/// Tries them, on a connection whose agent has heard of it.
+pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -> Result<Cell> {
+    let station = Station::open(&cell.local, gid_index)?;
+    let told: Result<CardTold, Failure> = line.hear()?;
+    let told = told.map_err(of_the_server)?;
+    let local = station.reading()?;
+    let path_mtu_bytes = local.mtu_bytes.min(told.card.mtu_bytes);
+    let mut tried = CardsTried {
+        local,
+        remote: told.card,
+        datagrams: DATAGRAMS,
+        there: Arrived::default(),
+        back: Arrived::default(),
+        connected_here: Tried::NotYet,
+        connected_there: Tried::NotYet,
+        path_mtu_bytes,
+        short: Tried::NotYet,
+        long_there: Tried::NotYet,
+        long_back: Tried::NotYet,
+        mtu_that_works_bytes: None,
+    };
+    if let Some(there) = told.datagrams.and_then(|end| end.address()) {
+        datagrams(line, &station, &there, &mut tried)?;
+    }
+    reliable(line, &station, &mut tried, &mut cell)?;
+    line.say(&Step::Enough)?;
+    cell.cards = Some(tried);
+    Ok(cell)
+}
+
+fn datagrams(line: &mut Line, station: &Station, there: &PeerAddress, tried: &mut CardsTried) -> Result<()> {
+    let Some(own) = station.datagram_address() else { return Ok(()) };
+    let sent = station.send_datagrams(there);
+    line.say(&Step::Datagrams { to: End::of(&own) })?;
+    let told: DatagramsTold = line.hear()?;
+    tried.there = Arrived { count: sent.is_ok().then_some(told.arrived), trouble: sent.err() };
+    let count = told.trouble.is_none().then(|| station.count_datagrams());
+    tried.back = Arrived { count, trouble: told.trouble };
+    Ok(())
+}
+
+/// A reliable connection: one packet, then full ones, then figures.
+fn reliable(line: &mut Line, station: &Station, tried: &mut CardsTried, cell: &mut Cell) -> Result<()> {
+    let Some(mut route) = connect(line, station, tried.path_mtu_bytes, tried)? else { return Ok(()) };
+    tried.short = Tried::from(&route.write_short());
+    if tried.short != Tried::Worked {
+        return Ok(());
+    }
+    let round_trip = route.round_trip();
+    cell.round_trip_ns = round_trip.ok();
+    tried.long_there = Tried::from(&route.write_long());
+    // After a failure a queue pair is good for nothing: the way back has one of its own.
+    if tried.long_there != Tried::Worked {
+        let Some(again) = connect(line, station, tried.path_mtu_bytes, &mut tried.clone())? else {
+            return Ok(());
+        };
+        route = again;
+    }
+    tried.long_back = Tried::from(&route.read_long(tried.long_there == Tried::Worked));
+    if tried.long_there == Tried::Worked && tried.long_back == Tried::Worked {
+        cell.rate_bits_per_second = route.rate().ok();
+        return Ok(());
+    }
+    tried.mtu_that_works_bytes = largest_that_works(line, station, tried)?;
+    Ok(())
+}
+
+/// The largest packets that arrive, both ways.
+fn largest_that_works(line: &mut Line, station: &Station, tried: &CardsTried) -> Result<Option<u32>> {
+    let smaller = MTUS.into_iter().filter_map(Mtu::bytes);
+    for bytes in smaller.filter(|bytes| *bytes < tried.path_mtu_bytes) {
+        let Some(mut route) = connect(line, station, bytes, &mut tried.clone())? else { return Ok(None) };
+        if route.write_long().is_ok() && route.read_long(true).is_ok() {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
+}
+
+/// Both ends with packets of this size; none where one does not come to it, which is noted.
+fn connect(
+    line: &mut Line,
+    station: &Station,
+    mtu_bytes: u32,
+    tried: &mut CardsTried,
+) -> Result<Option<Route>> {
+    let wire = match station.wire(mtu_bytes) {
+        Ok(wire) => wire,
+        Err(trouble) => {
+            tried.connected_here = Tried::Failed(trouble);
+            return Ok(None);
+        }
+    };
+    line.say(&Step::Connect { end: End::of(&wire.address()), mtu_bytes })?;
+    let told: ConnectTold = line.hear()?;
+    tried.connected_there = told.tried;
+    let Some((end, place)) = told.end else { return Ok(None) };
+    let connected = end.address().ok_or_else(|| {
+        let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense");
+        Trouble::new(Obstacle::Other, failure.fix("install the same farreach on both sides"))
+    });
+    let connected = connected.and_then(|other| station.connect(&wire, &other));
+    tried.connected_here = Tried::from(&connected);
+    if connected.is_err() || tried.connected_there != Tried::Worked {
+        return Ok(None);
+    }
+    let slices = (0..DEPTH).map(|_| station.allocate(LONG_BYTES)).collect::<Result<Vec<_>, _>>();
+    let short = station.allocate(SHORT_BYTES);
+    let (slices, short) = slices.and_then(|slices| Ok((slices, short?))).map_err(|trouble| Failure {
+        cause: trouble.cause,
+        fix: trouble.fix,
+        ..Failure::new(Exit::Failed, trouble.error)
+    })?;
+    let pattern = Pattern::new(any_seed(), LONG_BYTES);
+    Ok(Some(Route { wire, target: place.into(), short: Some(short), slices, pattern }))
+}
+
+/// A connected pair, with the peer's memory.
+struct Route {
+    wire: Wire,
+    target: RemoteRange,
+    short: Option<Slice>,
+    /// For long messages.
+    slices: Vec<Slice>,
+    pattern: Pattern,
+}
+
+impl Route {
+    fn part(&self, bytes: usize) -> Result<RemoteRange, Trouble> {
+        self.target
+            .get(0, bytes as u64)
+            .ok_or_else(|| wanting("the other side offers less memory than it should"))
+    }
+
+    fn write_short(&mut self) -> Result<(), Trouble> {
+        let (target, slice) = (self.part(SHORT_BYTES)?, self.short.take().ok_or_else(no_memory)?);
+        self.short = self.wire.run(SendRequest::write(slice, target))?.into_slice().ok();
+        Ok(())
+    }
+
+    /// The median of short writes until they are acknowledged.
+    fn round_trip(&mut self) -> Result<u64, Trouble> {
+        let (began, mut times) = (Instant::now(), Vec::new());
+        while times.len() < ROUND_TRIPS && (began.elapsed() < FIGURE_TIME || times.is_empty()) {
+            let posted = Instant::now();
+            let (target, slice) = (self.part(SHORT_BYTES)?, self.short.take().ok_or_else(no_memory)?);
+            self.wire.post(SendRequest::write(slice, target))?;
+            self.short = self.wire.complete(Wait::Busy)?.into_slice().ok();
+            times.push(posted.elapsed().as_nanos() as u64);
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2])
+    }
+
+    /// Bytes of its own, in full packets.
+    fn write_long(&mut self) -> Result<(), Trouble> {
+        let (target, mut slice) = (self.part(LONG_BYTES)?, self.slices.pop().ok_or_else(no_memory)?);
+        slice.copy_from_slice(self.pattern.stamped(1));
+        let back = self.wire.run(SendRequest::write(slice, target))?.into_slice();
+        self.slices.extend(back);
+        Ok(())
+    }
+
+    /// Reads back, in full packets, what is there: what was written, if it was.
+    fn read_long(&mut self, is_written: bool) -> Result<(), Trouble> {
+        let (target, mut slice) = (self.part(LONG_BYTES)?, self.slices.pop().ok_or_else(no_memory)?);
+        slice.fill(0);
+        let back = self.wire.run(SendRequest::read(slice, target))?.into_slice().map_err(|_| no_memory())?;
+        let checked = if is_written { self.pattern.check(1, &back) } else { Ok(()) };
+        self.slices.push(back);
+        checked.map_err(|failure| Trouble::new(Obstacle::Mismatch, failure))
+    }
+
+    /// Of long writes, several under way.
+    fn rate(&mut self) -> Result<u64, Trouble> {
+        let (target, began) = (self.part(LONG_BYTES)?, Instant::now());
+        let (mut posted, mut done) = (0, 0);
+        loop {
+            let wants_more = posted < RATE_BYTES && began.elapsed() < FIGURE_TIME;
+            match self.slices.pop() {
+                Some(slice) if wants_more => {
+                    self.wire.post(SendRequest::write(slice, target))?;
+                    posted += LONG_BYTES as u64;
+                    continue;
+                }
+                slice => self.slices.extend(slice),
+            }
+            if done == posted {
+                break;
+            }
+            self.slices.extend(self.wire.complete(Wait::default())?.into_slice());
+            done += LONG_BYTES as u64;
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        Ok((done as f64 * 8.0 / seconds) as u64)
+    }
+}
+
+fn no_memory() -> Trouble {
+    wanting("a request did not give its memory back")
+}
+
+fn wanting(what: &str) -> Trouble {
+    Trouble::new(Obstacle::Other, Failure::new(Exit::Failed, what).fix("tell the makers of farreach"))
+}

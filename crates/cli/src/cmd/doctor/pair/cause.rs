@@ -1,0 +1,325 @@
+//! The causes that are known by what they look like between two cards, each with what to do.
+
+use super::diagnose::Judged;
+use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, Tried, Trouble};
+use super::suspects::{Way, suspect};
+use crate::cmd::doctor::finding::Finding;
+use crate::cmd::doctor::pack::Pack;
+
+/// Both hosts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Names<'a> {
+    pub(super) peer: &'a str,
+    pub(super) here_pack: &'a Pack,
+    pub(super) peer_pack: &'a Pack,
+}
+
+impl Names<'_> {
+    /// From where to where.
+    fn way(&self, is_there: bool) -> String {
+        if is_there {
+            format!("from this host to {}", self.peer)
+        } else {
+            format!("from {} to this host", self.peer)
+        }
+    }
+
+    fn host(&self, is_here: bool) -> String {
+        if is_here { "this host".to_owned() } else { self.peer.to_owned() }
+    }
+}
+
+/// Where one side's kernel finds no way to the other's address.
+pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let here = [tried.connected_here.trouble(), tried.there.trouble.as_ref()];
+    let there = [tried.connected_there.trouble(), tried.back.trouble.as_ref()];
+    let known = |trouble: &&Trouble| {
+        matches!(
+            trouble.obstacle,
+            Obstacle::NoRoute | Obstacle::NoNeighbour | Obstacle::GidFamilies | Obstacle::NoNetDevice
+        )
+    };
+    let found = |side: [Option<&Trouble>; 2]| side.into_iter().flatten().find(known).cloned();
+    let (trouble, is_here) = match (found(here), found(there)) {
+        (Some(trouble), _) => (trouble, true),
+        (None, Some(trouble)) => (trouble, false),
+        (None, None) => return None,
+    };
+    let (own, other) = if is_here { (&tried.local, &tried.remote) } else { (&tried.remote, &tried.local) };
+    let judged = match trouble.obstacle {
+        Obstacle::GidFamilies => gid_families(tried, names),
+        Obstacle::NoRoute => no_route(own, other, &names.host(is_here), &trouble),
+        Obstacle::NoNeighbour => no_neighbour(own, other, &names.host(is_here), &trouble),
+        _ => no_net_device(own, &names.host(is_here), &trouble),
+    };
+    Some(judged.perhaps_apart())
+}
+
+fn no_route(own: &CardEnd, other: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+    let (address, from, dev) = (address(&other.gid), address(&own.gid), net_device(own));
+    let found = format!("{host} has no route from {from} ({dev}) to {address}");
+    let finding = Finding::fail(found).read(trouble.error.clone());
+    let look = format!("ip route get {address} from {from} oif {dev}");
+    let finding = finding
+        .fix_in(&format!("on {host}"), look)
+        .fix("give both net devices addresses of one subnet, or add the route: ip route add SUBNET via ROUTER dev NETDEV");
+    Judged::fails("no route", finding)
+}
+
+fn no_neighbour(own: &CardEnd, other: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+    let (address, dev) = (address(&other.gid), net_device(own));
+    let found = format!(
+        "{host} asks on {dev} for {address}, and nobody answers: it is in another VLAN or on another wire, down, or the subnet is wrong"
+    );
+    let finding = Finding::fail(found)
+        .read(trouble.error.clone())
+        .fix_in(&format!("on {host}"), format!("ping -c1 -I {dev} {address}; ip neigh show dev {dev}"))
+        .fix("give both net devices addresses of one subnet, and their switch ports the same VLAN");
+    Judged::fails("no neighbour", finding)
+}
+
+fn no_net_device(own: &CardEnd, host: &str, trouble: &Trouble) -> Judged {
+    let found = format!(
+        "GID {} {} of {host} has no net device that can be used: it is loopback, down, or in another network namespace",
+        own.gid.index, own.gid.gid
+    );
+    let finding = Finding::fail(found)
+        .read(trouble.error.clone())
+        .fix_in(&format!("on {host}"), "choose another GID: farreach devices -v lists them, -x takes one")
+        .fix_in("container", "run it in the network namespace that the net device is in");
+    Judged::fails("no net device", finding)
+}
+
+fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
+    let finding = unlike_gids(tried, names, "one GID is IPv4 and the other IPv6");
+    Judged::fails("GIDs of two families", finding)
+}
+
+/// What is wrong with both GIDs, and which others go together.
+fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
+    let (local, remote) = (&tried.local.gid, &tried.remote.gid);
+    let family = |gid: &GidReading| if gid.address.is_some_and(|it| it.is_ipv4()) { "IPv4" } else { "IPv6" };
+    let found = format!(
+        "{what}: {} is GID {} here, {} is GID {} of {}",
+        local.gid, local.index, remote.gid, remote.index, names.peer
+    );
+    let mut finding = Finding::fail(found);
+    let like = |gids: &[GidReading], other: &GidReading| {
+        let is_like =
+            |gid: &&GidReading| gid.kind == other.kind && family(gid) == family(other) && !is_link_local(gid);
+        gids.iter().find(is_like).map(|gid| gid.index)
+    };
+    let words = |gid: &GidReading| format!("take the GID that is {} and {} too", gid.kind, family(gid));
+    if let Some(index) = like(&tried.local.gids, remote) {
+        finding = finding.fix_in("on this host", format!("{}: -x {index}", words(remote)));
+    }
+    if let Some(index) = like(&tried.remote.gids, local) {
+        let fix = format!("{}: farreach serve -x {index}", words(local));
+        finding = finding.fix_in(&format!("on {}", names.peer), fix);
+    }
+    if finding.fixes.is_empty() {
+        return finding
+            .fix("give both net devices an address of the same family: ip addr add ADDRESS dev NETDEV");
+    }
+    finding
+}
+
+/// Where packets of one direction, or of both, are dropped.
+pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let (local, remote) = (&tried.local.gid, &tried.remote.gid);
+    if local.kind != remote.kind && tried.short != Tried::Worked {
+        let what = format!("one GID is {} and the other {}", local.kind, remote.kind);
+        return Some(Judged::fails("GIDs of two kinds", unlike_gids(tried, names, &what)));
+    }
+    let (there, back) = (tried.there.count?, tried.back.count?);
+    let all = tried.datagrams;
+    match (there, back) {
+        // A card may have datagrams that go no further, and connections that do.
+        (0, 0) if tried.short != Tried::Worked => {
+            let found = format!(
+                "of {all} datagrams each way none arrives; the two hear each other over TCP, so something drops {} on the way",
+                carrier(&tried.local)
+            );
+            Some(walled(tried, names, found, &[true, false], "blocked both ways").perhaps_apart())
+        }
+        (0, back) if back > 0 => {
+            let found = format!(
+                "0 of {all} datagrams arrive at {}, {back} of {all} come back: something drops {} on the way {}",
+                names.peer,
+                carrier(&tried.local),
+                names.way(true)
+            );
+            Some(walled(tried, names, found, &[true], &format!("blocked to {}", names.peer)))
+        }
+        (there, 0) if there > 0 => {
+            let found = format!(
+                "{there} of {all} datagrams arrive at {}, 0 of {all} come back: something drops {} on the way {}",
+                names.peer,
+                carrier(&tried.local),
+                names.way(false)
+            );
+            Some(walled(tried, names, found, &[false], &format!("blocked from {}", names.peer)))
+        }
+        _ => None,
+    }
+}
+
+/// Names who drops them, where a pack tells; otherwise where to look.
+fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], why: &str) -> Judged {
+    let (mut finding, is_known) = with_suspects(Finding::fail(found), names, ways);
+    if is_known {
+        return Judged::fails(why, finding);
+    }
+    if is_soft(&tried.local) || is_soft(&tried.remote) {
+        let receiver = if ways.contains(&true) { names.host(false) } else { names.host(true) };
+        finding = finding.fix_in(
+            &format!("on {receiver}"),
+            "nft list ruleset; iptables-save: let UDP port 4791 in, and out on the other side",
+        );
+    }
+    let between = match tried.local.link_layer.as_str() {
+        "InfiniBand" => {
+            "the subnet manager must have both ports in one partition: see pkeys of both (ibv_devinfo -v)"
+                .to_owned()
+        }
+        _ => format!(
+            "let {} pass each switch and router: ACLs, security groups; see that both ports are in one VLAN",
+            carrier(&tried.local)
+        ),
+    };
+    Judged::fails(why, finding.fix_in("between the hosts", between))
+}
+
+/// With the chains that drop packets of these ways, of those that go there (`true`) and come back; and whether there are any.
+fn with_suspects(mut finding: Finding, names: &Names<'_>, ways: &[bool]) -> (Finding, bool) {
+    let mut is_known = false;
+    for is_there in ways {
+        // The sender's way out, and the receiver's way in.
+        for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
+            let pack = if is_here { names.here_pack } else { names.peer_pack };
+            if let Some(suspect) = suspect(pack, way) {
+                let host = names.host(is_here);
+                finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
+                finding = finding.fix_in(&format!("on {host}"), suspect.fix());
+                is_known = true;
+            }
+        }
+    }
+    (finding, is_known)
+}
+
+/// Where short messages arrive, and full packets do not.
+pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let is_lost = |tried: &Tried| {
+        matches!(tried.trouble().map(|it| it.obstacle), Some(Obstacle::Unanswered | Obstacle::Silent))
+    };
+    let (way, ways): (String, &[bool]) = match (is_lost(&tried.long_there), is_lost(&tried.long_back)) {
+        (true, true) => ("both ways".to_owned(), &[true, false]),
+        (true, false) => (names.way(true), &[true]),
+        (false, true) => (names.way(false), &[false]),
+        (false, false) => return None,
+    };
+    let mtu = tried.path_mtu_bytes;
+    let works = match tried.mtu_that_works_bytes {
+        Some(bytes) => format!("; packets of {bytes} bytes arrive"),
+        None => "; smaller ones do not arrive either, from the second packet of a message on".to_owned(),
+    };
+    let found = format!(
+        "single packets of 256 bytes arrive, and full ones of {mtu} bytes are lost, {way}{works}: something on the way is set to a smaller MTU, or drops large packets"
+    );
+    let (dev, address) = (net_device(&tried.local), address(&tried.remote.gid));
+    let (finding, _) = with_suspects(Finding::fail(found), names, ways);
+    let mut finding = finding
+        // A full packet is an IP packet of 60 bytes more; ping adds 28 itself.
+        .fix_in("on this host", format!("ping -c1 -M do -s {} -I {dev} {address} shows it", mtu + 32))
+        .fix_in(
+            "between the hosts",
+            format!("see that each switch port and tunnel takes IP packets of {} bytes and more", mtu + 80),
+        );
+    if let Some(bytes) = tried.mtu_that_works_bytes.and_then(net_mtu) {
+        finding = finding.fix_in(
+            "until then",
+            format!("on both hosts, let the cards send smaller packets: ip link set dev {dev} mtu {bytes}"),
+        );
+    }
+    Some(Judged::fails(&format!("MTU: packets of {mtu} bytes are lost"), finding))
+}
+
+/// A net device's MTU by which the card takes packets of this size; none where IP itself would not like it.
+fn net_mtu(packet_bytes: u32) -> Option<u32> {
+    match packet_bytes {
+        1024 => Some(1500),
+        2048 => Some(2200),
+        4096 => Some(4200),
+        _ => None,
+    }
+}
+
+/// Where some datagrams are lost.
+pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let all = tried.datagrams;
+    let lost = |arrived: &Arrived| arrived.count.map_or(0, |count| all - count.min(all));
+    let (there, back) = (lost(&tried.there), lost(&tried.back));
+    // With neither way open there are no datagrams at all, and the connection works.
+    if (there, back) == (0, 0) || (there, back) == (all, all) {
+        return None;
+    }
+    let found = format!(
+        "{there} of {all} datagrams are lost to {}, and {back} of {all} on the way back: it works, by sending again",
+        names.peer
+    );
+    let finding = Finding::warn(found)
+        .fix("see what is dropped: ip -s link, ethtool -S NETDEV, rdma statistic, on both hosts")
+        .fix("on a RoCE network, see that pause frames (PFC) or ECN are set on all switches");
+    Some(Judged::warns("works, with loss".to_owned(), finding))
+}
+
+/// Where one port takes larger packets than the other.
+pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let (here, there) = (tried.local.mtu_bytes, tried.remote.mtu_bytes);
+    if here == there {
+        return None;
+    }
+    let found = format!(
+        "{} takes packets of {here} bytes, and {} of {} of {there}: both send those of {}",
+        cell.local, cell.remote, names.peer, tried.path_mtu_bytes
+    );
+    let mut finding = Finding::warn(found);
+    let (smaller, is_here) = if here < there { (&tried.local, true) } else { (&tried.remote, false) };
+    if let Some(mtu) = net_mtu(here.max(there)) {
+        finding = finding.fix_in(
+            &format!("on {}", names.host(is_here)),
+            format!(
+                "ip link set dev {} mtu {mtu}, if every switch on the way takes that",
+                net_device(smaller)
+            ),
+        );
+    }
+    Some(Judged::warns(format!("works; MTU {here} here, {there} there"), finding))
+}
+
+/// What carries RDMA there.
+fn carrier(end: &CardEnd) -> &'static str {
+    match end.gid.kind.as_str() {
+        "RoCE v2" => "UDP port 4791 (RoCE v2)",
+        "RoCE v1" => "Ethernet frames of type 0x8915 (RoCE v1)",
+        _ => "the cards' packets",
+    }
+}
+
+/// Whether packets pass the host's firewall: those of a hardware card do not.
+fn is_soft(end: &CardEnd) -> bool {
+    end.driver.as_deref().is_none_or(|driver| driver.contains("rxe") || driver.contains("siw"))
+}
+
+fn is_link_local(gid: &GidReading) -> bool {
+    gid.gid.starts_with("fe80:")
+}
+
+fn address(gid: &GidReading) -> String {
+    gid.address.map_or_else(|| gid.gid.clone(), |address| address.to_string())
+}
+
+fn net_device(end: &CardEnd) -> &str {
+    end.gid.net_device.as_deref().unwrap_or("NETDEV")
+}

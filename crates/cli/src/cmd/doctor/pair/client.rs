@@ -1,0 +1,184 @@
+//! The client's side: asks the peer what it is like, and tries every rail with every other.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use farreach::provider::fabric;
+
+use super::readings::{Cell, LeftOut, Obstacle, PairReadings, Trouble};
+use super::words::{HostTold, Task};
+use super::{NO_TRANSFERS, cards, engine};
+use crate::args::ClientArgs;
+use crate::cmd::doctor::collect;
+use crate::cmd::doctor::pack::Pack;
+use crate::exit::{Exit, Failure};
+use crate::rails::{self, RailArgs, Wish};
+use crate::session::{self, Host, of_the_server};
+use crate::{interrupt, measure, terminal};
+
+/// The longest pack: one of a host with many cards has some hundred KiB.
+const PACK_BYTES_MAX: usize = 32 << 20;
+
+/// How long the peer may take to look at itself: libraries that hang are given their time.
+const LOOK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one rail with another may take. A library that hangs costs this, and the others go on.
+const CELL_PATIENCE: Duration = Duration::from_secs(90);
+
+/// Both hosts, and all that was tried between them.
+pub(super) struct Looked {
+    pub(super) here: Pack,
+    pub(super) peer: Pack,
+    pub(super) readings: PairReadings,
+}
+
+/// Looks at both, and tries.
+pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
+    interrupt::watch().context("cannot watch for Ctrl-C")?;
+    measure::sleep_exactly();
+    let (mut line, welcome) = session::call(args)?;
+    line.say(&engine::order(Wish::default(), Task::Look))?;
+    // Both look at the same time.
+    let here = collect::host(Some(NO_TRANSFERS));
+    let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
+    let told = told.map_err(of_the_server)?;
+    drop(line);
+    let host = Host::this();
+    let name = &welcome.host.name;
+    let peer = if *name == host.name { args.peer.host().to_owned() } else { name.clone() };
+    let apart = host.apart_from(&welcome.host);
+    let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart);
+    let mut cells = Vec::new();
+    for (local, remote) in pairs {
+        if args.verbose {
+            terminal::tell(&format!("trying {local} with {remote} of {peer}"));
+        }
+        cells.push(attempt(args, &local, &remote));
+        if interrupt::is_asked() {
+            return Err(interrupt::before_anything().into());
+        }
+    }
+    let is_restricted = !args.rails.devices.is_empty();
+    Ok(Looked { here, peer: *told.pack, readings: PairReadings { peer, is_restricted, cells, left_out } })
+}
+
+/// This side's rails by their names: those that were asked for, or all.
+fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
+    let found = rails::look_for_named(args);
+    rails::check_gid(args, &found)?;
+    let mut names: Vec<String> = found.into_iter().map(|rail| rail.name).collect();
+    names.dedup();
+    for name in &args.devices {
+        if !names.contains(name) {
+            return Err(rails::missing(name, args));
+        }
+    }
+    names.retain(|name| args.devices.is_empty() || args.devices.contains(name));
+    Ok(names)
+}
+
+/// Which meets which: each card every card, and of libfabric's providers each itself. `apart` is why the two share no memory.
+fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String, String)>, Vec<LeftOut>) {
+    let (mut pairs, mut left_out) = (Vec::new(), Vec::new());
+    let leave = |rail: &String, reason: &str| LeftOut { rail: rail.clone(), reason: reason.to_owned() };
+    for local in here {
+        let met: Vec<&String> = if fabric::is_provider(local) {
+            there.iter().filter(|remote| *remote == local).collect()
+        } else {
+            there.iter().filter(|remote| !fabric::is_provider(remote)).collect()
+        };
+        match apart {
+            Some(why) if local == "shm" => left_out.push(leave(local, why)),
+            _ if met.is_empty() => left_out.push(leave(local, "the peer offers nothing to meet it")),
+            _ => pairs.extend(met.into_iter().map(|remote| (local.clone(), remote.clone()))),
+        }
+    }
+    let has_card = here.iter().any(|name| !fabric::is_provider(name));
+    let unmet = there.iter().filter(|name| !fabric::is_provider(name) && !has_card);
+    left_out.extend(unmet.map(|name| leave(name, "there is no RDMA card here to meet it")));
+    (pairs, left_out)
+}
+
+/// One with one.
+fn attempt(args: &ClientArgs, local: &str, remote: &str) -> Cell {
+    let mut args = args.clone();
+    args.rails.devices = vec![local.to_owned()];
+    within(CELL_PATIENCE, Cell::new(local, remote), move |cell| meet(&args, cell))
+}
+
+/// In a thread of its own, which is left behind if it does not come back.
+fn within(patience: Duration, cell: Cell, meet: impl FnOnce(Cell) -> Result<Cell> + Send + 'static) -> Cell {
+    let (tell, told) = mpsc::channel();
+    let begun = cell.clone();
+    // Nobody hears it who has given up.
+    thread::spawn(move || drop(tell.send(meet(begun))));
+    let trouble = match told.recv_timeout(patience) {
+        Ok(Ok(cell)) => return cell,
+        Ok(Err(error)) => Trouble::new(Obstacle::Other, Failure::of(&error)),
+        Err(_) => {
+            let failure = Failure::new(Exit::PeerLost, "it hangs")
+                .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
+                .fix("look into dmesg on both hosts");
+            Trouble::new(Obstacle::Silent, failure)
+        }
+    };
+    Cell { trouble: Some(trouble), ..cell }
+}
+
+fn meet(args: &ClientArgs, cell: Cell) -> Result<Cell> {
+    if fabric::is_provider(&cell.local) {
+        return engine::attempt(args, cell);
+    }
+    let (mut line, _) = session::call(args)?;
+    let task = Task::Cards { server: cell.remote.clone(), client: cell.local.clone() };
+    line.say(&engine::order(Wish::default(), task))?;
+    cards::attempt(&mut line, cell, args.rails.gid_index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_card_meets_every_card_and_providers_meet_themselves() {
+        let (here, there) =
+            (names(&["rxe0", "rxe1", "shm", "tcp"]), names(&["mlx5_0", "mlx5_1", "shm", "tcp"]));
+        let (found, left_out) = pairs(&here, &there, Some("the server is on another host"));
+        let pairs: Vec<String> = found.iter().map(|(one, other)| format!("{one}-{other}")).collect();
+        assert_eq!(pairs, ["rxe0-mlx5_0", "rxe0-mlx5_1", "rxe1-mlx5_0", "rxe1-mlx5_1", "tcp-tcp"]);
+        assert_eq!(left_out.len(), 1);
+        assert_eq!(
+            (left_out[0].rail.as_str(), left_out[0].reason.as_str()),
+            ("shm", "the server is on another host")
+        );
+    }
+
+    #[test]
+    fn who_has_nobody_to_meet_is_told() {
+        let (found, left_out) = pairs(&names(&["tcp"]), &names(&["mlx5_0"]), None);
+        assert!(found.is_empty());
+        let rails: Vec<&str> = left_out.iter().map(|it| it.rail.as_str()).collect();
+        assert_eq!(rails, ["tcp", "mlx5_0"]);
+    }
+
+    #[test]
+    fn what_hangs_costs_its_own_time_only() {
+        let cell = || Cell::new("tcp", "tcp");
+        let soon = Duration::from_millis(20);
+        let hung = within(soon, cell(), move |cell| {
+            thread::sleep(50 * soon);
+            Ok(cell)
+        });
+        assert_eq!(hung.trouble.map(|it| it.obstacle), Some(Obstacle::Silent));
+        let long = Duration::from_secs(60);
+        let failed = within(long, cell(), |_| anyhow::bail!("no"));
+        assert_eq!(failed.trouble.map(|it| it.error), Some("no".to_owned()));
+        assert_eq!(within(long, cell(), Ok), cell());
+    }
+}

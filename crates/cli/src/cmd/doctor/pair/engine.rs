@@ -1,0 +1,130 @@
+//! A try over a rail of libfabric's: by engines, as every other test goes.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use farreach::{CounterToken, Engine, GrantToken, Outcome, PageMap, Rights};
+use serde::{Deserialize, Serialize};
+
+use super::readings::Cell;
+use super::words;
+use crate::args::ClientArgs;
+use crate::measure::{Pattern, compare};
+use crate::rails;
+use crate::session::{self, EngineRules, Host, MESSAGES, Order, Talk, Task, patience};
+
+/// Messages that are answered: enough for a median.
+const ROUND_TRIPS: u64 = 200;
+
+const MESSAGE_BYTES: usize = 256;
+
+/// Pages for the rate.
+const PAGES: u32 = 64;
+const PAGE_BYTES: usize = 64 * 1024;
+
+/// Both sides make the same bytes of it.
+const SEED: u32 = 4791;
+
+/// How both engines are.
+const RULES: EngineRules =
+    EngineRules { wait: session::Wait::Adaptive, depth: 128, messages: MESSAGES, message_bytes_max: 4096 };
+
+/// What the agent lets the client at.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ends {
+    memory: GrantToken,
+    counter: CounterToken,
+}
+
+/// All pages are there.
+#[derive(Debug, Serialize, Deserialize)]
+struct Landed;
+
+/// And they are what was sent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Verified;
+
+/// What is asked of an agent.
+pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order {
+    Order {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: Host::this(),
+        rails,
+        engine: RULES,
+        task: Task::Doctor(task),
+    }
+}
+
+/// The client's side: the rail is the only one that `args` names.
+pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
+    let (line, welcome) = session::call(args)?;
+    let here = line.stream().local_addr().context("the connection is gone")?;
+    let choice = rails::choose(&args.rails, &welcome, here)?;
+    let settings = RULES.settings().rails(choice.names.clone()).name(Host::this().name);
+    let engine = Engine::with(settings)?;
+    let peer = session::meet(&engine, line, &order(choice.wish, words::Task::Engine))?;
+    let talk = Talk::of_client(peer);
+    let measured = measure(&engine, &talk);
+    let (round_trip_ns, rate) = measured.map_err(|error| match talk.last_words() {
+        Some(words) => words.into(),
+        None => talk.explained(error),
+    })?;
+    cell.round_trip_ns = Some(round_trip_ns);
+    cell.rate_bits_per_second = Some(rate);
+    Ok(cell)
+}
+
+fn measure(engine: &Engine, talk: &Talk) -> Result<(u64, u64)> {
+    let round_trip_ns = round_trip(talk)?;
+    let ends: Ends = talk.hear()?;
+    let target = talk.peer.remote(ends.memory).wait(patience(0))?;
+    let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
+    let mut source = engine.allocate(PAGES as usize * PAGE_BYTES)?;
+    source.copy_from_slice(Pattern::new(SEED, PAGES as usize * PAGE_BYTES).stamped(0));
+    let bits = 8 * source.len() as u64;
+    let map = PageMap::contiguous(PAGE_BYTES as u64, PAGES);
+    let began = Instant::now();
+    talk.peer.write_pages(source, &map, &target, Some(&counter)).wait(patience(bits))?;
+    let Landed = talk.hear()?;
+    let seconds = began.elapsed().as_secs_f64();
+    let Verified = talk.hear()?;
+    Ok((round_trip_ns, (bits as f64 / seconds) as u64))
+}
+
+/// The median of messages until they are answered.
+fn round_trip(talk: &Talk) -> Result<u64> {
+    let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
+    let mut times = Vec::new();
+    for number in 0..ROUND_TRIPS {
+        let message = pattern.stamped(number).to_vec();
+        let began = Instant::now();
+        talk.peer.send(message).wait(pattern.patience())?;
+        let answer = talk.hear_bytes(pattern.patience())?;
+        times.push(began.elapsed().as_nanos() as u64);
+        pattern.check(number, &answer)?;
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
+
+/// The agent's side.
+pub(crate) fn serve(engine: &Engine, talk: &Talk) -> Result<()> {
+    let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
+    for number in 0..ROUND_TRIPS {
+        let bytes = talk.hear_bytes(pattern.patience())?;
+        talk.peer.send(pattern.stamped(number).to_vec()).wait(pattern.patience())?;
+        pattern.check(number, &bytes)?;
+    }
+    let len = PAGES as usize * PAGE_BYTES;
+    let memory = talk.peer.grant(engine.allocate(len)?, Rights::WRITE).map_err(|refused| refused.error)?;
+    let counter = talk.peer.counter()?;
+    talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
+    match counter.wait(PAGES.into(), patience(len as u64)) {
+        Outcome::Reached => talk.say(Landed)?,
+        other => return Err(talk.why_not(other, "the last page").into()),
+    }
+    let mut found = vec![0; len];
+    memory.read_at(0, &mut found);
+    compare(Pattern::new(SEED, len).stamped(0), &found, || "pages are not what was sent".to_owned())?;
+    talk.say(Verified)
+}

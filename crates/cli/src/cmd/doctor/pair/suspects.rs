@@ -1,0 +1,113 @@
+//! Who may drop packets: what the packs of both hosts say of their firewalls.
+
+use crate::cmd::doctor::pack::Pack;
+use crate::cmd::doctor::probes::Chain;
+
+/// RoCE v2's.
+const ROCE_PORT: &str = "udp 4791";
+
+/// The way of packets through a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    fn has(self, hook: &str) -> bool {
+        match self {
+            Self::In => matches!(hook, "input" | "prerouting" | "ingress"),
+            Self::Out => matches!(hook, "output" | "postrouting" | "egress"),
+        }
+    }
+}
+
+/// A chain that drops RoCE v2 packets, or some of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Suspect {
+    /// `inet filter input`
+    pub(super) chain: String,
+    /// By a rule, or because no rule lets them through.
+    pub(super) is_by_rule: bool,
+    pub(super) is_partial: bool,
+}
+
+impl Suspect {
+    /// `chain inet filter input drops UDP port 4791`
+    pub(super) fn words(&self) -> String {
+        let chain = &self.chain;
+        match (self.is_by_rule, self.is_partial) {
+            (true, false) => format!("chain {chain} drops UDP port 4791"),
+            (true, true) => format!("chain {chain} drops some packets of UDP port 4791"),
+            (false, _) => {
+                format!("chain {chain} drops what it has no rule for, and it has none for UDP port 4791")
+            }
+        }
+    }
+
+    /// The command that lets them through.
+    pub(super) fn fix(&self) -> String {
+        format!("nft insert rule {} udp dport 4791 accept", self.chain)
+    }
+}
+
+/// The first chain of a host that drops them on this way. None is also where the firewall could not be read.
+pub(super) fn suspect(pack: &Pack, way: Way) -> Option<Suspect> {
+    let chains = pack.probes.firewall.get().ok()?;
+    chains.iter().filter(|chain| way.has(&chain.hook)).find_map(of_chain)
+}
+
+fn of_chain(chain: &Chain) -> Option<Suspect> {
+    let suspect = |is_by_rule, is_partial| Suspect { chain: chain.name.clone(), is_by_rule, is_partial };
+    let mut partial = None;
+    for rule in chain.rules.iter().filter(|rule| rule.port == ROCE_PORT) {
+        match (rule.verdict.as_str(), rule.is_partial) {
+            ("drop" | "reject", false) => return Some(suspect(true, false)),
+            ("drop" | "reject", true) => partial = Some(suspect(true, true)),
+            ("accept", false) => return partial,
+            _ => {}
+        }
+    }
+    partial.or_else(|| (chain.policy == "drop").then(|| suspect(false, false)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::doctor::probes::Rule;
+
+    fn chain(policy: &str, rules: &[(&str, bool)]) -> Chain {
+        let rule = |(verdict, is_partial): &(&str, bool)| Rule {
+            port: ROCE_PORT.to_owned(),
+            verdict: (*verdict).to_owned(),
+            is_partial: *is_partial,
+        };
+        Chain {
+            name: "inet filter input".to_owned(),
+            hook: "input".to_owned(),
+            policy: policy.to_owned(),
+            rules: rules.iter().map(rule).collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_is_for_all_of_them_decides() {
+        for (policy, rules, expected) in [
+            ("accept", &[][..], None),
+            ("drop", &[][..], Some((false, false))),
+            ("drop", &[("accept", false)][..], None),
+            ("accept", &[("drop", false)][..], Some((true, false))),
+            ("accept", &[("accept", false), ("drop", false)][..], None),
+            ("accept", &[("drop", true)][..], Some((true, true))),
+            ("drop", &[("accept", true)][..], Some((false, false))),
+        ] {
+            let found = of_chain(&chain(policy, rules)).map(|it| (it.is_by_rule, it.is_partial));
+            assert_eq!(found, expected, "{policy} {rules:?}");
+        }
+    }
+
+    #[test]
+    fn ways_are_told_apart() {
+        assert!(Way::In.has("input") && !Way::In.has("output") && Way::Out.has("postrouting"));
+    }
+}

@@ -1,0 +1,84 @@
+//! `farreach doctor PEER` over the rails that need no card.
+
+mod support {
+    pub(crate) mod client;
+    #[allow(dead_code, reason = "for guests")]
+    pub(crate) mod host;
+    pub(crate) mod run;
+    pub(crate) mod schema;
+    pub(crate) mod server;
+}
+
+use std::process::Command;
+
+use serde_json::Value;
+use support::client::assert_fails;
+use support::run::FARREACH;
+use support::schema;
+use support::server::Server;
+
+/// `shm with shm works`, for each row.
+fn rows(report: &Value) -> Vec<String> {
+    let rows = report["pair"]["matrix"].as_array().expect("a matrix");
+    let word = |row: &Value, key: &str| row[key].as_str().expect("a word").to_owned();
+    let told =
+        |row: &Value| format!("{} with {} {}", word(row, "local"), word(row, "remote"), word(row, "state"));
+    rows.iter().map(told).collect()
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn shm_and_tcp_are_tried_and_measured() {
+    let mut server = Server::start(&[]);
+    let ended = server.run("doctor", &["--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let report = ended.json();
+    schema::assert_valid("doctor", &report);
+    assert_eq!(rows(&report), ["shm with shm works", "tcp with tcp works"], "{report:#}");
+    for row in report["pair"]["matrix"].as_array().expect("a matrix") {
+        assert!(row["round_trip_ns"].as_u64() > Some(0), "{row:#}");
+        assert!(row["rate_bits_per_second"].as_u64() > Some(1_000_000), "{row:#}");
+    }
+    assert_eq!(report["hosts"].as_array().map(Vec::len), Some(2), "this host and the peer: {report:#}");
+    for finding in report["pair"]["findings"].as_array().expect("findings") {
+        assert_eq!(finding["verdict"], "pass", "{finding:#}");
+    }
+    // The host, and each rail; the last agent may end after its client.
+    server.wait_for_logs("doctor is done", 3);
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn a_person_gets_a_table() {
+    let server = Server::start(&["-d", "tcp"]);
+    let ended = server.run("doctor", &["-v"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let table: Vec<&str> = ended.stdout.lines().skip_while(|line| !line.starts_with("HERE")).collect();
+    assert!(table[0].ends_with("RATE"), "{ended:#?}");
+    assert!(table[1].starts_with("tcp") && table[1].ends_with("works"), "{ended:#?}");
+    assert!(ended.stdout.contains("shm was not tried: the peer offers nothing to meet it\n"), "{ended:#?}");
+    assert!(ended.stderr.contains("trying tcp with tcp"), "{ended:#?}");
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn rails_can_be_named_and_one_that_is_not_here_is_told() {
+    let server = Server::start(&[]);
+    let ended = server.run("doctor", &["-d", "tcp", "--json"]);
+    assert_eq!(rows(&ended.json()), ["tcp with tcp works"], "{ended:#?}");
+    assert_fails(&mut server.client("doctor", &["-d", "mlx5_7"]), 3, &["there is no rail mlx5_7 here"]);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_told() {
+    let mut command = Command::new(FARREACH);
+    assert_fails(command.args(["doctor", "127.0.0.1:1"]), 4, &["connect to 127.0.0.1:1", "nothing listens"]);
+}
+
+#[test]
+fn flags_for_a_peer_want_one() {
+    for words in [&["doctor", "-d", "tcp"][..], &["doctor", "-x", "1"], &["doctor", "--tls", "/tmp"]] {
+        let ended = support::run::end_of(Command::new(FARREACH).args(words));
+        assert_eq!(ended.code, Some(2), "{words:?}: {ended:#?}");
+    }
+}
