@@ -51,13 +51,10 @@ fn both_sides_of_one_authority_trust_each_other() {
     let server_folder = folder(&authority.certify(&["127.0.0.1"]), &authority);
     let client_folder = folder(&authority.certify(&["nobody"]), &authority);
     let server = Server::start(&["--tls", text(server_folder.path())]);
-    for command in ["ping", "fill", "blast"] {
-        let few = match command {
-            "ping" => ["-n", "200"],
-            "fill" => ["--pages", "64"],
-            _ => ["-n", "50"],
-        };
-        let words = [&["-d", "tcp", "--tls", text(client_folder.path())][..], &few].concat();
+    let tests: [(&str, &[&str]); 4] =
+        [("ping", &["-n", "200"]), ("fill", &["--pages", "64"]), ("blast", &["-n", "50"]), ("doctor", &[])];
+    for (command, few) in tests {
+        let words = [&["-d", "tcp", "--tls", text(client_folder.path())][..], few].concat();
         let ended = server.run(command, &words);
         assert_eq!(ended.code, Some(0), "{command}: {ended:#?}");
     }

@@ -75,7 +75,7 @@ pub(crate) struct DoctorArgs {
     dump: Option<PathBuf>,
 
     /// Leave the transfers out: they take seconds
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["from", "peer"])]
     no_transfers: bool,
 
     /// End with 1 for what is unknown or a warning, too
@@ -164,5 +164,10 @@ fn load(path: &Path) -> Result<Pack, Failure> {
 
 fn dump(pack: &Pack, path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(pack).context("cannot write the pack as JSON")? + "\n";
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let path = path.display();
+    terminal::tell(&format!(
+        "what was read is in {path}; to look at it elsewhere: farreach doctor --from {path}"
+    ));
+    Ok(())
 }

@@ -170,12 +170,11 @@ fn fixes(fixes: &[Fix], style: Style) -> String {
         let lead = widest.map_or_else(|| margin.clone(), |widest| format!("{margin}{place:widest$}  "));
         let fits =
             |lead: &str| style.width.is_none_or(|width| columns(lead) + columns(&fix.how) <= width.into());
-        let told = if widest.is_none() || fits(&lead) {
-            folded(&lead, &fix.how, style.width)
+        // A command is to be copied, and a line that is folded breaks it.
+        let told = if !fits(&lead) && fits(&margin) {
+            format!("{margin}{place}:\n{}{}\n", " ".repeat(columns(&margin)), fix.how)
         } else {
-            // A command is to be copied, and a line that is folded breaks it.
-            let below = " ".repeat(columns(&margin));
-            format!("{margin}{place}\n{}", folded(&below, &fix.how, style.width))
+            folded(&lead, &fix.how, style.width)
         };
         text.push_str(&painted(&told, label, style.paint));
     }
@@ -278,7 +277,7 @@ not here efa
         let all =
             [fix("shell", "ulimit -l unlimited"), fix("container", "docker run --ulimit memlock=-1 IMAGE")];
         let expected = "         fix   shell      ulimit -l unlimited
-               container
+               container:
                docker run --ulimit memlock=-1 IMAGE
 ";
         assert_eq!(fixes(&all, STYLE), expected);
