@@ -89,7 +89,11 @@ fn headline(host: &HostReport) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let mut headline = format!("{}: {}", host.host, counts.join(", "));
+    let counts = match count(Verdict::Pass) {
+        all if all > 1 && all == host.checks.len() => format!("all {all} checks pass"),
+        _ => counts.join(", "),
+    };
+    let mut headline = format!("{}: {counts}", host.host);
     if !host.has_rdma {
         headline.push_str("; there is no RDMA here");
         let works = host.working_rails();
@@ -281,6 +285,13 @@ not here efa
                docker run --ulimit memlock=-1 IMAGE
 ";
         assert_eq!(fixes(&all, STYLE), expected);
+    }
+
+    #[test]
+    fn where_all_is_well_the_first_line_says_so() {
+        let checks = ["kernel", "port"].map(|name| check(name, vec![Finding::pass("well")]));
+        let report = HostReport { checks: checks.into(), ..report() };
+        assert_eq!(headline(&report), "storage-7: all 2 checks pass");
     }
 
     #[test]
