@@ -20,7 +20,7 @@ use crate::error::Error;
 ///
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
 /// let choice = context.choose_gid(1, Some(Ipv4Addr::new(192, 0, 2, 2).into()))?;
-/// println!("{choice}"); // GID 1: RoCE v2, IPv4 like the peer, on v0
+/// println!("{choice}"); // GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4 like the peer, on v0
 /// for loser in &choice.losers {
 ///     println!("{loser}"); // GID 0 fe80::5054:ff:fe12:3456: IPv6, and the peer is IPv4
 /// }
@@ -39,7 +39,7 @@ pub struct GidChoice {
 
 impl fmt::Display for GidChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GID {}: {}", self.entry.index, self.reason)
+        write!(f, "GID {} {}: {}", self.entry.index, self.entry.gid, self.reason)
     }
 }
 
@@ -412,13 +412,19 @@ mod tests {
 
     #[test]
     fn the_peer_decides() {
-        assert_eq!(chosen("::ffff:192.0.2.9"), (3, "GID 3: RoCE v2, IPv4 like the peer, on v0".to_owned()));
-        assert_eq!(chosen("2001:db8::9"), (5, "GID 5: RoCE v2, IPv6 like the peer, on v0".to_owned()));
+        assert_eq!(
+            chosen("::ffff:192.0.2.9"),
+            (3, "GID 3 ::ffff:192.0.2.1: RoCE v2, IPv4 like the peer, on v0".to_owned())
+        );
+        assert_eq!(
+            chosen("2001:db8::9"),
+            (5, "GID 5 2001:db8::1: RoCE v2, IPv6 like the peer, on v0".to_owned())
+        );
         assert_eq!(
             chosen("fe80::9"),
-            (1, "GID 1: RoCE v2, IPv6 like the peer, link-local, on v0".to_owned())
+            (1, "GID 1 fe80::1: RoCE v2, IPv6 like the peer, link-local, on v0".to_owned())
         );
-        assert_eq!(chosen(""), (3, "GID 3: RoCE v2, IPv4, on v0".to_owned()));
+        assert_eq!(chosen(""), (3, "GID 3 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0".to_owned()));
     }
 
     #[test]
@@ -479,7 +485,10 @@ mod tests {
     fn infiniband_goes_by_subnet() {
         let table = [entry(0, "fe80::1:2:3:4", GidType::Ib, ""), entry(1, "fec0::1:2:3:4", GidType::Ib, "")];
         let of = |peer: Option<Gid>| choose(&table, peer, &Interfaces::default()).unwrap();
-        assert_eq!(of(None).to_string(), "GID 0: IB");
-        assert_eq!(of(Some("fec0::9".parse().unwrap())).to_string(), "GID 1: IB, of the peer's subnet");
+        assert_eq!(of(None).to_string(), "GID 0 fe80::1:2:3:4: IB");
+        assert_eq!(
+            of(Some("fec0::9".parse().unwrap())).to_string(),
+            "GID 1 fec0::1:2:3:4: IB, of the peer's subnet"
+        );
     }
 }

@@ -100,7 +100,7 @@ impl PeerAddress {
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
 /// let peer = Ipv4Addr::new(192, 0, 2, 2);
 /// let mut parameters = ConnectionParameters::choose(&context, 1, Some(peer.into()))?;
-/// println!("{}", parameters.gid); // GID 1: RoCE v2, IPv4 like the peer, on v0
+/// println!("{}", parameters.gid); // GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4 like the peer, on v0
 /// parameters.access = AccessFlags::REMOTE_WRITE;
 /// parameters.traffic_class = 26 << 2; // DSCP 26
 /// # Ok::<(), farreach_verbs::Error>(())

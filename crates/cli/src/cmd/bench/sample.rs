@@ -85,7 +85,7 @@ fn head() -> Head {
             name: "mlx5_0".to_owned(),
             library: "verbs".to_owned(),
             is_rdma: true,
-            native_address: "GID 3: RoCE v2, IPv4, on eth0".to_owned(),
+            native_address: "GID 3 ::ffff:10.0.0.7: RoCE v2, IPv4, on eth0".to_owned(),
             rate_bits_per_second: Some(100_000_000_000),
         }],
         rails_why: "the active RDMA cards".to_owned(),

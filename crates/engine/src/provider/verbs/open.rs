@@ -84,7 +84,7 @@ fn properties(
     let pieces = settings.pieces.min(device.max_sge).min(device.max_sge_rd).max(1);
     Ok(Properties {
         name: rail.name().to_owned(),
-        native: format!("{}: {}", rail.gid(), rail.gid.entry.gid),
+        native: rail.gid(),
         kind: format!("reliable connection, {}", rail.gid.entry.gid_type),
         is_rdma: true,
         limits: Limits {

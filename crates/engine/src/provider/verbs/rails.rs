@@ -17,7 +17,7 @@ use crate::provider::ProviderError;
 ///
 /// let settings = VerbsSettings::default();
 /// for rail in verbs::rails(&settings) {
-///     println!("{}, {}", rail.name(), rail.gid()); // rxe0, GID 1: RoCE v2, IPv4, on v0
+///     println!("{}, {}", rail.name(), rail.gid()); // rxe0, GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0
 ///     let _provider = VerbsProvider::open(&rail, &settings)?;
 /// }
 /// # Ok::<(), farreach::provider::ProviderError>(())
@@ -36,7 +36,7 @@ impl VerbsRail {
         &self.name
     }
 
-    /// The GID, and why it: `GID 1: RoCE v2, IPv4, on v0`.
+    /// The GID, and why it: `GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0`.
     pub fn gid(&self) -> String {
         self.gid.to_string()
     }

@@ -33,7 +33,7 @@ fn roce(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
         Err(none) => Finding::fail(no_gid(&none)).fix(address),
         Ok(choice) => {
             let losers = choice.losers.iter().map(|loser| format!("; not {loser}")).collect::<String>();
-            let found = format!("GID {} {}: {}{losers}", choice.entry.index, choice.entry.gid, choice.reason);
+            let found = format!("{choice}{losers}");
             if choice.entry.gid_type != GidType::RoceV2 {
                 Finding::warn(format!(
                     "{found}; RoCE v1 passes no router, and cards of today may not speak it"
