@@ -38,7 +38,7 @@ enum Tests {
     Of(&'static [&'static str]),
 }
 
-const APART: [Apart; 6] = [
+const APART: [Apart; 7] = [
     Apart { tests: Tests::In("two_hosts::"), is_run_in: has_two_hosts, reason: "need two hosts" },
     Apart {
         tests: Tests::In("two_devices::"),
@@ -54,6 +54,20 @@ const APART: [Apart; 6] = [
         tests: Tests::In("one_guest::"),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest && !has_two_hosts(spec),
         reason: "are the same everywhere: the newest kernel with one host runs them",
+    },
+    Apart {
+        tests: Tests::Of(&[
+            "device_bench",
+            "device_chip",
+            "device_crowd",
+            "device_doctor",
+            "device_doctor_pair",
+            "device_doctor_reads",
+            "device_doctor_way",
+            "device_failures",
+        ]),
+        is_run_in: |spec| spec.kernel == KernelChoice::Newest,
+        reason: "are of the command, which is the same on every kernel: device_commands runs on each",
     },
     Apart {
         tests: Tests::Of(&[
