@@ -61,7 +61,9 @@ mod one_guest {
     fn a_module_that_is_missing_is_named_and_loaded() {
         offer_modules();
         let deleted = DeletedLinks::new();
-        for module in ["rdma_rxe", "rdma_ucm", "ib_uverbs"] {
+        // The connection manager goes too, so that it comes after ib_uverbs again: a device that is removed is told in the opposite order, and ib_uverbs waits
+        // for programs that only the connection manager could tell.
+        for module in ["rdma_rxe", "rdma_ucm", "rdma_cm", "ib_uverbs"] {
             HERE.output(&["rmmod", module]);
         }
         let without = Doctor::here();
