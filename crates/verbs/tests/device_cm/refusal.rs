@@ -135,19 +135,24 @@ fn steps_out_of_order_are_errors() {
 fn a_request_that_was_withdrawn_is_not_accepted() {
     on_host_a(|| {
         let _watchdog = Watchdog::new();
-        let (listener, address) = listener();
-        let connector = Connector::resolve(address, deadline()).unwrap();
-        let near = rc_queue_pair(&connector.context().unwrap());
-        // Waits for no answer, and takes the request back.
-        let soon = Instant::now() + Duration::from_millis(1);
-        let error = connector.connect(&near, &CmParameters::new(), soon).map(drop).unwrap_err();
-        assert!(matches!(error, Error::TimedOut { awaited: "connect response", .. }), "{error}");
-
-        let request = listener.wait_request(deadline()).unwrap();
-        let far = rc_queue_pair(&request.context().unwrap());
-        let error = request.accept(&far, &CmParameters::new(), deadline()).map(drop).unwrap_err();
-        assert!(!matches!(error, Error::TimedOut { .. }), "{error}");
+        // One datagram tells of it, which nobody repeats: where a busy host loses it, the deadline tells.
+        assert!((0..3).any(|_| is_told_that_it_was_withdrawn()), "it always ran into its deadline");
     });
+}
+
+fn is_told_that_it_was_withdrawn() -> bool {
+    let (listener, address) = listener();
+    let connector = Connector::resolve(address, deadline()).unwrap();
+    let near = rc_queue_pair(&connector.context().unwrap());
+    // Waits for no answer, and takes the request back.
+    let soon = Instant::now() + Duration::from_millis(1);
+    let error = connector.connect(&near, &CmParameters::new(), soon).map(drop).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { awaited: "connect response", .. }), "{error}");
+
+    let request = listener.wait_request(deadline()).unwrap();
+    let far = rc_queue_pair(&request.context().unwrap());
+    let error = request.accept(&far, &CmParameters::new(), deadline()).map(drop).unwrap_err();
+    !matches!(error, Error::TimedOut { .. })
 }
 
 /// The kernel does not reject what it has no room for: who asks is to ask again, every four seconds.
