@@ -10,3 +10,6 @@ pub(crate) mod fill;
 pub(crate) mod man;
 pub(crate) mod ping;
 pub(crate) mod serve;
+
+/// This program, also when its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::THIS_PROGRAM;
+use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::terminal;
 

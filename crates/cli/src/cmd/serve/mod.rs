@@ -22,9 +22,6 @@ use agents::Agents;
 
 pub(crate) use scout::run as scout;
 
-/// This program, also when its file was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
-
 /// `farreach serve`
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::THIS_PROGRAM;
+use crate::cmd::THIS_PROGRAM;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Found, RailArgs};
 use crate::terminal;

@@ -7,7 +7,7 @@ use crate::cmd::doctor::probes::Chain;
 
 const RULES: &str = "nft list ruleset";
 /// What RoCE v2 packets are sent to.
-const ROCE: &str = "udp 4791";
+pub(crate) const ROCE: &str = "udp 4791";
 /// What `farreach serve` listens on, unless told otherwise.
 const CONTROL: &str = "tcp 18520";
 
@@ -66,13 +66,14 @@ fn control(chains: &[Chain]) -> Finding {
 }
 
 /// What becomes of packets to a port in the chains that they pass.
-enum Blocked<'a> {
+pub(crate) enum Blocked<'a> {
     All(&'a Chain),
     /// Those of some address, interface or length.
     Some(&'a Chain),
 }
 
-fn blocked<'a>(chains: &'a [Chain], port: &str) -> Option<Blocked<'a>> {
+/// The first of these chains that stops all packets to a port; else the first that stops some.
+pub(crate) fn blocked<'a>(chains: impl IntoIterator<Item = &'a Chain>, port: &str) -> Option<Blocked<'a>> {
     let mut partly = None;
     for chain in chains {
         match fate(chain, port) {
@@ -117,7 +118,7 @@ fn why(chain: &Chain, port: &str) -> String {
 }
 
 /// The command that lets a port through.
-fn admit(chain: &Chain, port: &str) -> String {
+pub(crate) fn admit(chain: &Chain, port: &str) -> String {
     let (protocol, number) = port.split_once(' ').unwrap_or((port, ""));
     let words: Vec<&str> = chain.name.split(' ').collect();
     match words[..] {

@@ -7,7 +7,7 @@ mod cards;
 mod cgroup;
 mod counters;
 mod cpu;
-mod firewall;
+pub(super) mod firewall;
 mod gid;
 mod library;
 mod lossless;

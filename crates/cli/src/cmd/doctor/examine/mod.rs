@@ -16,13 +16,11 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
 
 use super::probes::{Fabric, Reading, Trial, Verbs};
+use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::terminal;
 
 pub(crate) use rails::Rail;
-
-/// This program, also when its file was replaced meanwhile.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long a library may look around: a tenth of a second is usual, and on an emulated host that is busy it has taken fifteen.
 const LOOK: Duration = Duration::from_secs(20);

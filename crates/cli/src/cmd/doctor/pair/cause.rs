@@ -200,7 +200,7 @@ fn with_suspects(mut finding: Finding, names: &Names<'_>, ways: &[bool]) -> (Fin
             if let Some(suspect) = suspect(pack, way) {
                 let host = names.host(is_here);
                 finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
-                finding = finding.fix_in(&format!("on {host}"), suspect.fix());
+                finding = finding.fix_in(&format!("on {host}"), suspect.fix);
                 is_known = true;
             }
         }

@@ -1,10 +1,8 @@
 //! Who may drop packets: what the packs of both hosts say of their firewalls.
 
+use crate::cmd::doctor::checks::firewall::{Blocked, ROCE, admit, blocked};
 use crate::cmd::doctor::pack::Pack;
 use crate::cmd::doctor::probes::Chain;
-
-/// RoCE v2's.
-const ROCE_PORT: &str = "udp 4791";
 
 /// The way of packets through a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +28,8 @@ pub(super) struct Suspect {
     /// By a rule, or because no rule lets them through.
     pub(super) is_by_rule: bool,
     pub(super) is_partial: bool,
+    /// The command that lets them through.
+    pub(super) fix: String,
 }
 
 impl Suspect {
@@ -44,31 +44,26 @@ impl Suspect {
             }
         }
     }
-
-    /// The command that lets them through.
-    pub(super) fn fix(&self) -> String {
-        format!("nft insert rule {} udp dport 4791 accept", self.chain)
-    }
 }
 
-/// The first chain of a host that drops them on this way. None is also where the firewall could not be read.
+/// The chain of a host that drops them on this way. None is also where the firewall could not be read.
 pub(super) fn suspect(pack: &Pack, way: Way) -> Option<Suspect> {
     let chains = pack.probes.firewall.get().ok()?;
-    chains.iter().filter(|chain| way.has(&chain.hook)).find_map(of_chain)
+    of_chains(chains.iter().filter(|chain| way.has(&chain.hook)))
 }
 
-fn of_chain(chain: &Chain) -> Option<Suspect> {
-    let suspect = |is_by_rule, is_partial| Suspect { chain: chain.name.clone(), is_by_rule, is_partial };
-    let mut partial = None;
-    for rule in chain.rules.iter().filter(|rule| rule.port == ROCE_PORT) {
-        match (rule.verdict.as_str(), rule.is_partial) {
-            ("drop" | "reject", false) => return Some(suspect(true, false)),
-            ("drop" | "reject", true) => partial = Some(suspect(true, true)),
-            ("accept", false) => return partial,
-            _ => {}
-        }
-    }
-    partial.or_else(|| (chain.policy == "drop").then(|| suspect(false, false)))
+fn of_chains<'a>(chains: impl IntoIterator<Item = &'a Chain>) -> Option<Suspect> {
+    let (chain, is_some) = match blocked(chains, ROCE)? {
+        Blocked::All(chain) => (chain, false),
+        Blocked::Some(chain) => (chain, true),
+    };
+    let is_by_rule = chain.rules.iter().any(|rule| rule.port == ROCE && rule.verdict != "accept");
+    Some(Suspect {
+        chain: chain.name.clone(),
+        is_by_rule,
+        is_partial: is_by_rule && is_some,
+        fix: admit(chain, ROCE),
+    })
 }
 
 #[cfg(test)]
@@ -78,7 +73,7 @@ mod tests {
 
     fn chain(policy: &str, rules: &[(&str, bool)]) -> Chain {
         let rule = |(verdict, is_partial): &(&str, bool)| Rule {
-            port: ROCE_PORT.to_owned(),
+            port: ROCE.to_owned(),
             verdict: (*verdict).to_owned(),
             is_partial: *is_partial,
         };
@@ -101,7 +96,7 @@ mod tests {
             ("accept", &[("drop", true)][..], Some((true, true))),
             ("drop", &[("accept", true)][..], Some((false, false))),
         ] {
-            let found = of_chain(&chain(policy, rules)).map(|it| (it.is_by_rule, it.is_partial));
+            let found = of_chains([&chain(policy, rules)]).map(|it| (it.is_by_rule, it.is_partial));
             assert_eq!(found, expected, "{policy} {rules:?}");
         }
     }
