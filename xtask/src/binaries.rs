@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::paths;
 use crate::process::{command, output, run};
 
 /// A compiled test program.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TestBinary {
     /// The name of its source file: `device_…` needs an RDMA kernel, `engine_…` an engine's library, others neither.
     pub(crate) name: String,

@@ -13,13 +13,15 @@ enum Step {
     Alone(&'static str, fn() -> Result<()>),
     /// Tasks that mostly use one core, so two at a time. Each has a build folder of its own, or builds nothing new. Begun in this order: what
     /// takes longest stands first.
-    SideBySide(&'static [&'static str]),
+    ///
+    /// The first minds who else is there, so the others leave it the processor when it wants it.
+    SideBySide(&'static str, &'static [&'static str]),
 }
 
 const STEPS: [Step; 6] = [
     Step::Alone("check", check::execute),
-    Step::Alone("test", host_tests::execute),
-    Step::SideBySide(&["mutants", "model", "memcheck", "cross", "cleanroom", "layout"]),
+    Step::Alone("test", host_tests::workspace),
+    Step::SideBySide("test --engines", &["mutants", "cleanroom", "cross", "model", "memcheck", "layout"]),
     Step::Alone("start", start::execute),
     Step::Alone("sim", sim::for_a_while),
     Step::Alone("vm test", vm::test_everything),
@@ -50,9 +52,10 @@ impl Step {
                 step().with_context(|| format!("`cargo xtask {name}` failed"))?;
                 Ok(vec![((*name).to_owned(), started.elapsed())])
             }
-            Self::SideBySide(names) => {
-                println!("═══ {}", names.join(", "));
-                let jobs = names.iter().map(|name| Job::task(*name, [name])).collect();
+            Self::SideBySide(first, others) => {
+                println!("═══ {first}, {}", others.join(", "));
+                let mut jobs = vec![Job::task(*first, first.split(' '))];
+                jobs.extend(others.iter().map(|name| Job::task(*name, [name]).giving_way()));
                 side_by_side::run(jobs, AT_ONCE, AfterFailure::Stop)
             }
         }

@@ -1,8 +1,9 @@
 //! Tests on this machine: all that need no RDMA kernel. Those that need an engine's library run in roots that have it,
 //! one for each generation, so that the machine itself stays as it is.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
+use crate::attempts::Tally;
 use crate::bench::bare;
 use crate::binaries::{build_release_example, test_binaries};
 use crate::cell::Cell;
@@ -10,11 +11,26 @@ use crate::paths;
 use crate::process::{command, run};
 use crate::vm::Userland;
 
+/// `cargo xtask test`
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct TestArgs {
+    /// Only those that need an engine's library.
+    #[arg(long)]
+    engines: bool,
+}
+
 /// Runs the workspace's tests, then the engine tests with each generation of the libraries.
-pub(crate) fn execute() -> Result<()> {
-    run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))?;
+pub(crate) fn execute(args: &TestArgs) -> Result<()> {
+    if !args.engines {
+        workspace()?;
+    }
     engines()?;
     say_what_waits()
+}
+
+/// The tests that need nothing but this machine.
+pub(crate) fn workspace() -> Result<()> {
+    run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))
 }
 
 /// Device tests are counted where they cannot run, so that nobody takes their silence for a pass.
@@ -30,8 +46,11 @@ fn say_what_waits() -> Result<()> {
 /// The test programs named `engine_…`, whose tests are ignored where a library may be missing.
 fn engines() -> Result<()> {
     let binaries = test_binaries("engine_")?;
+    let mut expected = 0;
     for binary in &binaries {
-        ensure!(!binary.ignored()?.is_empty(), "{} has no test that waits for a library", binary.name);
+        let tests = binary.ignored()?.len();
+        ensure!(tests > 0, "{} has no test that waits for a library", binary.name);
+        expected += tests;
     }
     build_release_example("farreach-fabric", "fabric_cost")?;
     build_release_example("farreach", "paged")?;
@@ -40,16 +59,18 @@ fn engines() -> Result<()> {
         let root = userland.root().get()?;
         let mut cell = Cell::new(&root.path)?;
         cell.set("FARREACH_BARE", &bare::build(userland)?.display().to_string());
+        println!("── with the libraries of {}", root.origin);
+        let mut tally = Tally::default();
         for binary in &binaries {
-            println!("── {} with the libraries of {}", binary.name, root.origin);
-            let mut test = cell.command(&binary.directory, &[binary.path()?, "--ignored"]);
-            if !test.status()?.success() {
-                failed.push(format!("{} with {}", binary.name, root.origin));
-            }
+            let path = binary.path()?;
+            tally.run(&binary.name, |more| {
+                cell.command(&binary.directory, &[&[path, "--ignored"], more].concat())
+            })?;
+        }
+        if let Err(error) = tally.close("engine", expected) {
+            failed.push(format!("with {}: {error}", root.origin));
         }
     }
-    if !failed.is_empty() {
-        bail!("engine tests failed: {}", failed.join("; "));
-    }
+    ensure!(failed.is_empty(), "engine tests {}", failed.join("; "));
     Ok(())
 }

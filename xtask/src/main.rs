@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to developers
 
+mod attempts;
 mod bench;
 mod binaries;
 mod bindings;
@@ -41,7 +42,7 @@ enum Task {
     /// Format, lints, documentation, house rules, licences: about a minute.
     Check,
     /// Tests that need no RDMA kernel, with both generations of the engines' libraries.
-    Test,
+    Test(host_tests::TestArgs),
     /// What threads share without a lock, run in every order of the threads.
     Model,
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
@@ -56,6 +57,9 @@ enum Task {
     /// A guest with a real RDMA kernel.
     #[command(subcommand)]
     Vm(vm::VmCommand),
+    /// Runs test programs in a guest, and counts.
+    #[command(hide = true)]
+    Attempt(attempts::AttemptArgs),
     /// The rules of the house: who may know what, sizes, leftovers, dead files.
     Tidy(tidy::TidyArgs),
     /// Every size, offset and constant that we bind, compared with C.
@@ -76,13 +80,14 @@ fn main() -> ExitCode {
     let result = match Task::parse() {
         Task::Ci => ci::execute().map(|()| 0),
         Task::Check => check::execute().map(|()| 0),
-        Task::Test => host_tests::execute().map(|()| 0),
+        Task::Test(args) => host_tests::execute(&args).map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
         Task::Mutants(args) => mutants::execute(&args).map(|()| 0),
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),
+        Task::Attempt(args) => attempts::execute(&args).map(|()| 0),
         Task::Tidy(args) => tidy::execute(&args).map(|()| 0),
         Task::Layout(args) => layout::execute(&args).map(|()| 0),
         Task::Bindings(args) => bindings::execute(&args).map(|()| 0),

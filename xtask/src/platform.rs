@@ -81,11 +81,11 @@ impl Platform {
         }
     }
 
-    /// Where the release build of the command lies.
-    pub(crate) fn release_binary(&self) -> PathBuf {
+    /// Where the command lies when it is built.
+    pub(crate) fn binary(&self) -> PathBuf {
         match self {
-            Self::Host => paths::target().join("release/farreach"),
-            Self::Aarch64(_) => Self::target_of_aarch64().join(TRIPLE).join("release/farreach"),
+            Self::Host => paths::target().join("debug/farreach"),
+            Self::Aarch64(_) => Self::target_of_aarch64().join(TRIPLE).join("debug/farreach"),
         }
     }
 

@@ -16,6 +16,9 @@ use crate::process::{command, require_programs};
 /// How often it is told what is running.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
 
+/// How many lines of a job that failed are told once more at the end.
+const LAST_WORDS: usize = 60;
+
 /// A process to run, and what to call it.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -34,6 +37,14 @@ impl Job {
         let mut command = command("setpriv", ["--pdeathsig", "KILL", program]);
         command.args(arguments).current_dir(paths::repository());
         Self { name: name.into(), command }
+    }
+
+    /// It takes what the others leave of the processor.
+    pub(crate) fn giving_way(self) -> Self {
+        let mut command = command("nice", ["-n", "15"]);
+        command.arg(self.command.get_program()).args(self.command.get_args());
+        command.current_dir(paths::repository());
+        Self { command, ..self }
     }
 
     /// Another task of ours: `cargo xtask WORDS`.
@@ -58,7 +69,8 @@ pub(crate) enum AfterFailure {
 /// How long a job took.
 pub(crate) type Took = (String, Duration);
 
-/// Runs the jobs, begun in their order, so many at a time, and tells how long each took. An error names those that failed.
+/// Runs the jobs, begun in their order, so many at a time, and tells how long each took. An error names those that failed, with the end of what
+/// they said: it stands last, also when others went on for long after them.
 pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -> Result<Vec<Took>> {
     require_programs(&[("setpriv", "util-linux")])?;
     let logs = tempfile::tempdir().context("cannot make a folder for what the jobs say")?;
@@ -89,14 +101,20 @@ pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -
         let job = running.remove(index);
         match job.show(status)? {
             true => took.push((job.name, job.started.elapsed())),
-            false => failed.push(job.name),
+            false => failed.push(job),
         }
     }
+    if failed.is_empty() {
+        return Ok(took);
+    }
+    for job in &failed {
+        println!("── {} failed, and said last:\n{}", job.name, job.last_words()?);
+    }
+    let failed: Vec<_> = failed.iter().map(|job| job.name.as_str()).collect();
     let left: Vec<_> = waiting.map(|job| job.name).collect();
-    match (failed.is_empty(), left.is_empty()) {
-        (true, _) => Ok(took),
-        (false, true) => bail!("failed: {}", failed.join(", ")),
-        (false, false) => bail!("failed: {}; not begun: {}", failed.join(", "), left.join(", ")),
+    match left.is_empty() {
+        true => bail!("failed: {}", failed.join(", ")),
+        false => bail!("failed: {}; not begun: {}", failed.join(", "), left.join(", ")),
     }
 }
 
@@ -123,16 +141,26 @@ impl Running {
         Ok(Self { id, name: job.name, log: path, started: Instant::now() })
     }
 
+    fn said(&self) -> Result<String> {
+        let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn last_words(&self) -> Result<String> {
+        let said = self.said()?;
+        let lines: Vec<&str> = said.lines().collect();
+        Ok(lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n"))
+    }
+
     /// Shows what the job said and how it ended; whether that was well.
     fn show(&self, status: io::Result<ExitStatus>) -> Result<bool> {
         let status = status.with_context(|| format!("cannot wait for {}", self.name))?;
-        let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
         let seconds = self.started.elapsed().as_secs();
         let how = match status.success() {
             true => format!("passed in {seconds} s"),
             false => format!("FAILED after {seconds} s ({status})"),
         };
-        println!("── {}\n{}── {}: {how}", self.name, String::from_utf8_lossy(&said), self.name);
+        println!("── {}\n{}── {}: {how}", self.name, self.said()?, self.name);
         Ok(status.success())
     }
 }

@@ -15,7 +15,7 @@ use crate::process::command;
 const CHUNK: u64 = 500;
 
 /// How long CI lets histories run.
-const CI_SECONDS: u64 = 180;
+const CI_SECONDS: u64 = 60;
 
 /// `cargo xtask sim`
 #[derive(Debug, clap::Args)]

@@ -32,7 +32,7 @@ fn nothing_is_left_of_a_crowd_and_nobody_notices_those_that_are_killed() {
             clients: clients(64),
             killed: clients(64) / 4,
             devices: &["shm", "tcp"],
-            lasts: seconds(10),
+            lasts: seconds(60),
             patience: Duration::from_secs(60),
             seed: 7,
         };

@@ -62,6 +62,23 @@ fn a_person_gets_a_table() {
 
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn what_was_tried_can_be_looked_at_elsewhere() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("pair.json").display().to_string();
+    let here = server.run("doctor", &["--json", "--dump", &file]);
+    assert_eq!(here.code, Some(0), "{here:#?}");
+    assert!(here.stderr.contains(&format!("farreach doctor --from {file}")), "{here:#?}");
+    let text = std::fs::read_to_string(&file).expect("it was dumped");
+    schema::assert_valid("doctor-pair-pack", &serde_json::from_str(&text).expect("JSON"));
+    drop(server);
+    let elsewhere = support::run::end_of(Command::new(FARREACH).args(["doctor", "--json", "--from", &file]));
+    assert_eq!(elsewhere.code, here.code, "{elsewhere:#?}");
+    assert_eq!(elsewhere.json(), here.json());
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn rails_can_be_named_and_one_that_is_not_here_is_told() {
     let server = Server::start(&[]);
     let ended = server.run("doctor", &["-d", "tcp", "--json"]);

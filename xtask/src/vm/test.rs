@@ -4,7 +4,9 @@ use anyhow::{Result, ensure};
 
 use super::kernel::KernelChoice;
 use super::spec::{GuestSpec, Topology};
+use crate::attempts::AttemptArgs;
 use crate::binaries::{TestBinary, build_release_example, test_binaries};
+use crate::paths;
 use crate::side_by_side::{self, AfterFailure, Job};
 
 /// The guests that device tests run in, as words for `cargo xtask vm run`: both kernels, both topologies, both user spaces. Every
@@ -24,7 +26,7 @@ const GUESTS_AT_ONCE: usize = 2;
 /// What every one of them has beside: memory of all kinds, and time for a machine that is busy.
 const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "1800"];
 
-/// Tests that only some guests run. The others count them as skipped, with the reason.
+/// Tests that only some guests run. Of the others it is told how many they leave out, and why.
 struct Apart {
     tests: Tests,
     is_run_in: fn(&GuestSpec) -> bool,
@@ -156,8 +158,10 @@ fn jobs(args: &TestArgs) -> Result<Vec<Job>> {
             println!("── {name}: skipped: no test of that name runs there");
             continue;
         }
-        let script = script(&choice)?;
-        jobs.push(Job::task(name, [&["vm", "run"], &*words, &["--", "sh", "-c", &script]].concat()));
+        for (count, reason) in &choice.left_out {
+            println!("── {name}: {count} tests are not run there, which {reason}");
+        }
+        jobs.push(Job::task(name, choice.task(&words)?));
     }
     ensure!(!jobs.is_empty(), "no guest is called so, or none has a test that is");
     Ok(jobs)
@@ -173,11 +177,12 @@ fn programs() -> Result<Vec<Program>> {
     let with_tests = |binary: TestBinary| Ok(Program { tests: binary.ignored()?, binary });
     test_binaries("device_")?.into_iter().map(with_tests).collect()
 }
+
 /// What a guest runs, and what it leaves out.
 struct Choice<'a> {
     binaries: Vec<&'a TestBinary>,
     /// What libtest is told: which names, and which not.
-    words: String,
+    words: Vec<String>,
     /// How many tests are run.
     count: usize,
     /// How many are not, with the reason.
@@ -186,9 +191,9 @@ struct Choice<'a> {
 
 fn choose<'a>(spec: &GuestSpec, programs: &'a [Program], filter: Option<&str>) -> Choice<'a> {
     let apart: Vec<&Apart> = APART.iter().filter(|apart| !(apart.is_run_in)(spec)).collect();
-    let mut words: Vec<String> = filter.iter().map(|filter| format!("'{filter}'")).collect();
+    let mut words: Vec<String> = filter.iter().map(|filter| (*filter).to_owned()).collect();
     words.extend(apart.iter().filter_map(|apart| match apart.tests {
-        Tests::In(module) => Some(format!("--skip '{module}'")),
+        Tests::In(module) => Some(format!("--skip={module}")),
         Tests::Of(_) => None,
     }));
     let mut left_out: Vec<_> = apart.iter().map(|apart| (0, apart.reason)).collect();
@@ -207,7 +212,20 @@ fn choose<'a>(spec: &GuestSpec, programs: &'a [Program], filter: Option<&str>) -
         }
     }
     left_out.retain(|(count, _)| *count > 0);
-    Choice { binaries, words: words.join(" "), count, left_out }
+    Choice { binaries, words, count, left_out }
+}
+
+impl Choice<'_> {
+    /// `cargo xtask vm run GUEST -- xtask attempt …`: this very program counts inside, too.
+    fn task(&self, guest: &[&str]) -> Result<Vec<String>> {
+        let attempt = AttemptArgs::words(&self.binaries, &self.words, self.count, PROGRAM_LIMIT_S)?;
+        let this = paths::target().join("debug/xtask").display().to_string();
+        let mut task = vec!["vm".to_owned(), "run".to_owned()];
+        task.extend(guest.iter().map(|word| (*word).to_owned()));
+        task.extend(["--".to_owned(), this, "attempt".to_owned()]);
+        task.extend(attempt);
+        Ok(task)
+    }
 }
 
 impl Tests {
@@ -219,47 +237,11 @@ impl Tests {
     }
 }
 
-/// Runs each program where cargo would and counts. A test that should have run and has not is a failure, never a pass.
-fn script(choice: &Choice<'_>) -> Result<String> {
-    let Choice { words, count, .. } = choice;
-    let mut script = String::from("failed=0\n");
-    for binary in &choice.binaries {
-        script.push_str(&format!(
-            "cd '{}' && timeout {PROGRAM_LIMIT_S} '{}' {words} --ignored --test-threads=1 > /tmp/out 2>&1 || failed=1\n\
-             echo '{}'; cat /tmp/out; cat /tmp/out >> /tmp/all\n",
-            binary.directory.display(),
-            binary.path()?,
-            binary.name,
-        ));
-    }
-    script.push_str(&format!("count={count}\n{COUNT}"));
-    for (count, reason) in &choice.left_out {
-        script.push_str(&format!("echo 'device: {count} skipped, which {reason}'\n"));
-    }
-    script.push_str("exit $failed\n");
-    Ok(script)
-}
-
-/// Adds up libtest's closing lines.
-const COUNT: &str = r#"
-awk -v count="$count" '/^test result:/ { passed += $4; failed += $6 } END {
-    printf "device: %d passed, %d failed\n", passed, failed
-    exit passed + failed != count
-}' /tmp/all || { echo "of $count device tests not all have run" >&2; failed=1; }
-[ $failed = 0 ] || { echo "kernel log:" >&2; dmesg | tail -n 30 >&2; }
-"#;
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::paths;
-
-    #[test]
-    fn a_reason_can_stand_between_quotes() {
-        assert!(APART.iter().all(|apart| !apart.reason.contains('\'')), "the shell would go on reading");
-    }
 
     /// Tests as names of their programs and their own.
     fn programs(tests: &[(&str, &[&str])]) -> Vec<Program> {

@@ -354,7 +354,7 @@ impl QueuePair {
         self.change(&mut attr, mask, QueuePairState::SendQueueDrained, None)
     }
 
-    /// SQD to RTS: sends again.
+    /// SQD to RTS: sends again. A device may refuse it while the queue pair is still draining.
     pub fn resume(&self) -> Result<(), Error> {
         let mut attr = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_RTS, ..Default::default() };
         self.change(&mut attr, sys::IBV_QP_STATE, QueuePairState::ReadyToSend, None)

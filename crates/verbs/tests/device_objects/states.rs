@@ -1,6 +1,6 @@
 //! RESET to RTS by hand, and what a queue pair carries then.
 
-use farreach_testkit::{on_host_a, pattern};
+use farreach_testkit::{on_host_a, pattern, wait_for};
 use farreach_verbs::Error;
 use farreach_verbs::ah::GRH_BYTES;
 use farreach_verbs::mr::AccessFlags;
@@ -132,6 +132,7 @@ fn a_drained_queue_pair_sends_again() {
         let (a, b) = pair(&host, &pd, QueuePairType::Rc);
         a.qp.drain().unwrap();
         assert_eq!(a.qp.state(), Ok(QueuePairState::SendQueueDrained));
+        wait_for("end of the draining", || (!a.qp.query().unwrap().is_draining).then_some(()));
         a.qp.resume().unwrap();
         b.post_recv(7, b.region.sge(0, 64));
         a.post_send(1, a.region.sge(0, 64), |_| ());

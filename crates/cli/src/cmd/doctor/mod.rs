@@ -12,25 +12,25 @@ mod checks;
 mod collect;
 mod examine;
 mod finding;
+mod looked;
 mod pack;
 mod pair;
 mod probes;
 mod report;
 mod text;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap_complete::ArgValueCompleter;
 
 pub(crate) use self::examine::{ExamineArgs, run as examine};
-use self::pack::Pack;
+use self::looked::Looked;
 use self::report::Report;
 use self::text::Style;
 use crate::args::ClientArgs;
 use crate::cmd::completions;
-use crate::exit::{Exit, Failure};
+use crate::exit::Exit;
 use crate::rails::RailArgs;
 use crate::session::{PeerAddress, Wait};
 use crate::show::paint::Paint;
@@ -43,7 +43,7 @@ pub(crate) use self::pair::{Task, answer, serve};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
     /// Where `farreach serve` runs: look at that host too, and try each rail of this one with each of its
-    #[arg(value_name = "PEER", conflicts_with_all = ["from", "dump"])]
+    #[arg(value_name = "PEER", conflicts_with = "from")]
     peer: Option<PeerAddress>,
 
     /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
@@ -66,11 +66,11 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", requires = "tls")]
     tls_name: Option<String>,
 
-    /// Look at what another host has dumped, instead of this one
+    /// Look at what was dumped elsewhere, of a host or of a pair, instead of this host
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
-    /// Write what was read into a file, for someone who cannot reach this host; it has addresses in it, and no secrets
+    /// Write what was read and tried into a file, for someone who cannot reach this host; it has addresses in it, and no secrets
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     dump: Option<PathBuf>,
 
@@ -119,18 +119,17 @@ impl DoctorArgs {
 
 /// Looks, tells, and ends with what the worst finding asks for.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
-    if let Some(peer) = &args.peer {
-        let (here, peer, pair) = pair::look(&args.client(peer))?;
-        return tell(args, &Report::of_pair(&here, &peer, pair));
-    }
-    let pack = match &args.from {
-        Some(path) => load(path)?,
-        None => collect::host(args.no_transfers.then_some("left out by --no-transfers")),
+    let looked = match (&args.peer, &args.from) {
+        (Some(peer), _) => Looked::AtPair(Box::new(pair::look(&args.client(peer))?)),
+        (None, Some(path)) => Looked::load(path)?,
+        (None, None) => {
+            Looked::AtHost(collect::host(args.no_transfers.then_some("left out by --no-transfers")))
+        }
     };
     if let Some(path) = &args.dump {
-        dump(&pack, path)?;
+        looked.dump(path)?;
     }
-    tell(args, &Report::of(&pack))
+    tell(args, &looked.report())
 }
 
 fn tell(args: &DoctorArgs, report: &Report) -> Result<Exit> {
@@ -142,32 +141,4 @@ fn tell(args: &DoctorArgs, report: &Report) -> Result<Exit> {
     };
     terminal::print(&text)?;
     Ok(report.exit(args.strict))
-}
-
-fn load(path: &Path) -> Result<Pack, Failure> {
-    let failure = || Failure::new(Exit::Usage, format!("read the pack {}", path.display()));
-    let bytes = fs::read(path)
-        .map_err(|error| failure().cause(error.to_string()).fix("give a file that --dump has written"))?;
-    let pack: Pack = serde_json::from_slice(&bytes).map_err(|error| {
-        failure().cause(format!("it is none: {error}")).fix("give a file that --dump has written")
-    })?;
-    if pack.schema_version != pack::SCHEMA_VERSION {
-        let cause = format!(
-            "its version is {}, and this farreach knows {}",
-            pack.schema_version,
-            pack::SCHEMA_VERSION
-        );
-        return Err(failure().cause(cause).fix(format!("read it with farreach {}", pack.farreach)));
-    }
-    Ok(pack)
-}
-
-fn dump(pack: &Pack, path: &Path) -> Result<()> {
-    let text = serde_json::to_string_pretty(pack).context("cannot write the pack as JSON")? + "\n";
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-    let path = path.display();
-    terminal::tell(&format!(
-        "what was read is in {path}; to look at it elsewhere: farreach doctor --from {path}"
-    ));
-    Ok(())
 }

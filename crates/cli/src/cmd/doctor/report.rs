@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::checks::{CHECKS, has_rdma};
 use super::finding::{Answer, Finding, Verdict};
 use super::pack::Pack;
-use super::pair::PairReport;
+use super::pair::{PairPack, PairReport};
 use crate::exit::Exit;
 
 /// The version of this shape.
@@ -105,9 +105,9 @@ impl Report {
     }
 
     /// Of this host, a peer, and what is between them.
-    pub(crate) fn of_pair(here: &Pack, peer: &Pack, pair: PairReport) -> Self {
-        let hosts = vec![HostReport::of(here), HostReport::of(peer)];
-        Self { schema_version: SCHEMA_VERSION, hosts, pair: Some(pair) }
+    pub(crate) fn of_pair(pack: &PairPack) -> Self {
+        let hosts = vec![HostReport::of(&pack.here), HostReport::of(&pack.peer)];
+        Self { schema_version: SCHEMA_VERSION, hosts, pair: Some(pack.report()) }
     }
 
     /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.
@@ -136,5 +136,6 @@ mod tests {
     fn the_schemas_are_what_the_types_say() {
         crate::schema::assert_current::<Report>("doctor.json");
         crate::schema::assert_current::<Pack>("doctor-pack.json");
+        crate::schema::assert_current::<PairPack>("doctor-pair-pack.json");
     }
 }

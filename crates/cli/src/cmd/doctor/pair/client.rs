@@ -9,10 +9,9 @@ use farreach::provider::fabric;
 
 use super::readings::{Cell, LeftOut, Obstacle, PairReadings, Trouble};
 use super::words::{HostTold, Task};
-use super::{NO_TRANSFERS, cards, engine};
+use super::{NO_TRANSFERS, PairPack, cards, engine};
 use crate::args::ClientArgs;
 use crate::cmd::doctor::collect;
-use crate::cmd::doctor::pack::Pack;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs, Wish};
 use crate::session::{self, Host, of_the_server};
@@ -27,15 +26,8 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(60);
 /// How long one rail with another may take. A library that hangs costs this, and the others go on.
 const CELL_PATIENCE: Duration = Duration::from_secs(90);
 
-/// Both hosts, and all that was tried between them.
-pub(super) struct Looked {
-    pub(super) here: Pack,
-    pub(super) peer: Pack,
-    pub(super) readings: PairReadings,
-}
-
 /// Looks at both, and tries.
-pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
+pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     interrupt::watch().context("cannot watch for Ctrl-C")?;
     measure::sleep_exactly();
     let (mut line, welcome) = session::call(args)?;
@@ -61,7 +53,8 @@ pub(super) fn look(args: &ClientArgs) -> Result<Looked> {
         }
     }
     let is_restricted = !args.rails.devices.is_empty();
-    Ok(Looked { here, peer: *told.pack, readings: PairReadings { peer, is_restricted, cells, left_out } })
+    let readings = PairReadings { peer, is_restricted, cells, left_out };
+    Ok(PairPack { here, peer: *told.pack, readings })
 }
 
 /// This side's rails by their names: those that were asked for, or all.

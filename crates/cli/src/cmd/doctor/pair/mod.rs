@@ -1,7 +1,7 @@
 //! `farreach doctor PEER`: what works between two hosts, how well, and why the rest does not.
 //!
 //! ```text
-//! client::look ──▶ both Packs, PairReadings ──▶ diagnose ──▶ PairReport ──▶ text, JSON
+//! client::look ──▶ PairPack ──▶ diagnose ──▶ PairReport ──▶ text, JSON
 //! ```
 //!
 //! Each rail of this host is tried with each one of the peer's, on a connection with an agent of its own: a library that hangs costs one of the tries. Two
@@ -21,12 +21,13 @@ mod suspects;
 mod text;
 mod words;
 
-use anyhow::Result;
+use serde::{Deserialize, Serialize};
 
+use self::readings::PairReadings;
 use super::pack::Pack;
-use crate::args::ClientArgs;
 
 pub(crate) use agent::answer;
+pub(super) use client::look;
 pub(crate) use engine::serve;
 pub(crate) use report::PairReport;
 pub(super) use text::pair_text;
@@ -35,9 +36,19 @@ pub(crate) use words::Task;
 /// Why hosts are looked at without transfers of their own.
 const NO_TRANSFERS: &str = "left out: transfers between the two hosts were tried instead";
 
-/// This host, the peer, and what is between them.
-pub(super) fn look(args: &ClientArgs) -> Result<(Pack, Pack, PairReport)> {
-    let looked = client::look(args)?;
-    let report = diagnose::diagnose(looked.readings, &looked.here, &looked.peer);
-    Ok((looked.here, looked.peer, report))
+/// What was read of two hosts and tried between them: all that the report on them is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DoctorPairPack"))]
+pub(crate) struct PairPack {
+    /// The host that asked.
+    pub(crate) here: Pack,
+    pub(crate) peer: Pack,
+    pub(crate) readings: PairReadings,
+}
+
+impl PairPack {
+    /// What it means.
+    pub(super) fn report(&self) -> PairReport {
+        diagnose::diagnose(self.readings.clone(), &self.here, &self.peer)
+    }
 }

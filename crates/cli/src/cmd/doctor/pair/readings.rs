@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Failure;
 
 /// What was tried between two hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PairReadings {
     /// What the peer is called: by itself, or as it was typed where that is this host's name too.
     pub(crate) peer: String,
