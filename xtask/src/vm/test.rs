@@ -75,6 +75,10 @@ const APART: [Apart; 7] = [
         tests: Tests::Of(&[
             "device_alloc",
             "device_cache",
+            "device_cm",
+            "device_datagram",
+            "device_doctor_reads",
+            "device_loopback",
             "device_objects",
             "device_pages",
             "device_post",
@@ -84,14 +88,7 @@ const APART: [Apart; 7] = [
         reason: "are of one process with itself, whatever its network is: one-host guests of both kernels run them",
     },
     Apart {
-        tests: Tests::Of(&[
-            "device_cm",
-            "device_datagram",
-            "device_devices",
-            "device_examples",
-            "device_loopback",
-            "device_provider_verbs",
-        ]),
+        tests: Tests::Of(&["device_devices", "device_examples", "device_provider_verbs"]),
         // In a namespace, a device has other addresses than elsewhere. Each of two machines is one host.
         is_run_in: |spec| !spec.two_guests,
         reason: "do not know of the second machine: the guest of this kernel with one host runs them",
