@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cards::no_device;
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack, Port};
 
@@ -72,6 +73,7 @@ const ERRORS: &[(&[&str], &str)] = &[
 pub(super) fn counters(pack: &Pack) -> Answer {
     const NO_PORTS: &str = "there is no RDMA device";
     match pack.probes.counters_growth.get() {
+        _ if pack.ports().is_empty() => no_device(pack),
         Err(reason) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
             Finding::unknown(reason).of(port.words()).read(port.path("counters"))
         }),

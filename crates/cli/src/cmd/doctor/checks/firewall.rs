@@ -1,5 +1,6 @@
 //! Packet filters. They see what the kernel sends: Soft-RoCE and the control connection, and nothing that a card sends by itself.
 
+use super::cards::hidden;
 use super::wire::{Wire, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::Pack;
@@ -18,7 +19,7 @@ pub(super) fn firewall(pack: &Pack) -> Answer {
         Ok(chains) => chains,
         Err(reason) => return Finding::unknown(reason).read(RULES).into(),
     };
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = hidden(pack).into_iter().collect();
     if let Some((path, missing)) = wires.iter().find_map(|wire| wire.as_ref().err()) {
         findings.push(Finding::unread(path, missing));
     }

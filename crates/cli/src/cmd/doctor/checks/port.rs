@@ -1,5 +1,6 @@
 //! Ports: whether they are up, how fast, and how large their packets are.
 
+use super::cards::no_device;
 use super::wire::{Wire, WiredPort, each_port, is_anothers, net_device, pci_address, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Pack, Port};
@@ -8,7 +9,10 @@ const NO_PORTS: &str = "there is no RDMA device";
 
 /// Whether each port is active.
 pub(super) fn port(pack: &Pack) -> Answer {
-    Answer::of_each(pack.ports(), NO_PORTS, |port| state(pack, &port).of(port.words()))
+    match pack.ports() {
+        ports if ports.is_empty() => no_device(pack),
+        ports => Answer::of_each(ports, NO_PORTS, |port| state(pack, &port).of(port.words())),
+    }
 }
 
 fn state(pack: &Pack, port: &Port) -> Finding {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::wire::{net_devices, wire};
+use super::wire::{net_devices, or_hidden, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -20,7 +20,8 @@ pub(super) fn routes(pack: &Pack) -> Answer {
         }
     }
     if names.len() < 2 {
-        return Answer::DoesNotApply("there are no two net devices of RoCE ports".to_owned());
+        let why_none = "there are no two net devices of RoCE ports".to_owned();
+        return or_hidden(pack, Answer::DoesNotApply(why_none));
     }
     let table = match pack.text(ROUTES) {
         Ok(table) => table,
@@ -72,27 +73,28 @@ const SETTINGS: &[Setting] = &[
         name: "arp_ignore",
         is_well: |value| value >= 1,
         wanted: "1",
-        otherwise: "so each answers for the other's address (ARP flux)",
+        otherwise: "so one answers for the other's address (ARP flux)",
     },
     Setting {
         name: "arp_announce",
         is_well: |value| value >= 1,
         wanted: "2",
-        otherwise: "so each tells the other's address to the neighbours (ARP flux)",
+        otherwise: "so one tells the other's address to the neighbours (ARP flux)",
     },
 ];
 
 fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Finding {
-    let subnet = format!("{} share {address}/{bits}", names.join(" and "));
+    let (subnet, total) = (format!("{} share {address}/{bits}", names.join(" and ")), names.len());
     let (mut faults, mut fixes, mut read) = (Vec::new(), Vec::new(), vec![ROUTES.to_owned()]);
-    for name in names {
-        for setting in SETTINGS {
-            let key = format!("net.ipv4.conf.{name}.{}", setting.name);
+    for setting in SETTINGS {
+        let mut by_value: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+        for name in names {
             match effective(pack, name, setting.name) {
                 Ok(value) if (setting.is_well)(value) => {}
                 Ok(value) => {
-                    faults.push(format!("{} of {name} is {value}, {}", setting.name, setting.otherwise));
-                    fixes.push(format!("{key}={}", setting.wanted));
+                    by_value.entry(value).or_default().push(name);
+                    // With slashes, because the name of a VLAN has a dot in it.
+                    fixes.push(format!("net/ipv4/conf/{name}/{}={}", setting.name, setting.wanted));
                 }
                 Err((path, missing)) => {
                     return Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path);
@@ -100,6 +102,10 @@ fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Find
             }
             read.push(format!("/proc/sys/net/ipv4/conf/{name}/{}", setting.name));
         }
+        faults.extend(by_value.into_iter().map(|(value, names)| {
+            let of = if names.len() == total { "each".to_owned() } else { names.join(", ") };
+            format!("{} of {of} is {value}, {}", setting.name, setting.otherwise)
+        }));
     }
     let finding = if faults.is_empty() {
         Finding::pass(format!("{subnet}, and each answers for itself"))
