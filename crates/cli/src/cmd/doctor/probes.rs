@@ -52,7 +52,7 @@ pub(crate) struct Probes {
     pub(crate) rdma_namespaces: Reading<String>,
     /// What is in use, by device and kind: `qp`, `cq`, `mr`, `pd`, `cm_id`, `ctx`, `srq`.
     pub(crate) resources: Reading<BTreeMap<String, BTreeMap<String, u64>>>,
-    /// What came of opening each node in /dev/infiniband, by its name (`uverbs0`): null, or the error with its name (`EACCES`, `EPERM`).
+    /// What came of opening each node in /dev/infiniband that a program opens, by its name (`uverbs0`): null, or the error with its name (`EACCES`, `EPERM`).
     pub(crate) nodes: Reading<BTreeMap<String, Option<String>>>,
     /// How much each counter of each port grew within about a second, by the counter's file; those that stood still are left out.
     pub(crate) counters_growth: Reading<BTreeMap<String, u64>>,

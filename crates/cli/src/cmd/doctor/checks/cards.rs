@@ -100,7 +100,24 @@ fn offered(pack: &Pack) -> BTreeMap<&str, Family> {
 
 /// Whether there is an RDMA device, or a card that should be one.
 pub(crate) fn has_rdma(pack: &Pack) -> bool {
-    !pack.devices().is_empty() || !cards(pack).is_empty()
+    let lists_some = pack.probes.verbs.get().is_ok_and(|verbs| !verbs.devices.is_empty());
+    !pack.devices().is_empty() || !cards(pack).is_empty() || lists_some || hidden(pack).is_some()
+}
+
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// Why the kernel's RDMA devices are not to be seen; none where they are, and where there is none.
+pub(super) fn hidden(pack: &Pack) -> Option<Finding> {
+    // A folder that could not be read is kept as a file.
+    match pack.text(DEVICES) {
+        Err(missing @ Missing::Unreadable(_)) => Some(Finding::unread(DEVICES, &missing)),
+        _ => None,
+    }
+}
+
+/// The answer of a check of RDMA devices, where none is to be seen.
+pub(super) fn no_device(pack: &Pack) -> Answer {
+    hidden(pack).map_or_else(|| Answer::DoesNotApply(NO_DEVICE.to_owned()), Answer::from)
 }
 
 /// What a check says that has nothing to look at without an RDMA device.
@@ -210,9 +227,12 @@ fn without_device(pack: &Pack, what: &str, driver: &str, card: &Card<'_>) -> Fin
         return finding;
     }
     let at = format!("pci/{}", card.address);
-    finding.fix(format!(
-        "if RoCE is off: devlink dev param set {at} name enable_roce value true cmode driverinit && devlink dev reload {at}"
-    ))
+    finding.fix_in(
+        "while nothing uses the card",
+        format!(
+            "if RoCE is off: devlink dev param set {at} name enable_roce value true cmode driverinit && devlink dev reload {at}"
+        ),
+    )
 }
 
 /// How a module is loaded.

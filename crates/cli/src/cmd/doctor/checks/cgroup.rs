@@ -1,6 +1,6 @@
 //! What control groups leave of a device: contexts (`hca_handle`) and everything made on them (`hca_object`).
 
-use super::cards::NO_DEVICE;
+use super::cards::no_device;
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -12,7 +12,7 @@ const OBJECTS_MIN: u64 = 100;
 /// Whether a control group of this process limits RDMA.
 pub(super) fn cgroup(pack: &Pack) -> Answer {
     if pack.devices().is_empty() {
-        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+        return no_device(pack);
     }
     let groups = match pack.text(OWN) {
         Ok(text) => folders(text),

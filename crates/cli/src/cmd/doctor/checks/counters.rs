@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::cards::no_device;
 use crate::cmd::doctor::finding::{Answer, Finding};
-use crate::cmd::doctor::pack::{Pack, Port};
+use crate::cmd::doctor::pack::{Missing, Pack, Port};
 
 /// The counters of errors, and what each speaks of. All others count traffic, or what belongs to it.
 const ERRORS: &[(&[&str], &str)] = &[
@@ -72,6 +73,7 @@ const ERRORS: &[(&[&str], &str)] = &[
 pub(super) fn counters(pack: &Pack) -> Answer {
     const NO_PORTS: &str = "there is no RDMA device";
     match pack.probes.counters_growth.get() {
+        _ if pack.ports().is_empty() => no_device(pack),
         Err(reason) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
             Finding::unknown(reason).of(port.words()).read(port.path("counters"))
         }),
@@ -93,13 +95,26 @@ fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Find
     };
     let mut errors = of_errors("counters");
     errors.extend(of_errors("hw_counters"));
+    // A folder that could not be read is kept as a file.
+    let folders = ["counters", "hw_counters"].map(|folder| port.path(folder));
+    let unread =
+        folders.iter().chain(errors.iter().map(|(path, _)| path)).find_map(|path| match pack.number(path) {
+            Err(missing @ Missing::Unreadable(_)) => Some(missing.reason(path)),
+            _ => None,
+        });
+    // What was not read cannot be said to stand still.
+    errors.retain(|(path, _)| pack.number(path).is_ok());
     if errors.is_empty() {
-        return Finding::unknown("the port has no counters of errors");
+        return Finding::unknown(unread.unwrap_or_else(|| "the port has no counters of errors".to_owned()));
     }
     let grown: Vec<_> =
         errors.iter().filter(|(path, _)| growth.get(path).is_some_and(|by| *by > 0)).collect();
     if grown.is_empty() {
-        return Finding::pass(format!("none of {} counters of errors grew within a second", errors.len()));
+        let rest = unread.map(|reason| format!("; others could not be read: {reason}")).unwrap_or_default();
+        return Finding::pass(format!(
+            "none of {} counters of errors grew within a second{rest}",
+            errors.len()
+        ));
     }
     let words = grown.iter().map(|(path, _)| {
         let name = path.rsplit('/').next().unwrap_or(path);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::wire::{cards, device_path};
+use super::wire::{cards, device_path, or_hidden};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -11,7 +11,8 @@ const STATUS: &str = "/proc/self/status";
 
 /// Whether this process may run on the node that each card is at.
 pub(super) fn numa(pack: &Pack) -> Answer {
-    Answer::of_each(cards(pack), "no RDMA device is a PCI card", |device| numa_of(pack, device).of(device))
+    let why_none = "no RDMA device is a PCI card";
+    or_hidden(pack, Answer::of_each(cards(pack), why_none, |device| numa_of(pack, device).of(device)))
 }
 
 fn numa_of(pack: &Pack, device: &str) -> Finding {

@@ -1,5 +1,6 @@
 //! Packet filters. They see what the kernel sends: Soft-RoCE and the control connection, and nothing that a card sends by itself.
 
+use super::cards::hidden;
 use super::wire::{Wire, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::Pack;
@@ -18,7 +19,7 @@ pub(super) fn firewall(pack: &Pack) -> Answer {
         Ok(chains) => chains,
         Err(reason) => return Finding::unknown(reason).read(RULES).into(),
     };
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = hidden(pack).into_iter().collect();
     if let Some((path, missing)) = wires.iter().find_map(|wire| wire.as_ref().err()) {
         findings.push(Finding::unread(path, missing));
     }
@@ -52,10 +53,14 @@ fn soft_roce(chains: &[Chain]) -> Finding {
 fn control(chains: &[Chain]) -> Finding {
     let finding = match blocked(chains, CONTROL) {
         None => Finding::pass(format!("{CONTROL} is let through")),
-        Some(Blocked::All(chain) | Blocked::Some(chain)) => {
+        Some(blocked) => {
+            let (chain, peers) = match blocked {
+                Blocked::All(chain) => (chain, "a peer"),
+                Blocked::Some(chain) => (chain, "some peers"),
+            };
             let loss = match chain.hook.as_str() {
-                "output" | "postrouting" => "this host may not reach farreach serve on a peer",
-                _ => "a peer may not reach farreach serve here",
+                "output" | "postrouting" => format!("this host may not reach farreach serve on {peers}"),
+                _ => format!("{peers} may not reach farreach serve here"),
             };
             Finding::warn(format!("{}: {loss}", why(chain, CONTROL)))
                 .fix(admit(chain, CONTROL))
@@ -110,10 +115,20 @@ fn together(earlier: &[Fate], last: Fate) -> Fate {
     if earlier.iter().all(|fate| *fate == last) { last } else { Fate::Depends }
 }
 
+/// What decides: the rule for all packets, else the policy; where that lets them through, the rule that takes some away before.
 fn why(chain: &Chain, port: &str) -> String {
-    match chain.rules.iter().find(|rule| rule.port == port && rule.verdict != "accept") {
-        Some(rule) => format!("a rule of {} says {} to {port}", chain.name, rule.verdict),
-        None => format!("{} drops what no rule admits, and none admits all of {port}", chain.name),
+    let mut rules = chain.rules.iter().filter(|rule| rule.port == port);
+    let is_stop = |verdict: &str| verdict != "accept";
+    let (whole, name) = (rules.clone().find(|rule| !rule.is_partial), &chain.name);
+    match (whole, rules.find(|rule| rule.is_partial && is_stop(&rule.verdict))) {
+        (Some(rule), _) if is_stop(&rule.verdict) => {
+            format!("a rule of {name} says {} to {port}", rule.verdict)
+        }
+        (None, _) if is_stop(&chain.policy) => {
+            format!("{name} drops what no rule admits, and none admits all of {port}")
+        }
+        (_, Some(rule)) => format!("a rule of {name} says {} to some of {port}", rule.verdict),
+        (_, None) => format!("{name} lets {port} through"),
     }
 }
 
@@ -163,6 +178,26 @@ mod tests {
         assert_eq!(of("accept", &[(ROCE, "drop", true)]), Fate::Depends);
         assert_eq!(of("drop", &[(ROCE, "accept", true)]), Fate::Depends);
         assert_eq!(of("accept", &[(ROCE, "drop", true), (ROCE, "drop", false)]), Fate::Stops);
+    }
+
+    #[test]
+    fn what_decides_is_named_and_what_is_for_some_is_called_so() {
+        let of = |policy: &str, rules: &[(&str, &str, bool)]| control(&[chain(policy, rules)]).found;
+        let begins = |found: &str, with: &str| assert!(found.starts_with(with), "{found}");
+        let drops = "inet filter input drops what no rule admits, and none admits all of tcp 18520";
+        begins(&of("drop", &[(CONTROL, "drop", true)]), &format!("{drops}: a peer may"));
+        begins(
+            &of("drop", &[(CONTROL, "reject", true), (CONTROL, "accept", true)]),
+            &format!("{drops}: some peers may"),
+        );
+        begins(
+            &of("accept", &[(CONTROL, "drop", true)]),
+            "a rule of inet filter input says drop to some of tcp 18520: some peers may",
+        );
+        begins(
+            &of("accept", &[(CONTROL, "drop", true), (CONTROL, "reject", false)]),
+            "a rule of inet filter input says reject to tcp 18520: a peer may",
+        );
     }
 
     #[test]

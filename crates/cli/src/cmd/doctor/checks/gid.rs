@@ -3,6 +3,7 @@
 use farreach_verbs::ah::{GidEntry, GidType, NetDevice};
 use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
 
+use super::cards::driver;
 use super::wire::{Wire, WiredPort, each_of, each_port, is_anothers, net_device};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
@@ -15,7 +16,7 @@ pub(super) fn gids(pack: &Pack) -> Answer {
         "there is no RDMA device",
         |it| match table(pack, it) {
             Ok(table) if it.wire.is_roce() => roce(pack, it, &table),
-            Ok(table) => elsewhere(it, &table),
+            Ok(table) => elsewhere(pack, it, &table),
             Err((path, missing)) => Finding::unread(&path, &missing),
         },
     )
@@ -59,14 +60,24 @@ fn no_gid(none: &NoGid) -> String {
 }
 
 /// Elsewhere it is a name that the fabric knows the port by, and any serves.
-fn elsewhere(it: &WiredPort, table: &[GidEntry]) -> Finding {
+fn elsewhere(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
     let finding = match table.first() {
         Some(entry) => Finding::pass(format!("GID {} {}", entry.index, entry.gid)),
-        None if it.wire == Wire::InfiniBand => Finding::fail("the table is empty")
-            .fix("start the driver anew: modprobe -r mlx5_ib; modprobe mlx5_ib"),
-        None => Finding::fail("the table is empty").fix("load the device's driver anew"),
+        None => Finding::fail("the table is empty").fix_in(
+            "while nothing uses the device",
+            match driver(pack, it.port.device) {
+                Some("mlx5_core") => load_anew("mlx5_ib"),
+                Some("mlx4_core") => load_anew("mlx4_ib"),
+                Some(driver) => load_anew(driver),
+                None => "load its driver anew".to_owned(),
+            },
+        ),
     };
     finding.read(it.port.path("gids"))
+}
+
+fn load_anew(module: &str) -> String {
+    format!("modprobe -r {module}; modprobe {module}")
 }
 
 /// Whether the net device of each GID is in this network namespace.

@@ -1,6 +1,8 @@
 //! What the two libraries say: devices, providers, what is left of a card, and whether bytes arrive.
 
-use super::cards::{NO_DEVICE, driver, efa_devices, has_efa};
+use std::collections::BTreeSet;
+
+use super::cards::{NO_DEVICE, driver, efa_devices, has_efa, hidden, no_device};
 use super::stack::opens;
 use super::wire::is_anothers;
 use crate::cmd::doctor::finding::{Answer, Finding};
@@ -26,7 +28,7 @@ pub(super) fn provider(pack: &Pack) -> Answer {
     const SOURCE: &str = "ibv_get_device_list";
     let devices = pack.devices();
     if devices.is_empty() {
-        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+        return no_device(pack);
     }
     match pack.probes.verbs.get() {
         Ok(verbs) => Answer::of_each(devices, NO_DEVICE, |device| {
@@ -93,7 +95,7 @@ fn provider_name(driver: &str) -> &str {
 /// One finding for each device that libibverbs opens.
 fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDevice) -> Finding) -> Answer {
     match pack.probes.verbs.get() {
-        _ if pack.devices().is_empty() => Answer::DoesNotApply(NO_DEVICE.to_owned()),
+        _ if pack.devices().is_empty() => no_device(pack),
         Err(reason) => Finding::unknown(reason).read(source).into(),
         Ok(verbs) => Answer::of_each(pack.devices(), NO_DEVICE, |name| {
             let finding = match verbs.devices.get(name) {
@@ -110,7 +112,7 @@ fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDe
 pub(super) fn fork(pack: &Pack) -> Answer {
     const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET, copy on fork";
     if pack.devices().is_empty() {
-        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+        return no_device(pack);
     }
     let finding = match pack.probes.verbs.get().map(|verbs| verbs.is_fork_safe) {
         Ok(Some(true)) => Finding::pass("a process may fork while a card has its memory"),
@@ -197,6 +199,7 @@ pub(super) fn efa(pack: &Pack) -> Answer {
     let why_none = "the adapter has no RDMA device";
     match pack.probes.fabric.get() {
         Err(reason) => Finding::unknown(reason).read(SOURCE).into(),
+        Ok(_) if hidden(pack).is_some() => no_device(pack),
         Ok(fabric) => Answer::of_each(efa_devices(pack), why_none, |device| {
             let finding = match fabric.providers.get("efa") {
                 Some(domains) if domains.iter().any(|domain| domain.starts_with(device)) => {
@@ -227,9 +230,6 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
         return Answer::DoesNotApply(reason.clone());
     }
     let trials = match pack.probes.transfers.get() {
-        Ok(trials) if trials.is_empty() && !pack.devices().is_empty() => {
-            return Finding::unknown("none of the devices is a rail, so none was tried").read(SOURCE).into();
-        }
         Ok(trials) => trials,
         Err(reason) => return Finding::unknown(reason).read(SOURCE).into(),
     };
@@ -237,14 +237,32 @@ pub(super) fn transfer(pack: &Pack) -> Answer {
     let efa = efa_devices(pack);
     let anothers = pack.ports().into_iter().filter(|port| is_anothers(pack, port));
     let anothers: Vec<&str> = anothers.map(|port| port.device).collect();
-    let is_asked = |rail: &str| {
-        let device = rail.split('/').next().unwrap_or(rail);
-        !efa.contains(&device) && !anothers.contains(&device)
-    };
-    let trials = trials.iter().filter(|(rail, _)| is_asked(rail));
-    Answer::of_each(trials, WHY_NONE, |(rail, trial)| {
-        trial_finding(rail, trial).of(rail.as_str()).read(SOURCE)
-    })
+    let is_asked = |device: &str| !efa.contains(&device) && !anothers.contains(&device);
+    // `mlx5_0/2` is a rail of mlx5_0.
+    let device_of = |rail: &'_ str| rail.split('/').next().unwrap_or(rail).to_owned();
+    let tried: Vec<String> = trials.keys().map(|rail| device_of(rail)).collect();
+    let mut findings: Vec<Finding> = trials
+        .iter()
+        .filter(|(rail, _)| is_asked(&device_of(rail)))
+        .map(|(rail, trial)| trial_finding(rail, trial).of(rail.as_str()))
+        .collect();
+    let cards = all_devices(pack).into_iter().filter(|device| is_asked(device));
+    let untried = cards.filter(|device| !tried.iter().any(|it| it == device));
+    findings.extend(untried.map(|device| Finding::unknown("it was not tried").of(device)));
+    findings.extend(hidden(pack));
+    if trials.is_empty() && findings.is_empty() && !efa.is_empty() {
+        findings.push(Finding::unknown("none of the devices is a rail, so none was tried"));
+    }
+    Answer::of_each(findings, WHY_NONE, |finding| finding.read(SOURCE))
+}
+
+/// Those that the kernel shows, and those that only libibverbs knows of: /sys may be closed.
+fn all_devices(pack: &Pack) -> BTreeSet<&str> {
+    let mut all: BTreeSet<&str> = pack.devices().into_iter().collect();
+    if let Ok(verbs) = pack.probes.verbs.get() {
+        all.extend(verbs.devices.keys().map(String::as_str));
+    }
+    all
 }
 
 fn trial_finding(rail: &str, trial: &Trial) -> Finding {

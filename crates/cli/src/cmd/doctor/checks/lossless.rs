@@ -2,6 +2,7 @@
 //!
 //! Of cards only: Soft-RoCE packets are ordinary ones of the kernel, and InfiniBand has credits.
 
+use super::cards::driver;
 use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
@@ -9,6 +10,8 @@ use crate::cmd::doctor::probes::Dcb;
 
 const NO_CARD: &str = "no port is RoCE by a card";
 const DCB: &str = "DCB netlink";
+/// The paths are where it was read: in the words they would keep cards that are alike apart.
+const NOT_SHOWN: &str = "not to be seen here: only NVIDIA's own driver shows it";
 
 fn each_card(pack: &Pack, look: impl FnMut(&WiredPort) -> Finding) -> Answer {
     each_port(pack, |wire| wire == Wire::Roce, NO_CARD, look)
@@ -20,7 +23,8 @@ fn dcb<'a>(pack: &'a Pack, it: &WiredPort) -> Result<(&'a str, &'a Dcb), String>
     let names = net_devices(pack, &it.port);
     let told = names.iter().find_map(|name| all.get(*name).map(|dcb| (*name, dcb)));
     told.ok_or_else(|| match names.first() {
-        Some(name) => format!("the driver of {name} does not tell of data centre bridging"),
+        // Without its name, so that many cards of one driver are told of at once.
+        Some(_) => "the driver does not tell of data centre bridging".to_owned(),
         None => "the port has no net device here".to_owned(),
     })
 }
@@ -61,12 +65,21 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
             Some(other) => Finding::warn(format!(
                 "{net} takes a packet's priority from its {other}: without a VLAN tag every packet has priority 0"
             ))
-            .fix(format!("dcb apptrust set dev {net} order dscp"))
+            .fix(trust_dscp(pack, it, net, dcb))
             .fix_in("with NVIDIA's tools", format!("mlnx_qos -i {net} --trust dscp")),
-            None => Finding::unknown(format!("the driver of {net} does not tell; mlnx_qos -i {net} may")),
+            None => Finding::unknown("the driver does not tell; mlnx_qos -i NETDEVICE may"),
         };
         finding.read(DCB)
     })
+}
+
+/// The command by which a driver takes priorities from the DSCP: mlx5 does so as soon as its table has an entry for one, and knows no other way.
+fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
+    if driver(pack, it.port.device) != Some("mlx5_core") {
+        return format!("dcb apptrust set dev {net} order dscp");
+    }
+    let priority = dcb.lossless_priorities.first().copied().unwrap_or(3);
+    format!("dcb app add dev {net} dscp-prio {}:{priority}", usual_dscp(priority))
 }
 
 /// Whether senders are slowed before a switch drops.
@@ -79,10 +92,7 @@ fn ecn_of(pack: &Pack, it: &WiredPort) -> Finding {
     let folder = format!("/sys/class/net/{net}/ecn");
     let priorities = match ecn_priorities(pack, net) {
         Ok(priorities) => priorities,
-        Err((path, Missing::Absent)) => {
-            return Finding::unknown(format!("{path} is not there: only NVIDIA's own driver shows it"))
-                .read(path);
-        }
+        Err((path, Missing::Absent)) => return Finding::unknown(NOT_SHOWN).read(path),
         Err((path, missing)) => return Finding::unread(&path, &missing),
     };
     let lossless = dcb(pack, it).map(|(_, dcb)| dcb.lossless_priorities.clone()).unwrap_or_default();
@@ -129,10 +139,7 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
     let path = format!("/sys/class/infiniband/{}/tc/{}/traffic_class", it.port.device, it.port.number);
     let text = match pack.text(&path) {
         Ok(text) => text,
-        Err(Missing::Absent) => {
-            let reason = format!("{path} is not there: only NVIDIA's own driver shows it");
-            return Finding::unknown(reason).read(path);
-        }
+        Err(Missing::Absent) => return Finding::unknown(NOT_SHOWN).read(path),
         Err(missing) => return Finding::unread(&path, &missing),
     };
     let dcb = match dcb(pack, it) {
@@ -149,6 +156,13 @@ fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
         _ if dcb.lossless_priorities.is_empty() => {
             Finding::pass("no priority is paused, so all classes are alike")
         }
+        _ if dcb.trust.as_deref() != Some("dscp") => Finding::unknown(match &dcb.trust {
+            Some(other) => format!(
+                "the class counts only where a packet's priority is taken from its DSCP, and here it is taken from its {other}: \
+                 see the check dscp trust"
+            ),
+            None => "the driver does not tell whether a packet's priority is taken from its DSCP".to_owned(),
+        }),
         Some(class) => {
             let (dscp, priority) = (class >> 2, priority_of(dcb, class >> 2));
             let found = format!("class {class}, DSCP {dscp}: priority {priority}");
@@ -179,9 +193,14 @@ fn priority_of(dcb: &Dcb, dscp: u8) -> u8 {
 /// A class whose packets are paused, and may be marked: 106 is DSCP 26, priority 3, with the lower bits for ECN.
 fn lossless_class(dcb: &Dcb) -> u8 {
     // What people take for priority 3, and its like for the others, comes first.
-    let usual = dcb.lossless_priorities.iter().map(|priority| (priority << 3) + 2);
+    let usual = dcb.lossless_priorities.iter().map(|priority| usual_dscp(*priority));
     let dscp = usual.chain(0..64).find(|dscp| dcb.lossless_priorities.contains(&priority_of(dcb, *dscp)));
     (dscp.unwrap_or_default() << 2) + 2
+}
+
+/// 26 for priority 3, which is what people take, and its like for the others. There are eight priorities, whatever a pack says.
+fn usual_dscp(priority: u8) -> u8 {
+    ((priority & 7) << 3) + 2
 }
 
 fn list(priorities: &[u8]) -> String {

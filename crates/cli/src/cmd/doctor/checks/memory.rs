@@ -35,22 +35,46 @@ fn refused(pack: &Pack) -> Vec<Finding> {
     let Ok(verbs) = pack.probes.verbs.get() else { return Vec::new() };
     let limit = limit(pack);
     let refusal = |(device, error): (&String, &String)| {
-        let found = match &limit {
-            // What the library says at length is that.
-            Ok(Limit::Bytes(bytes)) if *bytes < TRIAL_BYTES => {
-                format!("{} may be locked, and 1 MiB could not be registered", units::size(*bytes))
-            }
-            Ok(Limit::Bytes(bytes)) => {
-                format!("1 MiB could not be registered: {error}; the limit is {}", units::size(*bytes))
-            }
-            Ok(Limit::None) => format!("1 MiB could not be registered, and locking has no limit: {error}"),
-            Err(_) => format!("1 MiB could not be registered: {error}; the limit is not known"),
+        let fails = |found: String| {
+            Finding::fail(found).of(device.as_str()).read("ibv_reg_mr of 1 MiB").read(LIMITS).read(STATUS)
         };
-        raises(Finding::fail(found).of(device.as_str()).read("ibv_reg_mr of 1 MiB").read(LIMITS))
+        let is_lifted = matches!(lifts_limits(pack), Ok(true));
+        match &limit {
+            // What the library says at length is that.
+            Ok(Limit::Bytes(bytes)) if *bytes < TRIAL_BYTES && !is_lifted => raises(fails(format!(
+                "{} may be locked, and 1 MiB could not be registered",
+                units::size(*bytes)
+            ))),
+            Ok(Limit::Bytes(bytes)) if !is_lifted && is_of_memory(error) => raises(fails(format!(
+                "1 MiB could not be registered: {error}; the limit is {}",
+                units::size(*bytes)
+            ))),
+            Ok(Limit::Bytes(_)) if !is_lifted => not_by_limit(fails(format!(
+                "1 MiB could not be registered: {error}; that is no answer of a limit on locked memory"
+            ))),
+            Ok(_) => not_by_limit(fails(format!(
+                "1 MiB could not be registered, and locking has no limit: {error}"
+            ))),
+            Err(_) => not_by_limit(raises(fails(format!(
+                "1 MiB could not be registered: {error}; the limit is not known"
+            )))),
+        }
     };
     let trials =
         verbs.devices.iter().filter_map(|(name, device)| Some((name, device.trial_registration.as_ref()?)));
     trials.map(refusal).collect()
+}
+
+/// Whether an error is one that a limit on locked memory leads to: the kernel then says ENOMEM.
+fn is_of_memory(error: &str) -> bool {
+    ["ENOMEM", "Cannot allocate memory", "locked in memory"].iter().any(|words| error.contains(words))
+}
+
+/// What to do where no limit on locked memory is in the way.
+fn not_by_limit(finding: Finding) -> Finding {
+    finding.fix("dmesg | tail: the driver tells why").fix(
+        "see the check cgroup: a control group that has no objects left for the device refuses memory, too",
+    )
 }
 
 fn locked(pack: &Pack) -> Finding {
@@ -166,14 +190,17 @@ pub(super) fn huge_pages(pack: &Pack) -> Answer {
         }
         .into();
     }
-    let (mut reserved, mut free) = (0, 0);
+    let (mut reserved, mut free) = (0u64, 0u64);
     for size in sizes {
         let bytes =
             size.strip_prefix("hugepages-").and_then(|size| size.strip_suffix("kB")?.parse::<u64>().ok());
         for (file, sum) in [("nr_hugepages", &mut reserved), ("free_hugepages", &mut free)] {
             let path = format!("{HUGE_PAGES}/{size}/{file}");
             match pack.number(&path) {
-                Ok(pages) => *sum += pages.saturating_mul(bytes.unwrap_or(0) << 10),
+                Ok(pages) => {
+                    let bytes = bytes.unwrap_or(0).saturating_mul(1024);
+                    *sum = pages.saturating_mul(bytes).saturating_add(*sum);
+                }
                 Err(missing) => return Finding::unread(&path, &missing).into(),
             }
         }
@@ -185,7 +212,7 @@ fn pages(pack: &Pack, reserved: u64, free: u64) -> Finding {
     let cores = pack.text("/sys/devices/system/cpu/online").ok().and_then(cores).unwrap_or(1);
     let (needed, whose) = if has_efa(pack) {
         (
-            cores * EFA_BYTES_PER_CORE,
+            cores.saturating_mul(EFA_BYTES_PER_CORE),
             format!("; libfabric's efa wants about 110 MB a core, for {cores} of them"),
         )
     } else {
@@ -222,7 +249,7 @@ fn cores(list: &str) -> Option<u64> {
         Some((first, last)) => last.parse::<u64>().ok()?.checked_sub(first.parse().ok()?)?.checked_add(1),
         None => part.parse::<u64>().ok().map(|_| 1),
     };
-    list.split(',').map(count).sum()
+    list.split(',').map(count).try_fold(0u64, |sum, count| sum.checked_add(count?))
 }
 
 #[cfg(test)]
@@ -233,5 +260,6 @@ mod tests {
     fn a_list_of_cores_is_counted() {
         assert_eq!(["0", "0-3", "0-3,8", "0-1,4-7,9"].map(cores), [Some(1), Some(4), Some(5), Some(7)]);
         assert_eq!(["", "a", "3-1", "1-"].map(cores), [None; 4]);
+        assert_eq!(cores(&format!("0-{},3", u64::MAX - 1)), None);
     }
 }

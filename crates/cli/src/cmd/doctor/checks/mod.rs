@@ -196,3 +196,108 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check { name: "transfer", why: "Only bytes that arrive prove that it works.", look: library::transfer },
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::panic;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cmd::doctor::pack::Entry;
+
+    const PACKS: &[&str] = &[
+        include_str!("../../../../tests/packs/connectx-roce.json"),
+        include_str!("../../../../tests/packs/efa.json"),
+        include_str!("../../../../tests/packs/infiniband.json"),
+        include_str!("../../../../tests/packs/soft-roce.json"),
+    ];
+
+    /// Runs every check; false where one panics.
+    fn is_borne(pack: &Pack) -> bool {
+        panic::catch_unwind(|| CHECKS.iter().for_each(|check| drop((check.look)(pack)))).is_ok()
+    }
+
+    /// Each number in a text, replaced.
+    fn renumbered(text: &str, number: &str) -> String {
+        let mut out = String::new();
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            if !letter.is_ascii_digit() {
+                out.push(letter);
+                continue;
+            }
+            while letters.next_if(char::is_ascii_digit).is_some() {}
+            out.push_str(number);
+        }
+        out
+    }
+
+    #[test]
+    fn no_check_is_upset_by_a_strange_number_in_a_file() {
+        let (huge, mut tried) = (u64::MAX.to_string(), 0);
+        for text in PACKS {
+            let pack: Pack = serde_json::from_str(text).unwrap();
+            assert!(is_borne(&pack));
+            for (path, entry) in &pack.files {
+                let Entry::Text(text) = entry else { continue };
+                for number in [huge.as_str(), "0"] {
+                    let strange = renumbered(text, number);
+                    if strange != *text {
+                        let mut pack = pack.clone();
+                        pack.files.insert(path.clone(), Entry::Text(strange));
+                        assert!(is_borne(&pack), "{path} with {number}");
+                        tried += 1;
+                    }
+                }
+            }
+            let all = |(path, entry): (&String, &Entry)| {
+                let entry = match entry {
+                    Entry::Text(text) => Entry::Text(renumbered(text, &huge)),
+                    other => other.clone(),
+                };
+                (path.clone(), entry)
+            };
+            let files = pack.files.iter().map(all).collect();
+            assert!(is_borne(&Pack { files, ..pack }), "all of them");
+        }
+        assert!(tried > 500, "{tried}");
+    }
+
+    /// The places of all numbers.
+    fn numbers(value: &Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Number(_) => found.push(at.to_owned()),
+            Value::Array(all) => {
+                all.iter().enumerate().for_each(|(index, it)| numbers(it, &format!("{at}/{index}"), found));
+            }
+            Value::Object(all) => {
+                all.iter().for_each(|(key, it)| {
+                    numbers(it, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+                });
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn no_check_is_upset_by_a_strange_number_in_a_probe() {
+        for text in PACKS {
+            let whole: Value = serde_json::from_str(text).unwrap();
+            let mut places = Vec::new();
+            numbers(&whole["probes"], "/probes", &mut places);
+            assert!(!places.is_empty());
+            for place in places {
+                // The largest that its type takes.
+                let sizes = [u64::MAX, u32::MAX.into(), u8::MAX.into()];
+                let packs = sizes.map(|size| {
+                    let mut strange = whole.clone();
+                    *strange.pointer_mut(&place).unwrap() = size.into();
+                    serde_json::from_value::<Pack>(strange)
+                });
+                let pack = packs.into_iter().find_map(Result::ok).unwrap();
+                assert!(is_borne(&pack), "{place}");
+            }
+        }
+    }
+}

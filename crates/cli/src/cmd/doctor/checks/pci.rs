@@ -1,6 +1,6 @@
 //! The card's way to memory and to other cards: its link, the IOMMU, and what bridges do on the way.
 
-use super::wire::{cards, device_path, no_cards, pci_address};
+use super::wire::{cards, device_path, no_cards, or_hidden, pci_address};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -10,7 +10,8 @@ pub(super) fn link(pack: &Pack) -> Answer {
     let has_link =
         |device: &&str| pack.text(&device_path(device, "device/max_link_width")) != Err(Missing::Absent);
     let linked = cards(pack).into_iter().filter(has_link);
-    Answer::of_each(linked, "no RDMA device is a PCI Express card", |device| link_of(pack, device).of(device))
+    let why_none = "no RDMA device is a PCI Express card";
+    or_hidden(pack, Answer::of_each(linked, why_none, |device| link_of(pack, device).of(device)))
 }
 
 fn link_of(pack: &Pack, device: &str) -> Finding {
@@ -67,7 +68,8 @@ fn transfers(text: &str) -> Option<u64> {
 
 /// Whether the IOMMU translates each address that a card uses.
 pub(super) fn iommu(pack: &Pack) -> Answer {
-    Answer::of_each(cards(pack), "no RDMA device is a PCI card", |device| iommu_of(pack, device).of(device))
+    let why_none = "no RDMA device is a PCI card";
+    or_hidden(pack, Answer::of_each(cards(pack), why_none, |device| iommu_of(pack, device).of(device)))
 }
 
 fn iommu_of(pack: &Pack, device: &str) -> Finding {
@@ -78,6 +80,7 @@ fn iommu_of(pack: &Pack, device: &str) -> Finding {
         Err(missing) => return Finding::unread(&link, &missing),
     };
     let path = format!("/sys/kernel/iommu_groups/{group}/type");
+    let address = pci_address(pack, device);
     let finding = match pack.text(&path) {
         Ok("identity") => Finding::pass("the IOMMU lets its addresses through as they are"),
         Ok(kind @ ("DMA" | "DMA-FQ")) => {
@@ -87,7 +90,7 @@ fn iommu_of(pack: &Pack, device: &str) -> Finding {
             .fix_in("at boot", "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub; update-grub; reboot")
         }
         Ok("blocked") => Finding::fail("the IOMMU blocks the card: it was prepared for a virtual machine")
-            .fix("give it back to its driver: driverctl unset-override ADDRESS"),
+            .fix(format!("give it back to its driver: driverctl unset-override {}", address.unwrap_or("ADDRESS"))),
         Ok(other) => Finding::unknown(format!("its domain is \"{other}\": whoever made it decides")),
         Err(missing) => return without_type(pack, &path, &missing),
     };
@@ -109,7 +112,7 @@ fn without_type(pack: &Pack, path: &str, missing: &Missing) -> Finding {
 pub(super) fn acs(pack: &Pack) -> Answer {
     const CAPABILITY: &str = "PCI config, extended capability 0x0d";
     if cards(pack).is_empty() {
-        return no_cards();
+        return no_cards(pack);
     }
     let bridges = match pack.probes.acs.get() {
         Ok(bridges) => bridges,
@@ -132,11 +135,12 @@ pub(super) fn acs(pack: &Pack) -> Answer {
                 "{} sends everything up to the root: what goes between a card and {peer} takes the long way",
                 detours.join(", ")
             ))
-            .fix_in("until the next boot", turn_off.collect::<Vec<_>>().join("; "))
+            // It is what keeps a virtual machine's card from the memory of the others.
             .fix_in(
-                "at boot",
-                "switch ACS off in the BIOS; not on a host that gives cards to virtual machines",
+                "where no virtual machine has a card, until the next boot",
+                turn_off.collect::<Vec<_>>().join("; "),
             )
+            .fix_in("where no virtual machine has a card, for good", "switch ACS off in the BIOS")
         }
     };
     finding.read(CAPABILITY).into()

@@ -1,6 +1,7 @@
 //! Ports: whether they are up, how fast, and how large their packets are.
 
-use super::wire::{Wire, WiredPort, each_port, net_device, wire};
+use super::cards::no_device;
+use super::wire::{Wire, WiredPort, each_port, is_anothers, net_device, pci_address, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Pack, Port};
 
@@ -8,7 +9,10 @@ const NO_PORTS: &str = "there is no RDMA device";
 
 /// Whether each port is active.
 pub(super) fn port(pack: &Pack) -> Answer {
-    Answer::of_each(pack.ports(), NO_PORTS, |port| state(pack, &port).of(port.words()))
+    match pack.ports() {
+        ports if ports.is_empty() => no_device(pack),
+        ports => Answer::of_each(ports, NO_PORTS, |port| state(pack, &port).of(port.words())),
+    }
 }
 
 fn state(pack: &Pack, port: &Port) -> Finding {
@@ -44,34 +48,60 @@ fn why_down(
             finding
                 .fix("systemctl start opensm, on one host of the subnet, or the subnet manager of the switch")
         }
-        (_, _, "Disabled") => {
+        (Wire::InfiniBand, _, "Disabled") => {
             tell("the port was switched off");
-            let enable = match wire {
-                Wire::InfiniBand => format!("ibportstate -D 0 {} enable", port.number),
-                _ => format!("ip link set {} up", net_device(pack, port)),
-            };
-            finding.fix(enable)
+            let Port { device, number } = port;
+            finding.fix(format!("ibportstate -C {device} -P {number} -D 0 {number} enable"))
         }
         (Wire::InfiniBand, ..) => {
             tell("no signal from the other end");
-            finding.fix(
-                "check the cable, its transceivers, and the switch's port: mlxlink -d DEVICE -m tells more",
-            )
+            // The tool takes the one name as well as the other.
+            let card = pci_address(pack, port.device).unwrap_or(port.device);
+            finding.fix(format!(
+                "check the cable, its transceivers, and the switch's port: mlxlink -d {card} -m tells more"
+            ))
         }
-        (Wire::Roce | Wire::SoftRoce | Wire::Iwarp, ..) => {
-            let net = net_device(pack, port);
-            tell(&format!("as its net device {net}"));
-            let finding = finding.fix(format!("ip link set {net} up"));
-            if wire == Wire::SoftRoce {
-                finding
-            } else {
-                finding.fix(format!("if it stays down, check the cable and the switch's port: ethtool {net}"))
-            }
-        }
+        (Wire::Roce | Wire::SoftRoce | Wire::Iwarp, ..) => ethernet_down(pack, port, wire, physical, finding),
         (Wire::Unspecified, ..) => {
             finding.fix("stop and start the instance; then its dmesg tells what the driver says")
         }
     }
+}
+
+/// Drivers of cards call each port disabled that is not active, also one without a cable: its net device tells. Soft-RoCE means what it says.
+fn ethernet_down(pack: &Pack, port: &Port, wire: Wire, physical: &str, mut finding: Finding) -> Finding {
+    let net = net_device(pack, port);
+    let mut tell = |words: &str| finding.found = format!("{}: its net device {net} {words}", finding.found);
+    let is_up = match (wire, physical) {
+        (Wire::SoftRoce, "Disabled") => Some(false),
+        _ => is_up(pack, net),
+    };
+    let switch_on = format!("ip link set {net} up");
+    let look = match wire {
+        Wire::SoftRoce => format!("check what {net} is connected to: ip -d link show {net}"),
+        _ => format!("check the cable, its transceivers, and the switch's port: ethtool {net}"),
+    };
+    match is_up {
+        Some(false) => {
+            tell("was switched off");
+            finding.fix(switch_on)
+        }
+        Some(true) => {
+            tell("is up, and hears nothing from the other end");
+            finding.fix(look)
+        }
+        None => {
+            tell("is down, or hears nothing from the other end");
+            finding.fix(switch_on).fix(format!("if it stays down, {look}"))
+        }
+    }
+    .read("getifaddrs")
+}
+
+/// Whether a net device is switched on; none where that is not known.
+fn is_up(pack: &Pack, net: &str) -> Option<bool> {
+    let all = pack.probes.interfaces.get().ok()?;
+    all.iter().find(|interface| interface.name == net).map(|interface| interface.is_up)
 }
 
 /// `4: ACTIVE` without its number.
@@ -83,9 +113,15 @@ fn words_of(text: &str) -> &str {
 pub(super) fn rate(pack: &Pack) -> Answer {
     let fastest = |wanted: Wire| {
         let same = pack.ports().into_iter().filter(|port| wire(pack, port).is_ok_and(|wire| wire == wanted));
-        same.filter_map(|port| Rate::of(pack.text(&port.path("rate")).ok()?)).map(|rate| rate.gbits).max()
+        // Of a port that is down, drivers tell a rate that it never had.
+        let compared = same.filter(|port| is_active(pack, port) && !is_anothers(pack, port));
+        compared.filter_map(|port| Rate::of(pack.text(&port.path("rate")).ok()?)).map(|rate| rate.gbits).max()
     };
     each_port(pack, |_| true, NO_PORTS, |it| rate_of(pack, it, fastest(it.wire)))
+}
+
+fn is_active(pack: &Pack, port: &Port) -> bool {
+    pack.text(&port.path("state")).is_ok_and(|state| words_of(state) == "ACTIVE")
 }
 
 fn rate_of(pack: &Pack, it: &WiredPort, fastest: Option<u64>) -> Finding {
@@ -97,12 +133,11 @@ fn rate_of(pack: &Pack, it: &WiredPort, fastest: Option<u64>) -> Finding {
     let Some(rate) = Rate::of(text) else {
         return Finding::unknown(format!("\"{text}\" is no rate")).read(path);
     };
-    let is_active = pack.text(&it.port.path("state")).is_ok_and(|state| words_of(state) == "ACTIVE");
     let finding = match (it.wire, fastest) {
         (Wire::SoftRoce, _) => {
             Finding::pass(format!("{text} by name: Soft-RoCE is as fast as its net device and a core are"))
         }
-        _ if !is_active => {
+        _ if !is_active(pack, &it.port) => {
             Finding::unknown(format!("{text}: the port is not active, so this is no rate yet"))
         }
         (Wire::InfiniBand, _) if rate.lanes == 1 => Finding::warn(format!("{text}: one lane of four works"))
@@ -158,11 +193,7 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
         let found = format!("{active} bytes of {max}");
         return match it.wire {
             _ if active >= max => Finding::pass(found).read(QUERY),
-            Wire::InfiniBand => Finding::warn(format!("{found}: the subnet manager allows no more"))
-                .fix(
-                    "opensm: in partitions.conf, Default=0x7fff, ipoib, mtu=5 : ALL=full; then start it anew",
-                )
-                .read(QUERY),
+            Wire::InfiniBand => infiniband_mtu(&it.port, &found).read(QUERY),
             Wire::Iwarp => Finding::warn(found)
                 .fix(format!("ip link set {} mtu 9000; on the peer, too", net_device(pack, &it.port)))
                 .read(QUERY),
@@ -181,17 +212,27 @@ fn mtu_of(pack: &Pack, it: &WiredPort) -> Finding {
         let here = finding.fix(format!("ip link set {net} mtu 9000"));
         here.fix_in("peer, switch", "the same, or more: what is between must let it through")
     };
-    let finding = if active + ROCE_HEADERS_BYTES > net_mtu {
+    let finding = if active.saturating_add(ROCE_HEADERS_BYTES) > net_mtu {
         enlarge(Finding::fail(format!("{found}: packets are larger than what it lets through")))
     } else if active >= max {
         Finding::pass(found)
-    } else if max + ROCE_HEADERS_BYTES > net_mtu {
+    } else if max.saturating_add(ROCE_HEADERS_BYTES) > net_mtu {
         enlarge(Finding::warn(format!("{found}: {max} need 4200")))
     } else {
         Finding::warn(format!("{found}: the port has not followed its net device"))
-            .fix(format!("ip link set {net} down; ip link set {net} up"))
+            .fix_in("while nothing uses it", format!("ip link set {net} down; ip link set {net} up"))
     };
     finding.read(QUERY).read(path)
+}
+
+/// The subnet manager gives both ends of a link the smaller of what they take. Its partitions.conf has an MTU too, which is that of multicast groups.
+fn infiniband_mtu(port: &Port, found: &str) -> Finding {
+    let Port { device, number } = port;
+    Finding::warn(format!("{found}: the other end of the cable takes no more, or was told to"))
+        .fix(format!(
+            "compare MtuCap of both ends: smpquery -C {device} -P {number} -D portinfo 0 {number}; and the switch's port"
+        ))
+        .fix_in("on the switch", "raise the MTU of its port, and take the link down and up: its traffic stops meanwhile")
 }
 
 /// The active and the largest MTU of a port.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::wire::{net_devices, wire};
+use super::wire::{net_devices, or_hidden, wire};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -20,7 +20,8 @@ pub(super) fn routes(pack: &Pack) -> Answer {
         }
     }
     if names.len() < 2 {
-        return Answer::DoesNotApply("there are no two net devices of RoCE ports".to_owned());
+        let why_none = "there are no two net devices of RoCE ports".to_owned();
+        return or_hidden(pack, Answer::DoesNotApply(why_none));
     }
     let table = match pack.text(ROUTES) {
         Ok(table) => table,
@@ -35,7 +36,8 @@ pub(super) fn routes(pack: &Pack) -> Answer {
         names.len() > 1
     });
     let why_none = format!("{} are in subnets of their own", list(&names));
-    match Answer::of_each(by_subnet, &why_none, |(subnet, names)| shared(pack, subnet, &names)) {
+    let findings = by_subnet.into_iter().flat_map(|(subnet, names)| shared(pack, subnet, &names));
+    match Answer::of_each(findings, &why_none, |finding| finding) {
         Answer::DoesNotApply(found) => Finding::pass(found).read(ROUTES).into(),
         findings => findings,
     }
@@ -72,44 +74,75 @@ const SETTINGS: &[Setting] = &[
         name: "arp_ignore",
         is_well: |value| value >= 1,
         wanted: "1",
-        otherwise: "so each answers for the other's address (ARP flux)",
+        otherwise: "so one answers for the other's address (ARP flux)",
     },
     Setting {
         name: "arp_announce",
         is_well: |value| value >= 1,
         wanted: "2",
-        otherwise: "so each tells the other's address to the neighbours (ARP flux)",
+        otherwise: "so one tells the other's address to the neighbours (ARP flux)",
     },
 ];
 
-fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Finding {
+/// One finding for each setting that is wrong: of many net devices one sentence for all would be a page.
+fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Vec<Finding> {
     let subnet = format!("{} share {address}/{bits}", names.join(" and "));
-    let (mut faults, mut fixes, mut read) = (Vec::new(), Vec::new(), vec![ROUTES.to_owned()]);
-    for name in names {
-        for setting in SETTINGS {
-            let key = format!("net.ipv4.conf.{name}.{}", setting.name);
-            match effective(pack, name, setting.name) {
-                Ok(value) if (setting.is_well)(value) => {}
-                Ok(value) => {
-                    faults.push(format!("{} of {name} is {value}, {}", setting.name, setting.otherwise));
-                    fixes.push(format!("{key}={}", setting.wanted));
-                }
-                Err((path, missing)) => {
-                    return Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path);
-                }
+    let mut findings = Vec::new();
+    for setting in SETTINGS {
+        match wrong(pack, setting, names) {
+            Ok(wrong) => findings.extend(fault(setting, &subnet, names, wrong)),
+            Err((path, missing)) => {
+                return vec![Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path)];
             }
-            read.push(format!("/proc/sys/net/ipv4/conf/{name}/{}", setting.name));
         }
     }
-    let finding = if faults.is_empty() {
-        Finding::pass(format!("{subnet}, and each answers for itself"))
-    } else {
-        Finding::warn(format!("{subnet}: {}", faults.join("; ")))
-            .fix(format!("sysctl -w {}", fixes.join(" ")))
-            .fix_in("at boot", format!("/etc/sysctl.d/90-rdma.conf, one a line: {}", fixes.join(" ")))
-            .fix("or give each net device a subnet of its own")
+    if findings.is_empty() {
+        findings.push(Finding::pass(format!("{subnet}, and each answers for itself")));
+    }
+    let read = |finding: Finding| {
+        let places = SETTINGS.iter().map(|it| format!("/proc/sys/net/ipv4/conf/*/{}", it.name));
+        places.fold(finding.read(ROUTES), |finding, place| finding.read(place))
     };
-    read.into_iter().fold(finding, |finding, path| finding.read(path))
+    findings.into_iter().map(read).collect()
+}
+
+/// The net devices of which a setting is wrong, by its value.
+fn wrong<'a>(
+    pack: &Pack,
+    setting: &Setting,
+    names: &[&'a str],
+) -> Result<BTreeMap<u64, Vec<&'a str>>, (String, Missing)> {
+    let mut by_value: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let value = effective(pack, name, setting.name)?;
+        if !(setting.is_well)(value) {
+            by_value.entry(value).or_default().push(name);
+        }
+    }
+    Ok(by_value)
+}
+
+fn fault(
+    setting: &Setting,
+    subnet: &str,
+    names: &[&str],
+    wrong: BTreeMap<u64, Vec<&str>>,
+) -> Option<Finding> {
+    let Setting { name, wanted, otherwise, .. } = setting;
+    let values = wrong.iter().map(|(value, these)| {
+        let of = if these.len() == names.len() { "each".to_owned() } else { these.join(", ") };
+        format!("{name} of {of} is {value}")
+    });
+    let values: Vec<String> = values.collect();
+    // With slashes, because the name of a VLAN has a dot in it.
+    let keys = wrong.values().flatten().map(|net| format!("net/ipv4/conf/{net}/{name}={wanted}"));
+    let keys = keys.collect::<Vec<_>>().join(" ");
+    (!wrong.is_empty()).then(|| {
+        Finding::warn(format!("{subnet}: {}, {otherwise}", values.join("; ")))
+            .fix(format!("sysctl -w {keys}"))
+            .fix_in("at boot", format!("/etc/sysctl.d/90-rdma.conf, one a line: {keys}"))
+            .fix("or give each net device a subnet of its own")
+    })
 }
 
 /// The kernel obeys the greater of a net device's own setting and that of all.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cards::{NO_DEVICE, has_rdma, is_efa_only, is_loaded, loads};
+use super::cards::{NO_DEVICE, has_rdma, hidden, is_efa_only, is_loaded, loads, no_device};
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack};
 
@@ -14,7 +14,17 @@ pub(super) fn kernel(pack: &Pack) -> Answer {
         let found = format!("the kernel's RDMA devices: {}", devices.join(", "));
         return Finding::pass(found).read("/sys/class/infiniband").into();
     }
+    if let Some(hidden) = hidden(pack) {
+        return hidden.into();
+    }
+    let listed = pack.probes.verbs.get().map(|verbs| verbs.devices.keys().cloned().collect::<Vec<_>>());
     match pack.probes.rdma_netlink.get() {
+        Ok(true) if listed.as_ref().is_ok_and(|names| !names.is_empty()) => Finding::unknown(format!(
+            "libibverbs lists {}, and /sys/class/infiniband shows no device: it may not be mounted here",
+            listed.unwrap_or_default().join(", ")
+        ))
+        .read("/sys/class/infiniband")
+        .into(),
         Ok(true) => Finding::pass(
             "the kernel speaks RDMA, and has no device; to try it without a card: rdma link add rxe0 type rxe netdev \
              NETDEV",
@@ -87,7 +97,7 @@ pub(super) fn nodes(pack: &Pack) -> Answer {
     const VERBS: &str = "/sys/class/infiniband_verbs";
     let devices = pack.devices();
     if devices.is_empty() {
-        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+        return no_device(pack);
     }
     if pack.text(&format!("{VERBS}/abi_version")) == Err(Missing::Absent) {
         return Answer::DoesNotApply("ib_uverbs is not loaded, and makes them".to_owned());
@@ -188,6 +198,9 @@ pub(super) fn namespaces(pack: &Pack) -> Answer {
         return Answer::DoesNotApply(NO_DEVICE.to_owned());
     }
     let devices = pack.devices();
+    if let Some(hidden) = hidden(pack) {
+        return hidden.into();
+    }
     let finding = match pack.probes.rdma_namespaces.get().map(String::as_str) {
         Ok("shared") => Finding::pass("shared: every network namespace has all RDMA devices"),
         Ok("exclusive") if devices.is_empty() => Finding::fail(
@@ -208,7 +221,7 @@ pub(super) fn namespaces(pack: &Pack) -> Answer {
 /// Whether cards can reach the memory of GPUs.
 pub(super) fn gpu(pack: &Pack) -> Answer {
     if pack.devices().is_empty() {
-        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+        return no_device(pack);
     }
     let mut findings = Vec::new();
     match is_loaded(pack, "nvidia") {

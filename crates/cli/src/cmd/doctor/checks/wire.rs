@@ -1,5 +1,6 @@
 //! What a port is made of: its wire, its net devices, its card. The checks of ports, networks and PCI ask here.
 
+use super::cards::hidden;
 use crate::cmd::doctor::finding::{Answer, Finding};
 use crate::cmd::doctor::pack::{Missing, Pack, Port};
 
@@ -78,7 +79,15 @@ pub(super) fn each_of<'a>(
         // It may be one of them: it is not passed over.
         Err((path, missing)) => Some(Finding::unread(&path, &missing).of(port.words())),
     });
-    Answer::of_each(findings, why_none, |finding| finding)
+    or_hidden(pack, Answer::of_each(findings, why_none, |finding| finding))
+}
+
+/// That there is nothing to look at is not known where the devices are not to be seen.
+pub(super) fn or_hidden(pack: &Pack, answer: Answer) -> Answer {
+    match (&answer, hidden(pack)) {
+        (Answer::DoesNotApply(_), Some(hidden)) => hidden.into(),
+        _ => answer,
+    }
 }
 
 fn is_rnic(pack: &Pack, device: &str) -> bool {
@@ -138,6 +147,6 @@ pub(super) fn cards(pack: &Pack) -> Vec<&str> {
 }
 
 /// The answer of a check of cards, where there are none.
-pub(super) fn no_cards() -> Answer {
-    Answer::DoesNotApply("no RDMA device is a PCI card".to_owned())
+pub(super) fn no_cards(pack: &Pack) -> Answer {
+    or_hidden(pack, Answer::DoesNotApply("no RDMA device is a PCI card".to_owned()))
 }

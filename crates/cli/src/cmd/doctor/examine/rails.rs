@@ -1,6 +1,10 @@
 //! What could carry a transfer from this host to itself, and which cards could not.
 
+use std::fs;
+use std::path::Path;
+
 use farreach::provider::verbs::{self, VerbsSettings};
+use farreach_verbs::Error;
 use farreach_verbs::device::DeviceList;
 use serde::{Deserialize, Serialize};
 
@@ -26,18 +30,58 @@ pub(super) fn look() -> Vec<Rail> {
         }
     }
     let has_efa = all.iter().any(|rail| rail.name == "efa");
-    if let Ok(devices) = DeviceList::get() {
-        for device in &devices {
-            // One that libfabric has is tried by it.
-            let is_tried = has_efa && device.driver().as_deref() == Some("efa");
-            if let Err(error) = verbs::rails_named(device.name(), &VerbsSettings::default())
-                && !is_tried
-            {
-                let failed =
-                    Trial::Failed { error: error.operation, cause: Some(error.cause), fix: Some(error.fix) };
-                all.push(Rail { name: device.name().to_owned(), failed: Some(failed) });
+    match DeviceList::get() {
+        Ok(devices) => {
+            for device in &devices {
+                // One that libfabric has is tried by it.
+                let is_tried = has_efa && device.driver().as_deref() == Some("efa");
+                if let Err(error) = verbs::rails_named(device.name(), &VerbsSettings::default())
+                    && !is_tried
+                {
+                    let failed = Trial::Failed {
+                        error: error.operation,
+                        cause: Some(error.cause),
+                        fix: Some(error.fix),
+                    };
+                    all.push(Rail { name: device.name().to_owned(), failed: Some(failed) });
+                }
             }
         }
+        // That the library is missing is told by a check of its own.
+        Err(Error::Library(_)) => {}
+        Err(error) => all.extend(unlisted(Path::new("/sys/class/infiniband"), &error)),
     }
     all
+}
+
+/// The devices that the kernel has, where libibverbs could list none: none of them was a rail.
+fn unlisted(folder: &Path, error: &Error) -> Vec<Rail> {
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let failed =
+        || Trial::Failed { error: error.to_string(), cause: Some(error.cause()), fix: Some(error.fix()) };
+    names.map(|name| Rail { name, failed: Some(failed()) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farreach_verbs::error::Errno;
+
+    #[test]
+    fn devices_that_could_not_be_listed_are_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("mlx5_0")).unwrap();
+        let error = Error::Call {
+            operation: "ibv_get_device_list",
+            subject: "this host".to_owned(),
+            errno: Errno(13),
+        };
+        let rails = unlisted(folder.path(), &error);
+        assert!(
+            matches!(&rails[..], [Rail { name, failed: Some(Trial::Failed { .. }) }] if name == "mlx5_0"),
+            "{rails:?}"
+        );
+        assert!(unlisted(&folder.path().join("none"), &error).is_empty());
+    }
 }

@@ -49,7 +49,8 @@ fn examine(found: &Device, context: &Context, device: &mut VerbsDevice) -> Resul
             VerbsPort { active_mtu_bytes: port.active_mtu.bytes(), max_mtu_bytes: port.max_mtu.bytes() };
         device.ports.insert(number.to_string(), port);
     }
-    let registered = context.alloc_pd().and_then(|pd| pd.allocate(REGISTRATION_BYTES));
+    // Without a protection domain nothing works on the device: that is no matter of memory.
+    let registered = context.alloc_pd()?.allocate(REGISTRATION_BYTES);
     device.trial_registration = registered.err().map(|error| sentence(&error));
     device.trial_queue_pair = queue_pair(found, context).err().map(|error| sentence(&error));
     Ok(())

@@ -1,6 +1,8 @@
 //! What `iptables-save` prints.
 
-use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_within};
+use std::net::IpAddr;
+
+use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_nobodys, is_within};
 
 /// The tables of this family, `ip` or `ip6`.
 pub(super) fn parse(text: &str, family: &str) -> Vec<Table> {
@@ -59,6 +61,8 @@ fn split(line: &str) -> Vec<String> {
 /// What a rule does with packets of this protocol to this port.
 fn step(words: &[String], protocol: &str, port: u16) -> Step {
     let mut step = Step { reach: Reach::All, action: Action::GoOn };
+    // What this module finds is a packet that comes from where the answer would go: every honest one.
+    let asks_for_the_way_back = words.windows(2).any(|pair| pair[0] == "-m" && pair[1] == "rpfilter");
     let (mut at, mut is_not) = (0, false);
     while let Some(flag) = words.get(at) {
         let value = words.get(at + 1).map(String::as_str).unwrap_or_default();
@@ -74,6 +78,10 @@ fn step(words: &[String], protocol: &str, port: u16) -> Step {
             // As with nft: the first packet of a connection, from another host, is the one that matters.
             "--ctstate" | "--state" => (holds(value.split(',').any(|state| state == "NEW")), 2),
             "-i" | "-o" if value == "lo" => (holds(false), 2),
+            "-s" | "-d" if is_forged(value) => (holds(false), 2),
+            "-m" if value == "rpfilter" => (Reach::All, 2),
+            "--loose" | "--validmark" | "--accept-local" if asks_for_the_way_back => (Reach::All, 1),
+            "--invert" if asks_for_the_way_back => (Reach::None, 1),
             "-j" | "-g" => {
                 step.action = action(flag == "-g", value);
                 // What follows are the target's own words.
@@ -90,6 +98,14 @@ fn step(words: &[String], protocol: &str, port: u16) -> Step {
         at += len;
     }
     step
+}
+
+/// `127.0.0.0/8`, or several with commas between.
+fn is_forged(addresses: &str) -> bool {
+    addresses.split(',').all(|text| {
+        let (address, bits) = text.split_once('/').unwrap_or((text, "128"));
+        matches!((address.parse::<IpAddr>(), bits.parse()), (Ok(address), Ok(bits)) if is_nobodys(address, bits))
+    })
 }
 
 /// Modules that choose by words of their own do so by those words; the others by their presence.
@@ -148,5 +164,20 @@ mod tests {
         assert_eq!(of("! -i lo -j DROP"), Reach::All);
         assert_eq!(of("-m comment --comment \"to -s \\\"us\\\"\" -j ACCEPT"), Reach::All);
         assert_eq!(of("-m limit --limit 3/min -j ACCEPT"), Reach::Some);
+    }
+
+    #[test]
+    fn rules_against_forged_packets_stop_no_other() {
+        let of = |rule: &str| step(&split(rule), "tcp", PORTS[1].1).reach;
+        // As kubelet, firewalld and people write them.
+        let kubelet = "! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment \"block incoming localnet connections\" \
+                       -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP";
+        assert_eq!(of(kubelet), Reach::None);
+        assert_eq!(of("-s 127.0.0.1/32 ! -i lo -j DROP"), Reach::None);
+        assert_eq!(of("-s ::1/128 ! -i lo -j DROP"), Reach::None);
+        assert_eq!(of("-m rpfilter --validmark --invert -j DROP"), Reach::None);
+        assert_eq!(of("-m rpfilter --loose -j ACCEPT"), Reach::All);
+        assert_eq!(of("-s 0.0.0.0/0 -j DROP"), Reach::Some);
+        assert_eq!(of("! -s 127.0.0.0/8 -j DROP"), Reach::All);
     }
 }

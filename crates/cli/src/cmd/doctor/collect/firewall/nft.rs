@@ -1,10 +1,11 @@
 //! What `nft -j list ruleset` prints: libnftables-json(5).
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_within};
+use super::walk::{Action, PORTS, Reach, Step, Steps, Table, is_nobodys, is_within};
 
 /// The tables, each with its chains and what their rules do with our ports.
 pub(super) fn parse(text: &str) -> Result<Vec<Table>, String> {
@@ -141,8 +142,15 @@ impl Packet<'_> {
             return match (word(payload, "protocol").as_str(), word(payload, "field").as_str()) {
                 ("th" | "tcp" | "udp", "dport") => Some(is_within(self.port, &numbers(right))),
                 ("ip", "protocol") | ("ip6", "nexthdr") => Some(self.is_protocol(right)),
+                ("ip" | "ip6", "saddr" | "daddr") if is_forged(right) => Some(false),
                 _ => None,
             };
+        }
+        if let Some(fib) = left.get("fib") {
+            // There is a way back to whoever sends an honest packet.
+            let asks_for_the_way_back = words(&fib["flags"]).contains(&"saddr")
+                && matches!(word(fib, "result").as_str(), "oif" | "check");
+            return right.as_bool().filter(|_| asks_for_the_way_back);
         }
         let key = |of: &str| left.get(of).map(|it| word(it, "key"));
         match (key("meta").as_deref(), key("ct").as_deref()) {
@@ -187,6 +195,20 @@ impl Packet<'_> {
         }
         unsure
     }
+}
+
+/// Whether the addresses on the right side are of no peer, each of them.
+fn is_forged(right: &Value) -> bool {
+    if let Some(address) = right.as_str() {
+        return address.parse().is_ok_and(|address: IpAddr| is_nobodys(address, 128));
+    }
+    if let Some(prefix) = right.get("prefix") {
+        let bits = prefix["len"].as_u64().and_then(|bits| u8::try_from(bits).ok());
+        let address = word(prefix, "addr").parse::<IpAddr>().ok();
+        return matches!((address, bits), (Some(address), Some(bits)) if is_nobodys(address, bits));
+    }
+    let all = right.as_array().or_else(|| right.get("set")?.as_array());
+    all.is_some_and(|all| !all.is_empty() && all.iter().all(is_forged))
 }
 
 /// The words on the right side: one, a list, or a set.
@@ -262,6 +284,15 @@ mod tests {
     fn what_iptables_has_made_may_be_opaque() {
         let tables = parse(include_str!("../../../../../tests/firewall/nft-of-iptables.json")).unwrap();
         assert!(tables.iter().any(|table| table.name == "ip filter" && table.is_opaque));
+    }
+
+    #[test]
+    fn rules_against_forged_packets_stop_no_other() {
+        // What nft 1.1.7 printed of tests/firewall/forged.nft, which firewalld and kubelet have written in part; 1.0.6 prints the same.
+        let all = chains(&parse(include_str!("../../../../../tests/firewall/nft-forged.json")).unwrap());
+        let told: Vec<_> = all.iter().map(|chain| (chain.hook.as_str(), told(chain))).collect();
+        let of_some = ["udp 4791 drop some", "tcp 18520 drop some"].map(str::to_owned).to_vec();
+        assert_eq!(told, [("prerouting", Vec::new()), ("output", Vec::new()), ("input", of_some)]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What becomes of packets to our ports on their way through chains: jumps are followed, and what is behind the last word is left out.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::cmd::doctor::probes::{Chain, Rule};
 use crate::session::PeerAddress;
@@ -142,6 +143,18 @@ impl Walk<'_> {
     }
 }
 
+/// Whether packets of or to these addresses come from no other host and go to none, unless somebody forges them: those of the loopback, and those that
+/// only stand for IPv4 ones. Rules against forged packets are on every host, and stop no honest one.
+pub(super) fn is_nobodys(address: IpAddr, prefix_bits: u8) -> bool {
+    match address {
+        IpAddr::V4(address) => prefix_bits >= 8 && matches!(address.octets()[0], 0 | 127),
+        IpAddr::V6(address) => match address.segments() {
+            [0, 0, 0, 0, 0, 0 | 0xffff, ..] => prefix_bits >= 96,
+            [first, ..] => first == 0x2002 && prefix_bits >= 16,
+        },
+    }
+}
+
 /// Whether a number lies in one of these.
 pub(super) fn is_within(port: u16, ranges: &[(u16, u16)]) -> bool {
     ranges.iter().any(|(first, last)| (*first..=*last).contains(&port))
@@ -150,6 +163,14 @@ pub(super) fn is_within(port: u16, ranges: &[(u16, u16)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_no_peer_has() {
+        let of = |address: &str, bits| is_nobodys(address.parse().unwrap(), bits);
+        assert!(of("127.0.0.0", 8) && of("127.0.0.1", 32) && of("::1", 128));
+        assert!(of("::", 96) && of("::ffff:0:0", 96) && of("2002:a00::", 24));
+        assert!(!of("0.0.0.0", 0) && !of("10.0.0.0", 8) && !of("::", 0) && !of("2001:db8::", 32));
+    }
 
     fn both(reach: Reach, action: Action) -> [Step; 2] {
         [Step { reach, action: action.clone() }, Step { reach, action }]
