@@ -109,7 +109,11 @@ fn within(patience: Duration, cell: Cell, meet: impl FnOnce(Cell) -> Result<Cell
     thread::spawn(move || drop(tell.send(meet(begun))));
     let trouble = match told.recv_timeout(patience) {
         Ok(Ok(cell)) => return cell,
-        Ok(Err(error)) => Trouble::new(Obstacle::Other, Failure::of(&error)),
+        Ok(Err(error)) => {
+            let failure = Failure::of(&error);
+            let is_loss = failure.exit == Exit::PeerLost;
+            Trouble::new(if is_loss { Obstacle::Unanswered } else { Obstacle::Other }, failure)
+        }
         Err(_) => {
             let failure = Failure::new(Exit::PeerLost, "it hangs")
                 .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
@@ -171,7 +175,10 @@ mod tests {
         assert_eq!(hung.trouble.map(|it| it.obstacle), Some(Obstacle::Silent));
         let long = Duration::from_secs(60);
         let failed = within(long, cell(), |_| anyhow::bail!("no"));
-        assert_eq!(failed.trouble.map(|it| it.error), Some("no".to_owned()));
+        let told = failed.trouble.map(|it| (it.obstacle, it.error));
+        assert_eq!(told, Some((Obstacle::Other, "no".to_owned())));
+        let lost = within(long, cell(), |_| Err(Failure::new(Exit::PeerLost, "lost").into()));
+        assert_eq!(lost.trouble.map(|it| it.obstacle), Some(Obstacle::Unanswered));
         assert_eq!(within(long, cell(), Ok), cell());
     }
 }

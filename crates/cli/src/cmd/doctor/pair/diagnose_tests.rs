@@ -186,9 +186,105 @@ fn a_hardware_card_is_not_sought_behind_the_hosts_firewall() {
     for end in [&mut tried.local, &mut tried.remote] {
         end.driver = Some("mlx5_core".to_owned());
     }
-    let found = report(vec![cell("mlx5_0", "mlx5_0", tried)]);
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", tried.clone())]), &pack(), &walled("input"));
     assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
     assert_told(&found, Verdict::Fail, &["ACLs", "VLAN"]);
+    // Nor where full packets alone are lost.
+    let long = CardsTried { short: Tried::Worked, long_there: failed(Obstacle::Unanswered), ..tried };
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", long)]), &pack(), &walled("input"));
+    assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
+}
+
+#[test]
+fn infiniband_is_not_sought_behind_the_hosts_firewall() {
+    let mut tried = silent(0, 0);
+    for end in [&mut tried.local, &mut tried.remote] {
+        (end.driver, end.link_layer) = (Some("mlx5_core".to_owned()), "InfiniBand".to_owned());
+        end.gid.kind = "IB".to_owned();
+    }
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", tried)]), &walled("input"), &walled("input"));
+    assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
+    assert_told(&found, Verdict::Fail, &["pkeys", "partition"]);
+}
+
+#[test]
+fn a_firewall_that_does_not_explain_it_does_not_end_the_search() {
+    let mut partly = walled("input");
+    if let Reading::Read(chains) = &mut partly.probes.firewall {
+        chains[0].rules[0].is_partial = true;
+    }
+    let found = diagnose(of_cells(vec![cell("rxe0", "rxe1", silent(0, 16))]), &pack(), &partly);
+    assert_told(&found, Verdict::Fail, &["drops some packets of UDP port 4791", "ACLs", "VLAN"]);
+    // One that is for the one way only says nothing of the other.
+    let found = diagnose(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
+    assert_told(&found, Verdict::Fail, &["on this host, chain", "ACLs"]);
+    let both = of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]);
+    let found = diagnose(both, &walled("input"), &walled("input"));
+    assert!(!format!("{found:?}").contains("ACLs"), "{found:#?}");
+}
+
+#[test]
+fn what_a_write_has_passed_is_not_blocked() {
+    for (there, back) in [(0, 16), (16, 0)] {
+        let tried = CardsTried { there: arrived(there), back: arrived(back), ..well() };
+        let found = report(vec![cell("mlx5_0", "mlx5_0", tried)]);
+        assert_eq!(found.matrix[0].state, State::Warns, "{found:#?}");
+        assert_told(&found, Verdict::Warn, &["a reliable connection works both ways", "16 of 16"]);
+    }
+    let neither = CardsTried { there: arrived(0), back: arrived(0), ..well() };
+    assert_told(&report(vec![cell("m0", "n0", neither)]), Verdict::Pass, &["datagrams do not"]);
+}
+
+/// One card is InfiniBand, the other Ethernet.
+fn unlike_wires() -> CardsTried {
+    let mut tried = silent(0, 0);
+    tried.local.link_layer = "InfiniBand".to_owned();
+    tried.local.gid.kind = "IB".to_owned();
+    tried
+}
+
+#[test]
+fn two_wires_are_told_where_nothing_else_works() {
+    let found = report(vec![cell("mlx5_0", "mlx5_2", unlike_wires()), Cell::new("tcp", "tcp")]);
+    assert_eq!(found.matrix[0].state, State::Fails, "{found:#?}");
+    assert_eq!(found.matrix[0].why, "InfiniBand here, Ethernet there");
+    let told = &found.findings[0];
+    assert!(told.found.starts_with("one is InfiniBand, the other Ethernet"), "{told:#?}");
+    assert!(format!("{told:?}").contains("LINK_TYPE_P1"), "{told:#?}");
+}
+
+#[test]
+fn hosts_with_two_kinds_of_wire_are_well() {
+    // Both have both; and storage that is reached by Ethernet alone.
+    let both = vec![
+        cell("ib0", "ib0", well()),
+        cell("ib0", "eth0", unlike_wires()),
+        cell("eth0", "ib0", unlike_wires()),
+        cell("eth0", "eth0", well()),
+    ];
+    let storage = vec![cell("ib0", "eth0", unlike_wires()), cell("eth0", "eth0", well())];
+    let compute = vec![cell("eth0", "ib0", unlike_wires()), cell("eth0", "eth0", well())];
+    for cells in [both, storage, compute] {
+        let found = report(cells);
+        assert_eq!(found.verdict(), Verdict::Pass, "{found:#?}");
+        assert!(found.matrix.iter().any(|row| row.state == State::Apart), "{found:#?}");
+    }
+}
+
+#[test]
+fn an_efa_that_hears_nothing_names_the_security_group() {
+    let efa = |obstacle| Cell { trouble: Some(trouble(obstacle)), ..Cell::new("efa", "efa") };
+    for obstacle in [Obstacle::Unanswered, Obstacle::Silent] {
+        let words =
+            ["a cause; an EFA looks like this", "a fix", "--source-group GROUP", "egress", "hw_counters"];
+        assert_told(&report(vec![efa(obstacle)]), Verdict::Fail, &words);
+    }
+    let other =
+        [efa(Obstacle::Other), Cell { trouble: Some(trouble(Obstacle::Silent)), ..Cell::new("tcp", "tcp") }];
+    for cell in other {
+        let found = report(vec![cell]);
+        assert!(!format!("{found:?}").contains("security"), "{found:#?}");
+    }
 }
 
 #[test]
