@@ -49,12 +49,7 @@ pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) ->
 pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let here = [tried.connected_here.trouble(), tried.there.trouble.as_ref()];
     let there = [tried.connected_there.trouble(), tried.back.trouble.as_ref()];
-    let known = |trouble: &&Trouble| {
-        matches!(
-            trouble.obstacle,
-            Obstacle::NoRoute | Obstacle::NoNeighbour | Obstacle::GidFamilies | Obstacle::NoNetDevice
-        )
-    };
+    let known = |trouble: &&Trouble| trouble.obstacle.is_of_the_way();
     let found = |side: [Option<&Trouble>; 2]| side.into_iter().flatten().find(known).cloned();
     let (trouble, is_here) = match (found(here), found(there)) {
         (Some(trouble), _) => (trouble, true),

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use farreach::provider::fabric;
 
 use super::cause::{self, Names};
-use super::readings::{CardsTried, Cell, Obstacle, PairReadings, Tried, Trouble};
-use super::report::{PairReport, Row, State};
+use super::readings::{CardsTried, Cell, Control, Obstacle, PairReadings, Tried, Trouble};
+use super::report::{CONTROL, PairReport, Row, State, VERSIONS};
 use super::silence;
 use crate::cmd::doctor::finding::Finding;
 use crate::cmd::doctor::pack::Pack;
+use crate::units;
 
 /// What is said of one rail with another.
 pub(super) struct Judged {
@@ -62,7 +63,7 @@ pub(super) fn diagnose(readings: PairReadings, here: &Pack, peer: &Pack) -> Pair
     let names = Names { peer: &readings.peer, here_pack: here, peer_pack: peer };
     let mut judged: Vec<Judged> = readings.cells.iter().map(|cell| judge(cell, &names)).collect();
     set_apart(&readings.cells, &mut judged);
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings = vec![control(&readings), versions(&readings.peer, here, peer)];
     if readings.cells.is_empty() {
         let none = "the two have no rail in common: nothing was tried";
         findings.push(
@@ -79,6 +80,32 @@ pub(super) fn diagnose(readings: PairReadings, here: &Pack, peer: &Pack) -> Pair
         matrix.push(Row { state: judged.state, why: judged.why, cell });
     }
     PairReport { peer: readings.peer, matrix, left_out: readings.left_out, findings }
+}
+
+/// The connection on which the two agree on everything: it works, or there would be no readings.
+fn control(readings: &PairReadings) -> Finding {
+    let finding = match &readings.control {
+        Some(Control { here, there, is_tls, round_trip_ns }) => {
+            let tls = if *is_tls { "over TLS" } else { "without TLS" };
+            let time = units::duration(*round_trip_ns as f64);
+            Finding::pass(format!("from {here} to {there}, {tls}; a word is answered within {time}"))
+        }
+        None => Finding::unknown("not in this pack: an older farreach has made it"),
+    };
+    finding.of(CONTROL)
+}
+
+fn versions(name: &str, here: &Pack, peer: &Pack) -> Finding {
+    let (ours, theirs) = (&here.farreach, &peer.farreach);
+    let finding = if ours == theirs {
+        Finding::pass(format!("farreach {ours} on both"))
+    } else {
+        let found = format!(
+            "farreach {ours} on this host, {theirs} on {name}: the two understand each other, and may not look at the same things"
+        );
+        Finding::warn(found).fix("install the same farreach on both hosts")
+    };
+    finding.of(VERSIONS)
 }
 
 /// Two cards that do not reach each other are no fault where others do: they are rails of different networks.
