@@ -127,7 +127,8 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
         },
         (None, Some(path)) => Looked::load(path)?,
         (None, None) => {
-            Looked::AtHost(collect::host(args.no_transfers.then_some("left out by --no-transfers")))
+            let left_out = args.no_transfers.then_some("left out by --no-transfers");
+            Looked::AtHost(Box::new(collect::host(left_out)))
         }
     };
     if let Some(path) = &args.dump {
@@ -144,7 +145,8 @@ fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
     if failure.exit != Exit::PeerLost {
         return Err(error);
     }
-    let looked = Looked::AtHost(collect::host(Some("left out: a peer was asked for, and is not reached")));
+    let left_out = "left out: a peer was asked for, and is not reached";
+    let looked = Looked::AtHost(Box::new(collect::host(Some(left_out))));
     if let Some(path) = &args.dump {
         looked.dump(path)?;
     }
