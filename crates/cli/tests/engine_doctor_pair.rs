@@ -12,7 +12,7 @@ mod support {
 use std::process::Command;
 
 use serde_json::Value;
-use support::client::assert_fails;
+use support::client::{assert_fails, assert_fails_as_json};
 use support::run::FARREACH;
 use support::schema;
 use support::server::Server;
@@ -39,7 +39,15 @@ fn shm_and_tcp_are_tried_and_measured() {
         assert!(row["round_trip_ns"].as_u64() > Some(0), "{row:#}");
         assert!(row["rate_bits_per_second"].as_u64() > Some(1_000_000), "{row:#}");
     }
+    assert_eq!(ended.stderr, "", "who does not watch is not told how it goes on");
     assert_eq!(report["hosts"].as_array().map(Vec::len), Some(2), "this host and the peer: {report:#}");
+    let subjects: Vec<&str> = report["pair"]["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .filter_map(|it| it["subject"].as_str())
+        .collect();
+    assert_eq!(subjects, ["control connection", "versions", "shm with shm", "tcp with tcp"]);
     for finding in report["pair"]["findings"].as_array().expect("findings") {
         assert_eq!(finding["verdict"], "pass", "{finding:#}");
     }
@@ -57,7 +65,11 @@ fn a_person_gets_a_table() {
     assert!(table[0].ends_with("RATE"), "{ended:#?}");
     assert!(table[1].starts_with("tcp") && table[1].ends_with("works"), "{ended:#?}");
     assert!(ended.stdout.contains("shm was not tried: the peer offers nothing to meet it\n"), "{ended:#?}");
-    assert!(ended.stderr.contains("trying tcp with tcp"), "{ended:#?}");
+    assert!(ended.stderr.contains("trying tcp with tcp of 127.0.0.1 (1 of 1)\n"), "{ended:#?}");
+    assert!(ended.stdout.contains("pass     pair, control connection: from 127.0.0.1:"), "{ended:#?}");
+    let folded = server.run("doctor", &[]);
+    assert!(folded.stdout.contains("\npass     control connection, versions\n"), "{folded:#?}");
+    assert_eq!(folded.stderr, "", "{folded:#?}");
 }
 
 #[test]
@@ -88,8 +100,21 @@ fn rails_can_be_named_and_one_that_is_not_here_is_told() {
 
 #[test]
 fn a_peer_that_is_not_there_is_told() {
-    let mut command = Command::new(FARREACH);
-    assert_fails(command.args(["doctor", "127.0.0.1:1"]), 4, &["connect to 127.0.0.1:1", "nothing listens"]);
+    let words = ["connect to 127.0.0.1:1", "nothing listens"];
+    let ended = assert_fails(Command::new(FARREACH).args(["doctor", "127.0.0.1:1"]), 4, &words);
+    assert!(ended.stderr.starts_with("error: "), "{ended:#?}");
+    // What keeps it away may be on this host, which is told of.
+    assert!(ended.stdout.contains("firewall"), "{ended:#?}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("host.json").display().to_string();
+    let command = &mut Command::new(FARREACH);
+    assert_fails_as_json(command.args(["doctor", "127.0.0.1:1", "--dump", &file]), 4, &words);
+    let report =
+        support::run::end_of(Command::new(FARREACH).args(["doctor", "127.0.0.1:1", "--json"])).json();
+    schema::assert_valid("doctor", &report);
+    assert_eq!(report["hosts"].as_array().map(Vec::len), Some(1), "{report:#}");
+    let text = std::fs::read_to_string(&file).expect("it was dumped");
+    schema::assert_valid("doctor-pack", &serde_json::from_str(&text).expect("JSON"));
 }
 
 #[test]

@@ -177,6 +177,25 @@ impl BenchProgress {
     }
 }
 
+/// What is being done, in a line.
+#[derive(Debug)]
+pub(crate) struct LineProgress(Place);
+
+impl LineProgress {
+    /// Begins now. `is_json` says that the result is JSON.
+    pub(crate) fn new(is_json: bool) -> Self {
+        Self(Place::stderr(is_json, 0, "{msg}"))
+    }
+
+    /// This begins.
+    pub(crate) fn tick(&mut self, line: String) {
+        // A log gets its lines at the end, as the result.
+        if matches!(self.0, Place::Screen(_)) {
+            self.0.show(0, line);
+        }
+    }
+}
+
 /// `0:12`, `61:05`
 fn clock(elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
@@ -419,6 +438,18 @@ mod tests {
             &trips,
             after(start, 65_000),
         );
+        assert_eq!(paper.text(), "");
+    }
+
+    #[test]
+    fn what_is_being_done_is_told_on_a_screen_only() {
+        let (screen, paper) = (Screen::default(), Paper::default());
+        let mut line = LineProgress(screen.place(0, "{msg}"));
+        line.tick("trying mlx5_0 with mlx5_3 of storage-7 (5 of 64)".to_owned());
+        assert_eq!(screen.text(), "trying mlx5_0 with mlx5_3 of storage-7 (5 of 64)");
+        drop(line);
+        assert_eq!(screen.text(), "");
+        LineProgress(Place::Log(Box::new(paper.clone()))).tick("trying".to_owned());
         assert_eq!(paper.text(), "");
     }
 

@@ -16,7 +16,7 @@ use crate::terminal;
 /// What was looked at. A file has the one or the other, without a name for it: only of a pair were there `readings`.
 #[derive(Debug, PartialEq)]
 pub(super) enum Looked {
-    AtHost(Pack),
+    AtHost(Box<Pack>),
     AtPair(Box<PairPack>),
 }
 
@@ -49,7 +49,7 @@ impl Looked {
         }
         let looked = match value.get("readings") {
             Some(_) => typed(value).map(|pack| Self::AtPair(Box::new(pack))),
-            None => typed(value).map(Self::AtHost),
+            None => typed(value).map(|pack| Self::AtHost(Box::new(pack))),
         };
         looked.map_err(other_file)
     }

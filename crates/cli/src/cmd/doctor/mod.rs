@@ -30,7 +30,7 @@ use self::report::Report;
 use self::text::Style;
 use crate::args::ClientArgs;
 use crate::cmd::completions;
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 use crate::rails::RailArgs;
 use crate::session::{PeerAddress, Wait};
 use crate::show::paint::Paint;
@@ -99,7 +99,8 @@ Examples:
   farreach doctor --from rack7.json   and look at it elsewhere
 
 Exit code: 0 if nothing fails, 1 if something does, 3 if there is no RDMA here
-(or, with a peer, no rail that both have), 4 if the peer is not reached.";
+(or, with a peer, no rail that both have), 4 if the peer is not reached: this
+host is told of all the same.";
 
 impl DoctorArgs {
     /// What other tests are told, for the way to the peer.
@@ -120,25 +121,46 @@ impl DoctorArgs {
 /// Looks, tells, and ends with what the worst finding asks for.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
     let looked = match (&args.peer, &args.from) {
-        (Some(peer), _) => Looked::AtPair(Box::new(pair::look(&args.client(peer))?)),
+        (Some(peer), _) => match pair::look(&args.client(peer)) {
+            Ok(pack) => Looked::AtPair(Box::new(pack)),
+            Err(error) => return without_peer(args, error),
+        },
         (None, Some(path)) => Looked::load(path)?,
         (None, None) => {
-            Looked::AtHost(collect::host(args.no_transfers.then_some("left out by --no-transfers")))
+            let left_out = args.no_transfers.then_some("left out by --no-transfers");
+            Looked::AtHost(Box::new(collect::host(left_out)))
         }
     };
     if let Some(path) = &args.dump {
         looked.dump(path)?;
     }
-    tell(args, &looked.report())
+    let report = looked.report();
+    print(args, &report)?;
+    Ok(report.exit(args.strict))
 }
 
-fn tell(args: &DoctorArgs, report: &Report) -> Result<Exit> {
+/// A peer that is not reached is told of last; what keeps it away may be this host's, which is told of before.
+fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
+    let failure = Failure::of(&error);
+    if failure.exit != Exit::PeerLost {
+        return Err(error);
+    }
+    let left_out = "left out: a peer was asked for, and is not reached";
+    let looked = Looked::AtHost(Box::new(collect::host(Some(left_out))));
+    if let Some(path) = &args.dump {
+        looked.dump(path)?;
+    }
+    print(args, &looked.report().without_peer(&failure))?;
+    // The report has it for programs already.
+    Ok(terminal::tell_failure(&failure, false))
+}
+
+fn print(args: &DoctorArgs, report: &Report) -> Result<()> {
     let text = if args.json {
         serde_json::to_string_pretty(report).context("cannot write the report as JSON")? + "\n"
     } else {
         let style = Style { is_verbose: args.verbose, width: terminal::width(), paint: Paint::for_stdout() };
         text::report(report, style)
     };
-    terminal::print(&text)?;
-    Ok(report.exit(args.strict))
+    Ok(terminal::print(&text)?)
 }

@@ -8,7 +8,7 @@ use super::checks::{CHECKS, has_rdma};
 use super::finding::{Answer, Finding, Verdict};
 use super::pack::Pack;
 use super::pair::{PairPack, PairReport};
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 
 /// The version of this shape.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
@@ -22,6 +22,21 @@ pub(crate) struct Report {
     pub(crate) hosts: Vec<HostReport>,
     /// What is between the two, where a peer was named.
     pub(crate) pair: Option<PairReport>,
+    /// What the command ends with; only where the peer was not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exit_code: Option<u8>,
+    /// Why the peer was not reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Unreached>,
+}
+
+/// Why a peer was not reached: in the words that any command fails with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Unreached {
+    pub(crate) error: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: Option<String>,
 }
 
 /// What was found on one host.
@@ -101,13 +116,23 @@ impl HostReport {
 
 impl Report {
     pub(crate) fn of(pack: &Pack) -> Self {
-        Self { schema_version: SCHEMA_VERSION, hosts: vec![HostReport::of(pack)], pair: None }
+        Self::new(vec![HostReport::of(pack)], None)
+    }
+
+    fn new(hosts: Vec<HostReport>, pair: Option<PairReport>) -> Self {
+        Self { schema_version: SCHEMA_VERSION, hosts, pair, exit_code: None, error: None }
     }
 
     /// Of this host, a peer, and what is between them.
     pub(crate) fn of_pair(pack: &PairPack) -> Self {
         let hosts = vec![HostReport::of(&pack.here), HostReport::of(&pack.peer)];
-        Self { schema_version: SCHEMA_VERSION, hosts, pair: Some(pack.report()) }
+        Self::new(hosts, Some(pack.report()))
+    }
+
+    /// Of a host that did not reach its peer.
+    pub(crate) fn without_peer(self, failure: &Failure) -> Self {
+        let Failure { error, cause, fix, exit } = failure.clone();
+        Self { exit_code: Some(exit.code()), error: Some(Unreached { error, cause, fix }), ..self }
     }
 
     /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.

@@ -114,7 +114,7 @@ fn passed(host: &HostReport) -> Vec<String> {
 }
 
 /// A line of names; none where there are none.
-fn names(label: &str, names: &[String], style: Style) -> String {
+pub(super) fn names(label: &str, names: &[String], style: Style) -> String {
     match names {
         [] => String::new(),
         names => labelled(label, &names.join(", "), style),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::NO_TRANSFERS;
 use super::readings::{Obstacle, Tried, Trouble};
 use super::station::Station;
-use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Step, Task};
+use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Looking, Step, Task};
 use crate::cmd::doctor::collect;
 use crate::exit::{Exit, Failure};
 use crate::native::End;
@@ -15,6 +15,7 @@ use crate::session::Line;
 pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
     match task {
         Task::Look => {
+            line.say(&Looking)?;
             let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(Some(NO_TRANSFERS))) };
             line.say(&Ok::<_, Failure>(told))?;
         }

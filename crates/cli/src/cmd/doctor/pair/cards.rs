@@ -50,7 +50,11 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
     if let Some(there) = told.datagrams.and_then(|end| end.address()) {
         datagrams(line, &station, &there, &mut tried)?;
     }
-    reliable(line, &station, &mut tried, &mut cell)?;
+    // A kernel that has asked in vain for seconds would ask again.
+    let troubles = [&tried.there.trouble, &tried.back.trouble];
+    if !troubles.into_iter().flatten().any(|trouble| trouble.obstacle.is_of_the_way()) {
+        reliable(line, &station, &mut tried, &mut cell)?;
+    }
     line.say(&Step::Enough)?;
     cell.cards = Some(tried);
     Ok(cell)
@@ -59,6 +63,12 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
 fn datagrams(line: &mut Line, station: &Station, there: &PeerAddress, tried: &mut CardsTried) -> Result<()> {
     let Some(own) = station.datagram_address() else { return Ok(()) };
     let sent = station.send_datagrams(there);
+    if let Err(trouble) = &sent
+        && trouble.obstacle.is_of_the_way()
+    {
+        tried.there.trouble = Some(trouble.clone());
+        return Ok(());
+    }
     line.say(&Step::Datagrams { to: End::of(&own) })?;
     let told: DatagramsTold = line.hear()?;
     tried.there = Arrived { count: sent.is_ok().then_some(told.arrived), trouble: sent.err() };

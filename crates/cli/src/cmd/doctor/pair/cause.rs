@@ -2,7 +2,7 @@
 
 use super::diagnose::Judged;
 use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, Tried, Trouble};
-use super::suspects::{Way, suspect};
+use super::silence::with_suspects;
 use crate::cmd::doctor::finding::Finding;
 use crate::cmd::doctor::pack::Pack;
 
@@ -16,7 +16,7 @@ pub(super) struct Names<'a> {
 
 impl Names<'_> {
     /// From where to where.
-    fn way(&self, is_there: bool) -> String {
+    pub(super) fn way(&self, is_there: bool) -> String {
         if is_there {
             format!("from this host to {}", self.peer)
         } else {
@@ -24,21 +24,32 @@ impl Names<'_> {
         }
     }
 
-    fn host(&self, is_here: bool) -> String {
+    pub(super) fn host(&self, is_here: bool) -> String {
         if is_here { "this host".to_owned() } else { self.peer.to_owned() }
     }
+}
+
+/// Where no wire can join the two.
+pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
+    let (here, there) = (&tried.local.link_layer, &tried.remote.link_layer);
+    if here == there {
+        return None;
+    }
+    let found = format!(
+        "one is {here}, the other {there}: {} of this host and {} of {} never reach each other",
+        cell.local, cell.remote, names.peer
+    );
+    let finding = Finding::fail(found)
+        .fix("join cards of the same kind of wire")
+        .fix("a card that speaks both is told which: mlxconfig -d PCI_ADDRESS set LINK_TYPE_P1=1 (InfiniBand) or 2 (Ethernet), and the host booted anew");
+    Some(Judged::fails(&format!("{here} here, {there} there"), finding).of_unlike_wires())
 }
 
 /// Where one side's kernel finds no way to the other's address.
 pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let here = [tried.connected_here.trouble(), tried.there.trouble.as_ref()];
     let there = [tried.connected_there.trouble(), tried.back.trouble.as_ref()];
-    let known = |trouble: &&Trouble| {
-        matches!(
-            trouble.obstacle,
-            Obstacle::NoRoute | Obstacle::NoNeighbour | Obstacle::GidFamilies | Obstacle::NoNetDevice
-        )
-    };
+    let known = |trouble: &&Trouble| trouble.obstacle.is_of_the_way();
     let found = |side: [Option<&Trouble>; 2]| side.into_iter().flatten().find(known).cloned();
     let (trouble, is_here) = match (found(here), found(there)) {
         (Some(trouble), _) => (trouble, true),
@@ -96,7 +107,7 @@ fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
 }
 
 /// What is wrong with both GIDs, and which others go together.
-fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
+pub(super) fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
     let (local, remote) = (&tried.local.gid, &tried.remote.gid);
     let family = |gid: &GidReading| if gid.address.is_some_and(|it| it.is_ipv4()) { "IPv4" } else { "IPv6" };
     let found = format!(
@@ -124,90 +135,6 @@ fn unlike_gids(tried: &CardsTried, names: &Names<'_>, what: &str) -> Finding {
     finding
 }
 
-/// Where packets of one direction, or of both, are dropped.
-pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
-    let (local, remote) = (&tried.local.gid, &tried.remote.gid);
-    if local.kind != remote.kind && tried.short != Tried::Worked {
-        let what = format!("one GID is {} and the other {}", local.kind, remote.kind);
-        return Some(Judged::fails("GIDs of two kinds", unlike_gids(tried, names, &what)));
-    }
-    let (there, back) = (tried.there.count?, tried.back.count?);
-    let all = tried.datagrams;
-    match (there, back) {
-        // A card may have datagrams that go no further, and connections that do.
-        (0, 0) if tried.short != Tried::Worked => {
-            let found = format!(
-                "of {all} datagrams each way none arrives; the two hear each other over TCP, so something drops {} on the way",
-                carrier(&tried.local)
-            );
-            Some(walled(tried, names, found, &[true, false], "blocked both ways").perhaps_apart())
-        }
-        (0, back) if back > 0 => {
-            let found = format!(
-                "0 of {all} datagrams arrive at {}, {back} of {all} come back: something drops {} on the way {}",
-                names.peer,
-                carrier(&tried.local),
-                names.way(true)
-            );
-            Some(walled(tried, names, found, &[true], &format!("blocked to {}", names.peer)))
-        }
-        (there, 0) if there > 0 => {
-            let found = format!(
-                "{there} of {all} datagrams arrive at {}, 0 of {all} come back: something drops {} on the way {}",
-                names.peer,
-                carrier(&tried.local),
-                names.way(false)
-            );
-            Some(walled(tried, names, found, &[false], &format!("blocked from {}", names.peer)))
-        }
-        _ => None,
-    }
-}
-
-/// Names who drops them, where a pack tells; otherwise where to look.
-fn walled(tried: &CardsTried, names: &Names<'_>, found: String, ways: &[bool], why: &str) -> Judged {
-    let (mut finding, is_known) = with_suspects(Finding::fail(found), names, ways);
-    if is_known {
-        return Judged::fails(why, finding);
-    }
-    if is_soft(&tried.local) || is_soft(&tried.remote) {
-        let receiver = if ways.contains(&true) { names.host(false) } else { names.host(true) };
-        finding = finding.fix_in(
-            &format!("on {receiver}"),
-            "nft list ruleset; iptables-save: let UDP port 4791 in, and out on the other side",
-        );
-    }
-    let between = match tried.local.link_layer.as_str() {
-        "InfiniBand" => {
-            "the subnet manager must have both ports in one partition: see pkeys of both (ibv_devinfo -v)"
-                .to_owned()
-        }
-        _ => format!(
-            "let {} pass each switch and router: ACLs, security groups; see that both ports are in one VLAN",
-            carrier(&tried.local)
-        ),
-    };
-    Judged::fails(why, finding.fix_in("between the hosts", between))
-}
-
-/// With the chains that drop packets of these ways, of those that go there (`true`) and come back; and whether there are any.
-fn with_suspects(mut finding: Finding, names: &Names<'_>, ways: &[bool]) -> (Finding, bool) {
-    let mut is_known = false;
-    for is_there in ways {
-        // The sender's way out, and the receiver's way in.
-        for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
-            let pack = if is_here { names.here_pack } else { names.peer_pack };
-            if let Some(suspect) = suspect(pack, way) {
-                let host = names.host(is_here);
-                finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
-                finding = finding.fix_in(&format!("on {host}"), suspect.fix);
-                is_known = true;
-            }
-        }
-    }
-    (finding, is_known)
-}
-
 /// Where short messages arrive, and full packets do not.
 pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let is_lost = |tried: &Tried| {
@@ -228,7 +155,7 @@ pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Ju
         "single packets of 256 bytes arrive, and full ones of {mtu} bytes are lost, {way}{works}: something on the way is set to a smaller MTU, or drops large packets"
     );
     let (dev, address) = (net_device(&tried.local), address(&tried.remote.gid));
-    let (finding, _) = with_suspects(Finding::fail(found), names, ways);
+    let (finding, _) = with_suspects(Finding::fail(found), tried, names, ways);
     let mut finding = finding
         // A full packet is an IP packet of 60 bytes more; ping adds 28 itself.
         .fix_in("on this host", format!("ping -c1 -M do -s {} -I {dev} {address} shows it", mtu + 32))
@@ -264,8 +191,14 @@ pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     if (there, back) == (0, 0) || (there, back) == (all, all) {
         return None;
     }
+    // Whoever sends again gets nothing through where all are lost.
+    let works = if there == all || back == all {
+        "a reliable connection works both ways all the same, so something drops datagrams alone"
+    } else {
+        "it works, by sending again"
+    };
     let found = format!(
-        "{there} of {all} datagrams are lost to {}, and {back} of {all} on the way back: it works, by sending again",
+        "{there} of {all} datagrams are lost to {}, and {back} of {all} on the way back: {works}",
         names.peer
     );
     let finding = Finding::warn(found)
@@ -296,20 +229,6 @@ pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>
         );
     }
     Some(Judged::warns(format!("works; MTU {here} here, {there} there"), finding))
-}
-
-/// What carries RDMA there.
-fn carrier(end: &CardEnd) -> &'static str {
-    match end.gid.kind.as_str() {
-        "RoCE v2" => "UDP port 4791 (RoCE v2)",
-        "RoCE v1" => "Ethernet frames of type 0x8915 (RoCE v1)",
-        _ => "the cards' packets",
-    }
-}
-
-/// Whether packets pass the host's firewall: those of a hardware card do not.
-fn is_soft(end: &CardEnd) -> bool {
-    end.driver.as_deref().is_none_or(|driver| driver.contains("rxe") || driver.contains("siw"))
 }
 
 fn is_link_local(gid: &GidReading) -> bool {

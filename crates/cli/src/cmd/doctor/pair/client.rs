@@ -1,20 +1,23 @@
 //! The client's side: asks the peer what it is like, and tries every rail with every other.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::provider::fabric;
 
-use super::readings::{Cell, LeftOut, Obstacle, PairReadings, Trouble};
-use super::words::{HostTold, Task};
+use super::readings::{Cell, Control, LeftOut, Obstacle, PairReadings, Trouble};
+use super::words::{HostTold, Looking, Task};
 use super::{NO_TRANSFERS, PairPack, cards, engine};
 use crate::args::ClientArgs;
 use crate::cmd::doctor::collect;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs, Wish};
-use crate::session::{self, Host, of_the_server};
+use crate::session::{self, Host, Line, of_the_server};
+use crate::show::progress::LineProgress;
 use crate::{interrupt, measure, terminal};
 
 /// The longest pack: one of a host with many cards has some hundred KiB.
@@ -30,22 +33,28 @@ const CELL_PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     interrupt::watch().context("cannot watch for Ctrl-C")?;
     measure::sleep_exactly();
+    let mut progress = LineProgress::new(args.json);
     let (mut line, welcome) = session::call(args)?;
-    line.say(&engine::order(Wish::default(), Task::Look))?;
+    let host = Host::this();
+    let name = &welcome.host.name;
+    let peer = if *name == host.name { args.peer.host().to_owned() } else { name.clone() };
+    progress.tick(format!("looking at this host and {peer}"));
+    let control = begin(args, &mut line)?;
     // Both look at the same time.
     let here = collect::host(Some(NO_TRANSFERS));
     let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
-    let host = Host::this();
-    let name = &welcome.host.name;
-    let peer = if *name == host.name { args.peer.host().to_owned() } else { name.clone() };
     let apart = host.apart_from(&welcome.host);
     let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart);
     let mut cells = Vec::new();
-    for (local, remote) in pairs {
+    let total = pairs.len();
+    for (number, (local, remote)) in pairs.into_iter().enumerate() {
+        let what = format!("trying {local} with {remote} of {peer} ({} of {total})", number + 1);
         if args.verbose {
-            terminal::tell(&format!("trying {local} with {remote} of {peer}"));
+            terminal::tell(&what);
+        } else {
+            progress.tick(what);
         }
         cells.push(attempt(args, &local, &remote));
         if interrupt::is_asked() {
@@ -53,8 +62,24 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
         }
     }
     let is_restricted = !args.rails.devices.is_empty();
-    let readings = PairReadings { peer, is_restricted, cells, left_out };
+    let readings = PairReadings { peer, control: Some(control), is_restricted, cells, left_out };
     Ok(PairPack { here, peer: *told.pack, readings })
+}
+
+/// Has the peer look at itself, and tells what the connection is like.
+fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
+    let order = engine::order(Wish::default(), Task::Look);
+    let began = Instant::now();
+    line.say(&order)?;
+    let Looking = line.hear()?;
+    let round_trip_ns = began.elapsed().as_nanos() as u64;
+    let told = |address: io::Result<SocketAddr>| {
+        let address = address.context("the connection is gone")?;
+        anyhow::Ok(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string())
+    };
+    let stream = line.stream();
+    let (here, there) = (told(stream.local_addr())?, told(stream.peer_addr())?);
+    Ok(Control { here, there, is_tls: args.tls.is_some(), round_trip_ns })
 }
 
 /// This side's rails by their names: those that were asked for, or all.
@@ -109,7 +134,11 @@ fn within(patience: Duration, cell: Cell, meet: impl FnOnce(Cell) -> Result<Cell
     thread::spawn(move || drop(tell.send(meet(begun))));
     let trouble = match told.recv_timeout(patience) {
         Ok(Ok(cell)) => return cell,
-        Ok(Err(error)) => Trouble::new(Obstacle::Other, Failure::of(&error)),
+        Ok(Err(error)) => {
+            let failure = Failure::of(&error);
+            let is_loss = failure.exit == Exit::PeerLost;
+            Trouble::new(if is_loss { Obstacle::Unanswered } else { Obstacle::Other }, failure)
+        }
         Err(_) => {
             let failure = Failure::new(Exit::PeerLost, "it hangs")
                 .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
@@ -171,7 +200,10 @@ mod tests {
         assert_eq!(hung.trouble.map(|it| it.obstacle), Some(Obstacle::Silent));
         let long = Duration::from_secs(60);
         let failed = within(long, cell(), |_| anyhow::bail!("no"));
-        assert_eq!(failed.trouble.map(|it| it.error), Some("no".to_owned()));
+        let told = failed.trouble.map(|it| (it.obstacle, it.error));
+        assert_eq!(told, Some((Obstacle::Other, "no".to_owned())));
+        let lost = within(long, cell(), |_| Err(Failure::new(Exit::PeerLost, "lost").into()));
+        assert_eq!(lost.trouble.map(|it| it.obstacle), Some(Obstacle::Unanswered));
         assert_eq!(within(long, cell(), Ok), cell());
     }
 }

@@ -5,36 +5,56 @@ use std::collections::BTreeSet;
 use farreach::provider::fabric;
 
 use super::cause::{self, Names};
-use super::readings::{CardsTried, Cell, Obstacle, PairReadings, Tried, Trouble};
-use super::report::{PairReport, Row, State};
+use super::readings::{CardsTried, Cell, Control, Obstacle, PairReadings, Tried, Trouble};
+use super::report::{CONTROL, PairReport, Row, State, VERSIONS};
+use super::silence;
 use crate::cmd::doctor::finding::Finding;
 use crate::cmd::doctor::pack::Pack;
+use crate::units;
 
 /// What is said of one rail with another.
 pub(super) struct Judged {
     pub(super) state: State,
-    /// Whether two rails of different networks look like this: then nothing is wrong where each has others.
-    pub(super) is_perhaps_apart: bool,
+    /// Where nothing is wrong with two that do not reach each other.
+    pub(super) apart: Apart,
     /// In a few words.
     pub(super) why: String,
     pub(super) finding: Finding,
 }
 
+/// When it is no fault that two cards do not reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Apart {
+    Never,
+    /// Cards of different networks look like this: where this host's card reaches another one.
+    Networks,
+    /// One is InfiniBand, the other Ethernet: where any two cards of the hosts reach each other. A host of storage has no InfiniBand to meet.
+    Wires,
+}
+
 impl Judged {
+    fn new(state: State, why: String, finding: Finding) -> Self {
+        Self { state, apart: Apart::Never, why, finding }
+    }
+
     pub(super) fn works(why: &str, finding: Finding) -> Self {
-        Self { state: State::Works, is_perhaps_apart: false, why: why.to_owned(), finding }
+        Self::new(State::Works, why.to_owned(), finding)
     }
 
     pub(super) fn warns(why: String, finding: Finding) -> Self {
-        Self { state: State::Warns, is_perhaps_apart: false, why, finding }
+        Self::new(State::Warns, why, finding)
     }
 
     pub(super) fn fails(why: &str, finding: Finding) -> Self {
-        Self { state: State::Fails, is_perhaps_apart: false, why: why.to_owned(), finding }
+        Self::new(State::Fails, why.to_owned(), finding)
     }
 
     pub(super) fn perhaps_apart(self) -> Self {
-        Self { is_perhaps_apart: true, ..self }
+        Self { apart: Apart::Networks, ..self }
+    }
+
+    pub(super) fn of_unlike_wires(self) -> Self {
+        Self { apart: Apart::Wires, ..self }
     }
 }
 
@@ -43,7 +63,7 @@ pub(super) fn diagnose(readings: PairReadings, here: &Pack, peer: &Pack) -> Pair
     let names = Names { peer: &readings.peer, here_pack: here, peer_pack: peer };
     let mut judged: Vec<Judged> = readings.cells.iter().map(|cell| judge(cell, &names)).collect();
     set_apart(&readings.cells, &mut judged);
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings = vec![control(&readings), versions(&readings.peer, here, peer)];
     if readings.cells.is_empty() {
         let none = "the two have no rail in common: nothing was tried";
         findings.push(
@@ -62,24 +82,53 @@ pub(super) fn diagnose(readings: PairReadings, here: &Pack, peer: &Pack) -> Pair
     PairReport { peer: readings.peer, matrix, left_out: readings.left_out, findings }
 }
 
-/// Two cards that do not reach each other are no fault where this host's reaches another one: they are rails of different networks.
+/// The connection on which the two agree on everything: it works, or there would be no readings.
+fn control(readings: &PairReadings) -> Finding {
+    let finding = match &readings.control {
+        Some(Control { here, there, is_tls, round_trip_ns }) => {
+            let tls = if *is_tls { "over TLS" } else { "without TLS" };
+            let time = units::duration(*round_trip_ns as f64);
+            Finding::pass(format!("from {here} to {there}, {tls}; a word is answered within {time}"))
+        }
+        None => Finding::unknown("not in this pack: an older farreach has made it"),
+    };
+    finding.of(CONTROL)
+}
+
+fn versions(name: &str, here: &Pack, peer: &Pack) -> Finding {
+    let (ours, theirs) = (&here.farreach, &peer.farreach);
+    let finding = if ours == theirs {
+        Finding::pass(format!("farreach {ours} on both"))
+    } else {
+        let found = format!(
+            "farreach {ours} on this host, {theirs} on {name}: the two understand each other, and may not look at the same things"
+        );
+        Finding::warn(found).fix("install the same farreach on both hosts")
+    };
+    finding.of(VERSIONS)
+}
+
+/// Two cards that do not reach each other are no fault where others do: they are rails of different networks.
 fn set_apart(cells: &[Cell], judged: &mut [Judged]) {
     let reaches = |judged: &Judged| matches!(judged.state, State::Works | State::Warns);
     let well: BTreeSet<&str> = cells
         .iter()
         .zip(judged.iter())
-        .filter(|(_, judged)| reaches(judged))
+        .filter(|(cell, judged)| cell.cards.is_some() && reaches(judged))
         .map(|(cell, _)| cell.local.as_str())
         .collect();
     for (cell, judged) in cells.iter().zip(judged.iter_mut()) {
-        if judged.is_perhaps_apart && judged.state == State::Fails && well.contains(cell.local.as_str()) {
-            judged.state = State::Apart;
-            let found = format!(
-                "{}: two networks, it seems, and {} reaches another card of the peer's",
-                judged.why, cell.local
-            );
-            judged.finding = Finding { found, fixes: Vec::new(), ..Finding::pass("") };
-        }
+        let told = match judged.apart {
+            Apart::Networks if well.contains(cell.local.as_str()) => {
+                format!("two networks, it seems, and {} reaches another card of the peer's", cell.local)
+            }
+            Apart::Wires if !well.is_empty() => {
+                "no wire joins them, and other cards of the two meet".to_owned()
+            }
+            _ => continue,
+        };
+        judged.state = State::Apart;
+        judged.finding = Finding::pass(format!("{}: {told}", judged.why));
     }
 }
 
@@ -88,7 +137,10 @@ fn unreached(readings: &PairReadings, judged: &[Judged]) -> Vec<Finding> {
     let cells = || readings.cells.iter().zip(judged).filter(|(cell, _)| !fabric::is_provider(&cell.remote));
     let remotes: BTreeSet<&str> = cells().map(|(cell, _)| cell.remote.as_str()).collect();
     let is_unreached = |remote: &&str| {
-        cells().filter(|(cell, _)| cell.remote == **remote).all(|(_, judged)| judged.state == State::Apart)
+        let mut met = cells().filter(|(cell, _)| cell.remote == **remote);
+        met.clone().all(|(_, judged)| judged.state == State::Apart)
+            // With nothing of its kind here there is nothing to join it to.
+            && met.any(|(_, judged)| judged.apart == Apart::Networks)
     };
     let tell = |remote: &str| {
         let found = format!(
@@ -106,7 +158,10 @@ fn unreached(readings: &PairReadings, judged: &[Judged]) -> Vec<Finding> {
 fn judge(cell: &Cell, names: &Names<'_>) -> Judged {
     if let Some(trouble) = &cell.trouble {
         let why = if trouble.obstacle == Obstacle::Silent { "it hangs" } else { "it does not come up" };
-        return Judged::fails(why, in_own_words(trouble));
+        let finding = in_own_words(trouble);
+        let is_silence = matches!(trouble.obstacle, Obstacle::Unanswered | Obstacle::Silent);
+        let finding = if cell.local == "efa" && is_silence { of_security_group(finding) } else { finding };
+        return Judged::fails(why, finding);
     }
     match &cell.cards {
         Some(tried) => judge_cards(cell, tried, names),
@@ -117,10 +172,13 @@ fn judge(cell: &Cell, names: &Names<'_>) -> Judged {
 }
 
 fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
+    if let Some(judged) = cause::of_the_wire(cell, tried, names) {
+        return judged;
+    }
     if let Some(judged) = cause::of_the_way(tried, names) {
         return judged;
     }
-    if let Some(judged) = cause::of_silence(tried, names) {
+    if let Some(judged) = silence::of_silence(tried, names) {
         return judged;
     }
     let steps = [&tried.connected_here, &tried.connected_there, &tried.short];
@@ -143,10 +201,13 @@ fn judge_cards(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Judged {
         );
     }
     cause::of_loss(tried, names).or_else(|| cause::of_unlike_ports(cell, tried, names)).unwrap_or_else(|| {
-        let found = format!(
-            "datagrams arrive both ways, and so do full packets of {} bytes, as they were sent",
-            tried.path_mtu_bytes
-        );
+        let datagrams = match (tried.there.count, tried.back.count) {
+            (Some(0), Some(0)) => "; datagrams do not, and no connection needs them",
+            (Some(_), Some(_)) => ", and so do datagrams",
+            _ => "; datagrams were not tried",
+        };
+        let bytes = tried.path_mtu_bytes;
+        let found = format!("full packets of {bytes} bytes arrive both ways, as they were sent{datagrams}");
         Judged::works("works", Finding::pass(found))
     })
 }
@@ -158,6 +219,24 @@ fn in_own_words(trouble: &Trouble) -> Finding {
         Some(fix) => finding.fix(fix),
         None => finding,
     }
+}
+
+/// What no EFA tells: packets that its security group drops are never acknowledged, and nobody hears of it.
+fn of_security_group(mut finding: Finding) -> Finding {
+    finding.found.push_str(
+        "; an EFA looks like this where a security group does not let all traffic of its own members in and out, \
+         and a rule for 0.0.0.0/0 does not count for it",
+    );
+    finding
+        .fix_in("inbound", "aws ec2 authorize-security-group-ingress --group-id GROUP --protocol -1 --source-group GROUP")
+        .fix_in(
+            "outbound",
+            "aws ec2 authorize-security-group-egress --group-id GROUP --ip-permissions 'IpProtocol=-1,UserIdGroupPairs=[{GroupId=GROUP}]'",
+        )
+        .fix_in(
+            "to be sure",
+            "grep . /sys/class/infiniband/*/ports/1/hw_counters/[rt]x_pkts: tx grows here, and rx stays on the other host",
+        )
 }
 
 #[cfg(test)]

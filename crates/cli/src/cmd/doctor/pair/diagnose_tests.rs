@@ -121,17 +121,30 @@ fn cell(local: &str, remote: &str, tried: CardsTried) -> Cell {
 }
 
 fn of_cells(cells: Vec<Cell>) -> PairReadings {
-    PairReadings { peer: "storage-7".to_owned(), is_restricted: false, cells, left_out: Vec::new() }
+    let control = Control {
+        here: "192.0.2.1:40000".to_owned(),
+        there: "192.0.2.2:18520".to_owned(),
+        is_tls: false,
+        round_trip_ns: 84_200,
+    };
+    let (peer, left_out) = ("storage-7".to_owned(), Vec::new());
+    PairReadings { peer, control: Some(control), is_restricted: false, cells, left_out }
 }
 
 fn report(cells: Vec<Cell>) -> PairReport {
     diagnose(of_cells(cells), &pack(), &pack())
 }
 
-/// The only finding, which must be this and have these words in it or its fixes.
+/// What is said of rails.
+fn of_rails(report: &PairReport) -> Vec<&Finding> {
+    let is_of_rail = |it: &&Finding| ![Some(CONTROL), Some(VERSIONS)].contains(&it.subject.as_deref());
+    report.findings.iter().filter(is_of_rail).collect()
+}
+
+/// The only finding of rails, which must be this and have these words in it or its fixes.
 #[track_caller]
 fn assert_told(report: &PairReport, verdict: Verdict, words: &[&str]) {
-    let [finding] = &report.findings[..] else { panic!("one finding: {report:#?}") };
+    let [finding] = of_rails(report)[..] else { panic!("one finding: {report:#?}") };
     assert_eq!(finding.verdict, verdict, "{finding:#?}");
     let told = format!("{finding:?}");
     for word in words {
@@ -175,7 +188,7 @@ fn a_firewall_that_a_pack_knows_is_named() {
     assert_told(&named, Verdict::Fail, &["on this host, chain inet filter output drops"]);
     // What is for the other direction is not to blame.
     let other = diagnose(cells(), &walled("input"), &pack());
-    assert!(!other.findings[0].found.contains("chain"), "{other:#?}");
+    assert!(!format!("{:?}", other.findings).contains("chain"), "{other:#?}");
     let both = diagnose(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
     assert_told(&both, Verdict::Fail, &["of 16 datagrams each way none arrives", "on this host, chain"]);
 }
@@ -186,9 +199,105 @@ fn a_hardware_card_is_not_sought_behind_the_hosts_firewall() {
     for end in [&mut tried.local, &mut tried.remote] {
         end.driver = Some("mlx5_core".to_owned());
     }
-    let found = report(vec![cell("mlx5_0", "mlx5_0", tried)]);
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", tried.clone())]), &pack(), &walled("input"));
     assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
     assert_told(&found, Verdict::Fail, &["ACLs", "VLAN"]);
+    // Nor where full packets alone are lost.
+    let long = CardsTried { short: Tried::Worked, long_there: failed(Obstacle::Unanswered), ..tried };
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", long)]), &pack(), &walled("input"));
+    assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
+}
+
+#[test]
+fn infiniband_is_not_sought_behind_the_hosts_firewall() {
+    let mut tried = silent(0, 0);
+    for end in [&mut tried.local, &mut tried.remote] {
+        (end.driver, end.link_layer) = (Some("mlx5_core".to_owned()), "InfiniBand".to_owned());
+        end.gid.kind = "IB".to_owned();
+    }
+    let found = diagnose(of_cells(vec![cell("mlx5_0", "mlx5_0", tried)]), &walled("input"), &walled("input"));
+    assert!(!format!("{found:?}").contains("nft"), "{found:#?}");
+    assert_told(&found, Verdict::Fail, &["pkeys", "partition"]);
+}
+
+#[test]
+fn a_firewall_that_does_not_explain_it_does_not_end_the_search() {
+    let mut partly = walled("input");
+    if let Reading::Read(chains) = &mut partly.probes.firewall {
+        chains[0].rules[0].is_partial = true;
+    }
+    let found = diagnose(of_cells(vec![cell("rxe0", "rxe1", silent(0, 16))]), &pack(), &partly);
+    assert_told(&found, Verdict::Fail, &["drops some packets of UDP port 4791", "ACLs", "VLAN"]);
+    // One that is for the one way only says nothing of the other.
+    let found = diagnose(of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]), &walled("input"), &pack());
+    assert_told(&found, Verdict::Fail, &["on this host, chain", "ACLs"]);
+    let both = of_cells(vec![cell("rxe0", "rxe1", silent(0, 0))]);
+    let found = diagnose(both, &walled("input"), &walled("input"));
+    assert!(!format!("{found:?}").contains("ACLs"), "{found:#?}");
+}
+
+#[test]
+fn what_a_write_has_passed_is_not_blocked() {
+    for (there, back) in [(0, 16), (16, 0)] {
+        let tried = CardsTried { there: arrived(there), back: arrived(back), ..well() };
+        let found = report(vec![cell("mlx5_0", "mlx5_0", tried)]);
+        assert_eq!(found.matrix[0].state, State::Warns, "{found:#?}");
+        assert_told(&found, Verdict::Warn, &["a reliable connection works both ways", "16 of 16"]);
+    }
+    let neither = CardsTried { there: arrived(0), back: arrived(0), ..well() };
+    assert_told(&report(vec![cell("m0", "n0", neither)]), Verdict::Pass, &["datagrams do not"]);
+}
+
+/// One card is InfiniBand, the other Ethernet.
+fn unlike_wires() -> CardsTried {
+    let mut tried = silent(0, 0);
+    tried.local.link_layer = "InfiniBand".to_owned();
+    tried.local.gid.kind = "IB".to_owned();
+    tried
+}
+
+#[test]
+fn two_wires_are_told_where_nothing_else_works() {
+    let found = report(vec![cell("mlx5_0", "mlx5_2", unlike_wires()), Cell::new("tcp", "tcp")]);
+    assert_eq!(found.matrix[0].state, State::Fails, "{found:#?}");
+    assert_eq!(found.matrix[0].why, "InfiniBand here, Ethernet there");
+    let told = of_rails(&found)[0];
+    assert!(told.found.starts_with("one is InfiniBand, the other Ethernet"), "{told:#?}");
+    assert!(format!("{told:?}").contains("LINK_TYPE_P1"), "{told:#?}");
+}
+
+#[test]
+fn hosts_with_two_kinds_of_wire_are_well() {
+    // Both have both; and storage that is reached by Ethernet alone.
+    let both = vec![
+        cell("ib0", "ib0", well()),
+        cell("ib0", "eth0", unlike_wires()),
+        cell("eth0", "ib0", unlike_wires()),
+        cell("eth0", "eth0", well()),
+    ];
+    let storage = vec![cell("ib0", "eth0", unlike_wires()), cell("eth0", "eth0", well())];
+    let compute = vec![cell("eth0", "ib0", unlike_wires()), cell("eth0", "eth0", well())];
+    for cells in [both, storage, compute] {
+        let found = report(cells);
+        assert_eq!(found.verdict(), Verdict::Pass, "{found:#?}");
+        assert!(found.matrix.iter().any(|row| row.state == State::Apart), "{found:#?}");
+    }
+}
+
+#[test]
+fn an_efa_that_hears_nothing_names_the_security_group() {
+    let efa = |obstacle| Cell { trouble: Some(trouble(obstacle)), ..Cell::new("efa", "efa") };
+    for obstacle in [Obstacle::Unanswered, Obstacle::Silent] {
+        let words =
+            ["a cause; an EFA looks like this", "a fix", "--source-group GROUP", "egress", "hw_counters"];
+        assert_told(&report(vec![efa(obstacle)]), Verdict::Fail, &words);
+    }
+    let other =
+        [efa(Obstacle::Other), Cell { trouble: Some(trouble(Obstacle::Silent)), ..Cell::new("tcp", "tcp") }];
+    for cell in other {
+        let found = report(vec![cell]);
+        assert!(!format!("{found:?}").contains("security"), "{found:#?}");
+    }
 }
 
 #[test]
@@ -285,7 +394,7 @@ fn a_card_that_reaches_nobody_fails_and_one_that_nobody_reaches_warns() {
     let cells = || vec![cell("m0", "n0", well()), cell("m0", "n1", none())];
     let found = report(cells());
     assert_eq!(found.verdict(), Verdict::Warn, "{found:#?}");
-    assert!(found.findings[0].found.contains("no card of this host reaches n1"), "{found:#?}");
+    assert!(of_rails(&found)[0].found.contains("no card of this host reaches n1"), "{found:#?}");
     let restricted = PairReadings { is_restricted: true, ..of_cells(cells()) };
     assert_eq!(diagnose(restricted, &pack(), &pack()).verdict(), Verdict::Pass);
 }
@@ -302,6 +411,35 @@ fn one_way_loss_and_lost_sizes_are_faults_whatever_else_works() {
 fn nothing_in_common_is_never_a_pass() {
     let found = report(Vec::new());
     assert_eq!(found.verdict(), Verdict::Unknown);
+}
+
+#[test]
+fn the_control_connection_and_versions_are_told() {
+    let told = |report: &PairReport, subject: &str| {
+        let finding =
+            report.findings.iter().find(|it| it.subject.as_deref() == Some(subject)).expect(subject);
+        (finding.verdict, finding.found.clone())
+    };
+    let found = report(vec![cell("rxe0", "rxe1", well())]);
+    let words = "from 192.0.2.1:40000 to 192.0.2.2:18520, without TLS; a word is answered within 84.2 µs";
+    assert_eq!(told(&found, CONTROL), (Verdict::Pass, words.to_owned()));
+    assert_eq!(told(&found, VERSIONS), (Verdict::Pass, "farreach 0 on both".to_owned()));
+    let newer = Pack { farreach: "7".to_owned(), ..pack() };
+    let older = PairReadings { control: None, ..of_cells(vec![cell("rxe0", "rxe1", well())]) };
+    let found = diagnose(older, &pack(), &newer);
+    assert_eq!(told(&found, CONTROL).0, Verdict::Unknown);
+    let (verdict, words) = told(&found, VERSIONS);
+    assert_eq!(verdict, Verdict::Warn);
+    assert!(words.starts_with("farreach 0 on this host, 7 on storage-7"), "{words}");
+}
+
+#[test]
+fn a_way_that_is_not_found_needs_no_more_tries() {
+    let (connected_here, connected_there) = (Tried::NotYet, Tried::NotYet);
+    let tried = CardsTried { connected_here, connected_there, ..without_way(Obstacle::NoNeighbour, true) };
+    let tried = CardsTried { back: Arrived::default(), short: Tried::NotYet, ..tried };
+    let found = report(vec![cell("rxe0", "rxe1", tried)]);
+    assert_told(&found, Verdict::Fail, &["this host asks on eth1 for 192.0.2.2, and nobody answers"]);
 }
 
 #[test]
@@ -323,5 +461,6 @@ fn the_matrix_fits_a_terminal_and_names_both_sides() {
     assert!(lines[2].contains("FAIL: blocked from storage-7"), "{text}");
     assert_eq!(lines[3], "shm was not tried: the server is on another host");
     assert!(lines[4].starts_with("FAIL     pair, ") && lines[4].contains("16 of 16"), "{text}");
+    assert_eq!(lines.last(), Some(&"pass     control connection, versions"), "{text}");
     assert!(lines[..3].iter().all(|line| line.chars().count() <= 80), "{text}");
 }

@@ -16,6 +16,7 @@ mod diagnose;
 mod engine;
 mod readings;
 mod report;
+mod silence;
 mod station;
 mod suspects;
 mod text;

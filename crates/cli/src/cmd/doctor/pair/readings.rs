@@ -12,10 +12,26 @@ use crate::exit::Failure;
 pub(crate) struct PairReadings {
     /// What the peer is called: by itself, or as it was typed where that is this host's name too.
     pub(crate) peer: String,
+    /// The connection on which the two agree on everything; none where an older farreach has tried.
+    #[serde(default)]
+    pub(crate) control: Option<Control>,
     /// Whether only some of this side's rails were asked for.
     pub(crate) is_restricted: bool,
     pub(crate) cells: Vec<Cell>,
     pub(crate) left_out: Vec<LeftOut>,
+}
+
+/// The control connection: TCP, to where `farreach serve` listens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Control {
+    /// This host's address and port.
+    pub(crate) here: String,
+    /// The peer's.
+    pub(crate) there: String,
+    pub(crate) is_tls: bool,
+    /// Until the peer's process has answered a first word.
+    pub(crate) round_trip_ns: u64,
 }
 
 /// One rail of this host with one of the peer's.
@@ -167,6 +183,13 @@ impl Trouble {
             Some(cause) => format!("{}: {cause}", self.error),
             None => self.error.clone(),
         }
+    }
+}
+
+impl Obstacle {
+    /// Whether a side's kernel has found no way to the other's address: then nothing else need be tried.
+    pub(crate) fn is_of_the_way(self) -> bool {
+        matches!(self, Self::NoRoute | Self::NoNeighbour | Self::GidFamilies | Self::NoNetDevice)
     }
 }
 

@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::readings::{Cell, LeftOut};
 use crate::cmd::doctor::finding::{Finding, Verdict};
 
+/// What findings are about that are of no row of the matrix.
+pub(super) const CONTROL: &str = "control connection";
+pub(super) const VERSIONS: &str = "versions";
+
 /// What was found between this host and the peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

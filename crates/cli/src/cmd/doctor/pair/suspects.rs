@@ -27,6 +27,7 @@ pub(super) struct Suspect {
     pub(super) chain: String,
     /// By a rule, or because no rule lets them through.
     pub(super) is_by_rule: bool,
+    /// Only those of some address, interface or length.
     pub(super) is_partial: bool,
     /// The command that lets them through.
     pub(super) fix: String,
@@ -39,8 +40,13 @@ impl Suspect {
         match (self.is_by_rule, self.is_partial) {
             (true, false) => format!("chain {chain} drops UDP port 4791"),
             (true, true) => format!("chain {chain} drops some packets of UDP port 4791"),
-            (false, _) => {
+            (false, false) => {
                 format!("chain {chain} drops what it has no rule for, and it has none for UDP port 4791")
+            }
+            (false, true) => {
+                format!(
+                    "chain {chain} drops what it has no rule for, and lets only some packets of UDP port 4791 through"
+                )
             }
         }
     }
@@ -53,17 +59,12 @@ pub(super) fn suspect(pack: &Pack, way: Way) -> Option<Suspect> {
 }
 
 fn of_chains<'a>(chains: impl IntoIterator<Item = &'a Chain>) -> Option<Suspect> {
-    let (chain, is_some) = match blocked(chains, ROCE)? {
+    let (chain, is_partial) = match blocked(chains, ROCE)? {
         Blocked::All(chain) => (chain, false),
         Blocked::Some(chain) => (chain, true),
     };
     let is_by_rule = chain.rules.iter().any(|rule| rule.port == ROCE && rule.verdict != "accept");
-    Some(Suspect {
-        chain: chain.name.clone(),
-        is_by_rule,
-        is_partial: is_by_rule && is_some,
-        fix: admit(chain, ROCE),
-    })
+    Some(Suspect { chain: chain.name.clone(), is_by_rule, is_partial, fix: admit(chain, ROCE) })
 }
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ mod tests {
             ("accept", &[("drop", false)][..], Some((true, false))),
             ("accept", &[("accept", false), ("drop", false)][..], None),
             ("accept", &[("drop", true)][..], Some((true, true))),
-            ("drop", &[("accept", true)][..], Some((false, false))),
+            ("drop", &[("accept", true)][..], Some((false, true))),
         ] {
             let found = of_chains([&chain(policy, rules)]).map(|it| (it.is_by_rule, it.is_partial));
             assert_eq!(found, expected, "{policy} {rules:?}");

@@ -1,7 +1,8 @@
 //! The matrix as a person reads it.
 
-use super::report::{PairReport, State};
-use crate::cmd::doctor::text::{Style, findings};
+use super::report::{CONTROL, PairReport, State, VERSIONS};
+use crate::cmd::doctor::finding::Verdict;
+use crate::cmd::doctor::text::{Style, findings, names};
 use crate::terminal::{folded, table};
 use crate::units;
 
@@ -17,7 +18,17 @@ pub(crate) fn pair_text(report: &PairReport, style: Style) -> String {
         text.push_str(&format!("{}\n", style.paint.faint(line.trim_end())));
     }
     text.push_str(&findings("pair", &report.findings, style));
+    if !style.is_verbose {
+        text.push_str(&names("pass", &passed(report), style));
+    }
     text
+}
+
+/// What passes and is not in the matrix.
+fn passed(report: &PairReport) -> Vec<String> {
+    let passed = report.findings.iter().filter(|finding| finding.verdict == Verdict::Pass);
+    let subjects = passed.filter_map(|finding| finding.subject.as_deref());
+    subjects.filter(|subject| [CONTROL, VERSIONS].contains(subject)).map(str::to_owned).collect()
 }
 
 fn matrix(report: &PairReport, width: Option<u16>) -> String {

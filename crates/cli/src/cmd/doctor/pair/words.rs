@@ -3,6 +3,7 @@
 //! ```text
 //! client                                  agent
 //!   Task::Look ────────────────────────────▶
+//!                              ◀──── Looking       at once: how long it takes is told of the connection
 //!                              ◀──── HostTold      its pack, and its rails
 //!
 //!   Task::Cards, on a connection of its own ─▶
@@ -46,6 +47,10 @@ impl Task {
         }
     }
 }
+
+/// The agent has heard it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Looking;
 
 /// The agent's host.
 #[derive(Debug, Serialize, Deserialize)]
