@@ -87,7 +87,9 @@ fn repetitions(
         lanes.push((stream, Flow::new(step.depth as usize)));
     }
     let mut repetitions = Vec::new();
-    run(lanes, args.warm_up)?;
+    if !args.warm_up.is_zero() {
+        run(lanes, args.warm_up)?;
+    }
     while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
         repetitions.extend(repetition(session, step, lanes, args.seconds)?);
     }
@@ -99,10 +101,15 @@ type Lane = (Box<dyn Stream>, Flow);
 /// Keeps all connections busy for a while: operations that were done.
 fn run(lanes: &mut [Lane], time: Duration) -> Result<u64> {
     let (stopwatch, mut operations) = (Stopwatch::start(), 0);
+    for (stream, flow) in lanes.iter_mut() {
+        flow.fill(stream.as_mut())?;
+    }
     while stopwatch.elapsed() < time && !interrupt::is_asked() {
+        // Whichever is waited for, each connection has its depth under way: one that posted only in its own turn would idle in the others'.
         for (stream, flow) in lanes.iter_mut() {
-            flow.turn(stream.as_mut())?;
+            flow.complete(stream.as_mut())?;
             operations += 1;
+            flow.fill(stream.as_mut())?;
         }
     }
     for (stream, flow) in lanes.iter_mut() {
@@ -125,8 +132,9 @@ fn repetition(
     let operations = run(lanes, time)?;
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
+    // All are told before the first answer is waited for, which counts as time of the measurement.
+    session.talks.iter().try_for_each(|talk| talk.say(Order::End))?;
     for talk in &session.talks {
-        talk.say(Order::End)?;
         let answer: Answer = talk.hear()?;
         cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
         messages += answer.messages;
