@@ -157,3 +157,52 @@ fn repetition(
         cpu_peer: Some(cpu_peer),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// What all streams have under way, now and whenever one of them was waited for.
+    #[derive(Debug, Default)]
+    struct Tally {
+        under_way: usize,
+        when_waiting: Vec<usize>,
+    }
+
+    struct Counted(Rc<RefCell<Tally>>);
+
+    impl Stream for Counted {
+        fn post(&mut self) -> Result<()> {
+            self.0.borrow_mut().under_way += 1;
+            Ok(())
+        }
+
+        fn complete(&mut self) -> Result<()> {
+            let tally = &mut *self.0.borrow_mut();
+            tally.when_waiting.push(tally.under_way);
+            tally.under_way -= 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whichever_is_waited_for_all_connections_have_their_depth_under_way() {
+        for (queues, depth) in [(8, 1), (3, 4), (1, 16)] {
+            let tally = Rc::new(RefCell::new(Tally::default()));
+            let lane = |_| -> Lane { (Box::new(Counted(Rc::clone(&tally))), Flow::new(depth)) };
+            let mut lanes: Vec<Lane> = (0..queues).map(lane).collect();
+            let operations = run(&mut lanes, Duration::from_millis(2)).expect("nothing fails");
+            let Tally { under_way, when_waiting } = &*tally.borrow();
+            assert_eq!((operations, *under_way), (when_waiting.len() as u64, 0), "each is counted");
+            let (going, ending) = when_waiting.split_at(when_waiting.len() - queues * depth);
+            assert!(
+                !going.is_empty() && going.iter().all(|count| *count == queues * depth),
+                "{queues}, {depth}"
+            );
+            assert!(ending.is_sorted_by(|more, fewer| more > fewer), "{ending:?}");
+        }
+    }
+}
