@@ -85,14 +85,16 @@ fn several_connections_are_used_at_once() {
     assert_eq!(served, 4, "{:#?}", server.log());
 }
 
-/// As many operations are under way as were asked for: the rate times the time of each is how many there are (Little's law). A host that is
-/// busy with something else makes it look like fewer, so that the best of several counts.
+/// As many operations are under way as were asked for: the rate times the mean time of each is how many there are (Little's law). The report
+/// has the median, which is far below the mean where the host is busy with something else: eight under way were seen as 3.8 of them over
+/// shm with forty processes on two cores. So the best of several counts, and half is enough, or a quarter; one after the other was seen as
+/// 1.05 at most. The unit test of the client counts exactly.
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn every_connection_has_its_depth_under_way() {
     const QUEUES: u32 = 8;
     let (server, queues) = (Server::start(&[]), QUEUES.to_string());
-    for rail in ["tcp", "shm"] {
+    for (rail, part) in [("tcp", 2.0), ("shm", 4.0)] {
         let words = ["-d", rail, "--op", "write", "-s", "8", "--depths", "1", "--queues", &queues];
         let ended = server.run("bench", &[&words[..], &["-D", "0.3", "-r", "5", "--json"]].concat());
         assert_eq!(ended.code, Some(0), "{ended:#?}");
@@ -104,7 +106,7 @@ fn every_connection_has_its_depth_under_way() {
             figure("operations_per_second") * figure("latency_p50_ns") / 1e9
         };
         let most = repetitions.iter().map(under_way).fold(0.0, f64::max);
-        assert!(most >= f64::from(QUEUES) / 2.0, "{most} of {QUEUES} are under way over {rail}: {report:#}");
+        assert!(most >= f64::from(QUEUES) / part, "{most} of {QUEUES} are under way over {rail}: {report:#}");
     }
 }
 
