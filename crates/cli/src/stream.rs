@@ -36,20 +36,24 @@ impl Flow {
         }
     }
 
-    /// Completes one operation, after as many were posted as may be under way.
-    pub(crate) fn turn(&mut self, stream: &mut dyn Stream) -> Result<()> {
-        self.turn_within(stream, u64::MAX)
+    /// Posts until as many are under way as may be. Who has several streams fills all of them before it waits for one.
+    pub(crate) fn fill(&mut self, stream: &mut dyn Stream) -> Result<()> {
+        self.fill_to(stream, self.depth)
     }
 
-    /// The same, where only so many more are to be completed.
+    /// Completes one operation, after as many were posted as may be under way, where only so many more are to be completed.
     pub(crate) fn turn_within(&mut self, stream: &mut dyn Stream, left: u64) -> Result<()> {
-        let most = usize::try_from(left).unwrap_or(usize::MAX).min(self.depth);
+        self.fill_to(stream, usize::try_from(left).unwrap_or(usize::MAX).min(self.depth))?;
+        self.complete(stream)
+    }
+
+    fn fill_to(&mut self, stream: &mut dyn Stream, most: usize) -> Result<()> {
         while self.posted.len() < most {
             self.posted.push_back(Instant::now());
             stream.post()?;
             self.total += 1;
         }
-        self.complete(stream)
+        Ok(())
     }
 
     /// Completes what is under way, and posts no more: how many that were.
@@ -61,7 +65,8 @@ impl Flow {
         Ok(under_way)
     }
 
-    fn complete(&mut self, stream: &mut dyn Stream) -> Result<()> {
+    /// Waits for the one that was posted first.
+    pub(crate) fn complete(&mut self, stream: &mut dyn Stream) -> Result<()> {
         stream.complete()?;
         if let Some(posted) = self.posted.pop_front() {
             self.latencies.saturating_record(posted.elapsed().as_nanos() as u64);

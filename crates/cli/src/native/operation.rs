@@ -77,7 +77,7 @@ impl NativeOperation {
     }
 
     /// How many bytes one may have.
-    pub(super) fn check_size(self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) fn check_size(self, bytes: usize) -> Result<(), Failure> {
         let is_right = match self {
             Self::AtomicWrite => bytes == WORD,
             Self::FlushGlobal | Self::FlushPersistent => (WORD..=BYTES_MAX).contains(&bytes),

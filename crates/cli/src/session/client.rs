@@ -1,5 +1,6 @@
 //! The client's side of the first words.
 
+use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
 use std::process;
 use std::time::Duration;
@@ -71,6 +72,9 @@ impl Session {
         let (welcome, here) =
             (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
         let mut choice = rails::choose(&args.rails, &welcome, here)?;
+        // A rail that is named twice is one.
+        let mut seen = HashSet::new();
+        choice.names.retain(|name| seen.insert(name.clone()));
         choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
         let engine_rules = EngineRules {
             wait: args.wait,

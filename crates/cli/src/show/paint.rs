@@ -12,7 +12,6 @@ pub(crate) struct Paint {
 
 impl Paint {
     /// None at all: for files, pipes and tests.
-    #[cfg(test)]
     pub(crate) const PLAIN: Self = Self { is_on: false };
 
     /// What stdout takes, and the person wants: `NO_COLOR` turns it off (<https://no-color.org>).

@@ -93,6 +93,14 @@ fn comparison(here: &Row, there: &Row) -> Comparison {
     }
 }
 
+impl Comparison {
+    /// `0.93`, and `≈0.99` where that may be chance.
+    pub(crate) fn ratio(&self) -> String {
+        let mark = if self.is_within_spread { "≈" } else { "" };
+        format!("{mark}{:.2}", self.operations_per_second_ratio)
+    }
+}
+
 impl Comparisons {
     /// The comparison of a row.
     pub(crate) fn of(&self, row: &Row) -> Option<&Comparison> {
@@ -105,6 +113,26 @@ impl Comparisons {
         let mut notes = vec![format!(
             "×old: operations a second beside those of {file}; ≈ where the repetitions of both overlap."
         )];
+        notes.extend(self.remarks());
+        notes.iter().map(|note| folded("", note, width)).collect()
+    }
+
+    /// Where there is no column for it: a line for each row, and the rest below.
+    pub(crate) fn lines(&self) -> String {
+        let file = self.file.display();
+        let line =
+            |row: &Comparison| format!("{}: {} of the operations a second of {file}", row.key, row.ratio());
+        let mut lines: Vec<String> = self.rows.iter().map(line).collect();
+        if self.rows.iter().any(|row| row.is_within_spread) {
+            lines.push("≈: the repetitions of both overlap.".to_owned());
+        }
+        lines.extend(self.remarks());
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What stands alone, or beside something else.
+    fn remarks(&self) -> Vec<String> {
+        let mut notes = Vec::new();
         if let Some(there) = self.rows.iter().find_map(|row| row.rails_there.as_ref()) {
             notes.push(format!("There, the rails were others: {}.", there.join("+")));
         }
@@ -114,7 +142,7 @@ impl Comparisons {
                 notes.push(format!("{is}: {}.", keys.join("; ")));
             }
         }
-        notes.iter().map(|note| folded("", note, width)).collect()
+        notes
     }
 }
 
@@ -148,6 +176,12 @@ mod tests {
         assert_eq!(
             compared.notes(None),
             "×old: operations a second beside those of base.json; ≈ where the repetitions of both overlap.\n\
+             Not in it: write 16 B, depth 1, mlx5_0.\n\
+             Only in it: write 8 B, depth 64, mlx5_0.\n"
+        );
+        assert_eq!(
+            compared.lines(),
+            "write 8 B, depth 1, mlx5_0: 0.50 of the operations a second of base.json\n\
              Not in it: write 16 B, depth 1, mlx5_0.\n\
              Only in it: write 8 B, depth 64, mlx5_0.\n"
         );

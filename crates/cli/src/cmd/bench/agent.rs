@@ -4,8 +4,9 @@ use anyhow::{Result, bail};
 use farreach::Engine;
 
 use super::streams::Target;
-use super::{Answer, Order, PATIENCE, Task};
-use crate::exit::{Exit, Failure};
+use super::{Answer, Order, Task};
+use crate::exit::{self, Exit, Failure};
+use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
 use crate::native::{self, Cards};
 use crate::session::{Heard, Talk};
@@ -39,12 +40,23 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, talk: &Talk, _task: &Task) -
 fn measure(talk: &Talk) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
     loop {
-        match talk.hear_either(PATIENCE)? {
+        match hear(talk)? {
             Heard::Bytes(_) => messages += 1,
             Heard::Word(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
             Heard::Word(Order::End) => talk.say(Answer { messages, usage: stopwatch.usage() })?,
             Heard::Word(Order::StepDone(posted)) => return Ok(posted),
             Heard::Word(other) => bail!("the client says {other:?} in the middle of a step"),
+        }
+    }
+}
+
+/// However long that takes, until the client is lost or this agent is told to end: of what a client does by itself an agent hears nothing, and
+/// a repetition is as long as a person wants.
+fn hear(talk: &Talk) -> Result<Heard<Order>> {
+    loop {
+        match talk.hear_either(GLANCE) {
+            Err(error) if exit::is_timeout(&error) => {}
+            heard => return heard,
         }
     }
 }

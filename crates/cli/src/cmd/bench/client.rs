@@ -87,7 +87,9 @@ fn repetitions(
         lanes.push((stream, Flow::new(step.depth as usize)));
     }
     let mut repetitions = Vec::new();
-    run(lanes, args.warm_up)?;
+    if !args.warm_up.is_zero() {
+        run(lanes, args.warm_up)?;
+    }
     while repetitions.len() < args.repetitions as usize && !interrupt::is_asked() {
         repetitions.extend(repetition(session, step, lanes, args.seconds)?);
     }
@@ -99,10 +101,15 @@ type Lane = (Box<dyn Stream>, Flow);
 /// Keeps all connections busy for a while: operations that were done.
 fn run(lanes: &mut [Lane], time: Duration) -> Result<u64> {
     let (stopwatch, mut operations) = (Stopwatch::start(), 0);
+    for (stream, flow) in lanes.iter_mut() {
+        flow.fill(stream.as_mut())?;
+    }
     while stopwatch.elapsed() < time && !interrupt::is_asked() {
+        // Whichever is waited for, each connection has its depth under way: one that posted only in its own turn would idle in the others'.
         for (stream, flow) in lanes.iter_mut() {
-            flow.turn(stream.as_mut())?;
+            flow.complete(stream.as_mut())?;
             operations += 1;
+            flow.fill(stream.as_mut())?;
         }
     }
     for (stream, flow) in lanes.iter_mut() {
@@ -125,8 +132,9 @@ fn repetition(
     let operations = run(lanes, time)?;
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
+    // All are told before the first answer is waited for, which counts as time of the measurement.
+    session.talks.iter().try_for_each(|talk| talk.say(Order::End))?;
     for talk in &session.talks {
-        talk.say(Order::End)?;
         let answer: Answer = talk.hear()?;
         cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
         messages += answer.messages;
@@ -148,4 +156,53 @@ fn repetition(
         cpu_here: Some(Duration::from_nanos(usage.cpu_ns)),
         cpu_peer: Some(cpu_peer),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    /// What all streams have under way, now and whenever one of them was waited for.
+    #[derive(Debug, Default)]
+    struct Tally {
+        under_way: usize,
+        when_waiting: Vec<usize>,
+    }
+
+    struct Counted(Rc<RefCell<Tally>>);
+
+    impl Stream for Counted {
+        fn post(&mut self) -> Result<()> {
+            self.0.borrow_mut().under_way += 1;
+            Ok(())
+        }
+
+        fn complete(&mut self) -> Result<()> {
+            let tally = &mut *self.0.borrow_mut();
+            tally.when_waiting.push(tally.under_way);
+            tally.under_way -= 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn whichever_is_waited_for_all_connections_have_their_depth_under_way() {
+        for (queues, depth) in [(8, 1), (3, 4), (1, 16)] {
+            let tally = Rc::new(RefCell::new(Tally::default()));
+            let lane = |_| -> Lane { (Box::new(Counted(Rc::clone(&tally))), Flow::new(depth)) };
+            let mut lanes: Vec<Lane> = (0..queues).map(lane).collect();
+            let operations = run(&mut lanes, Duration::from_millis(2)).expect("nothing fails");
+            let Tally { under_way, when_waiting } = &*tally.borrow();
+            assert_eq!((operations, *under_way), (when_waiting.len() as u64, 0), "each is counted");
+            let (going, ending) = when_waiting.split_at(when_waiting.len() - queues * depth);
+            assert!(
+                !going.is_empty() && going.iter().all(|count| *count == queues * depth),
+                "{queues}, {depth}"
+            );
+            assert!(ending.is_sorted_by(|more, fewer| more > fewer), "{ending:?}");
+        }
+    }
 }

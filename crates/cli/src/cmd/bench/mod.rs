@@ -3,6 +3,7 @@
 pub(crate) mod against;
 mod agent;
 pub(crate) mod chart;
+mod check;
 mod client;
 pub(crate) mod csv;
 pub(crate) mod figures;
@@ -17,10 +18,10 @@ pub(crate) mod table;
 pub(crate) mod verdict;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
@@ -36,11 +37,11 @@ use crate::terminal;
 use crate::units::parse;
 use crate::units::sweep::{Counts, Sizes};
 
-use against::Against;
+use against::{Against, Comparisons};
 use client::Wanted;
 use floor::{Floor, Judge};
 use operation::Operation;
-use report::{BenchReport, Parameters};
+use report::{BenchReport, INTERRUPTED, NotMeasured, Parameters, Told};
 use verdict::Verdict;
 
 pub(crate) use agent::serve;
@@ -87,7 +88,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = parse::seconds_of)]
     warm_up: Duration,
 
-    /// Print the result as CSV, a line for each repetition
+    /// Print the result as CSV, a line for each row; floors and comparisons go to stderr
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 
@@ -124,7 +125,7 @@ Examples:
 
 Latency is from the post to its completion: at depth 1 that is a round trip.
 Exit code: 0 if all was measured and no floor was missed, 1 below a floor, 3 a
-rail lacks an operation, 4 peer lost.";
+rail lacks an operation, or there are fewer rails, 4 peer lost.";
 
 /// What the agent is told at first; the rest it is told step by step.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -182,43 +183,55 @@ struct Answer {
 /// How long an operation may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A message is held whole by the library until it is taken.
-const MESSAGE_MAX: u64 = 1 << 20;
-
-/// What a step may want of memory, on either side.
-const MEMORY_MAX: u64 = 1 << 32;
-
-const DEPTH_MAX: u32 = 4096;
-
-const QUEUES_MAX: u32 = 256;
-
 /// Measures, and prints.
 pub(crate) fn run(args: &BenchArgs) -> Result<Exit> {
-    check(args)?;
-    // What cannot be read is told before anything is measured.
+    // What cannot be used is told before anything is measured.
+    check::arguments(args)?;
+    args.svg.as_deref().map(check::picture).transpose()?;
     let against = args.against.as_deref().map(Against::read).transpose()?;
     let judges = args.floor.iter().cloned().map(Judge::new).collect::<Result<Vec<_>>>()?;
-    let (mut report, lacking) = measure(args)?;
+    let (mut report, failure) = measure(args)?;
     report.comparisons = against.map(|against| against.compare(&report.rows));
     let verdicts: Vec<Vec<Verdict>> = judges.iter().map(|judge| judge.judge(&report.rows)).collect();
     // Each floor by itself: one that had nothing to judge has not passed.
     let is_passed = verdicts.iter().all(|verdicts| verdict::is_passed(verdicts));
     report.verdicts = verdicts.concat();
-    if let Some(file) = &args.svg {
-        let picture = chart::render(&report)?;
-        fs::write(file, picture).with_context(|| format!("cannot write {}", file.display()))?;
+    report.error = failure.as_ref().map(Told::from);
+    let printed = terminal::print(&text(args, &report)?);
+    // What is in the way of the picture, or of printing, takes nothing away from the other one.
+    let undrawn = args.svg.as_deref().and_then(|file| draw(file, &report).err());
+    printed?;
+    tell(args, &report);
+    let failures: Vec<Failure> = failure.into_iter().chain(undrawn).collect();
+    for failure in &failures {
+        // For people: the report has what went wrong with the measurement, for programs.
+        terminal::tell_failure(failure, false);
     }
-    terminal::print(&text(args, &report)?)?;
-    for (operation, failure) in &lacking {
-        let error = format!("{} was not measured", operation.name());
-        terminal::tell_failure(&Failure { error, cause: Some(failure.sentence()), ..failure.clone() }, false);
-    }
-    Ok(match () {
-        () if report.head.is_interrupted => Exit::Interrupted,
-        () if !is_passed => Exit::Failed,
-        () if !lacking.is_empty() => Exit::Unavailable,
-        () => Exit::Ok,
+    Ok(match failures.first() {
+        Some(failure) => failure.exit,
+        None if report.head.is_interrupted => Exit::Interrupted,
+        None if !is_passed => Exit::Failed,
+        None if !report.not_measured.is_empty() => Exit::Unavailable,
+        None => Exit::Ok,
     })
+}
+
+fn draw(file: &Path, report: &BenchReport) -> Result<(), Failure> {
+    let picture = chart::render(report).map_err(|error| Failure::of(&error))?;
+    fs::write(file, picture).map_err(|error| check::unwritable(file, &error))
+}
+
+/// What the result has no place for, beside it.
+fn tell(args: &BenchArgs, report: &BenchReport) {
+    if args.csv {
+        let mut text = report.comparisons.as_ref().map(Comparisons::lines).unwrap_or_default();
+        text.push_str(&verdict::render(&report.verdicts, None, Paint::PLAIN));
+        text.push_str(if report.head.is_interrupted { INTERRUPTED } else { "" });
+        text.lines().for_each(terminal::tell);
+    }
+    for lacking in &report.not_measured {
+        terminal::tell_failure(&lacking.why.failure(Exit::Unavailable), false);
+    }
 }
 
 fn text(args: &BenchArgs, report: &BenchReport) -> Result<String> {
@@ -236,71 +249,87 @@ fn text(args: &BenchArgs, report: &BenchReport) -> Result<String> {
     Ok(text)
 }
 
-fn check(args: &BenchArgs) -> Result<(), Failure> {
-    let wrong = |what: String, cause: String| {
-        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
-            .cause(cause)
-            .fix("see `farreach bench --help`"))
-    };
-    let most = |counts: &Counts| counts.numbers().iter().copied().max().unwrap_or(0);
-    let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0);
-    if args.sizes.bytes().contains(&0) {
-        return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
+/// All rows, or those before something went wrong; and what that was.
+fn measure(args: &BenchArgs) -> Result<(BenchReport, Option<Failure>)> {
+    let mut begun = None;
+    let error = measure_into(args, &mut begun).err();
+    if let Some(report) = &mut begun {
+        report.head.is_interrupted = interrupt::is_asked();
     }
-    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX {
-        return wrong(
-            format!("--op send of {longest} bytes"),
-            format!("a message has at most {MESSAGE_MAX} bytes"),
-        );
+    match (begun, error) {
+        (Some(report), Some(error)) if !report.rows.is_empty() => Ok((report, Some(Failure::of(&error)))),
+        (_, Some(error)) => Err(error),
+        (Some(report), None) => Ok((report, None)),
+        (None, None) => Err(interrupt::before_anything().into()),
     }
-    let (depth, queues) = (most(&args.depths), most(&args.queues));
-    if depth > DEPTH_MAX || queues > QUEUES_MAX {
-        return wrong(
-            format!("--depths {depth} with --queues {queues}"),
-            format!("{DEPTH_MAX} operations and {QUEUES_MAX} connections are the most"),
-        );
-    }
-    if longest.saturating_mul(depth.into()) > MEMORY_MAX {
-        return wrong(
-            format!("{depth} operations of {longest} bytes"),
-            "both sides would need over 4 GiB".to_owned(),
-        );
-    }
-    Ok(())
 }
 
-/// All rows; and what a rail has none of.
-fn measure(args: &BenchArgs) -> Result<(BenchReport, Vec<(Operation, Failure)>)> {
+fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()> {
     let wanted = wanted(args);
     let mut progress = BenchProgress::new(sessions(args).len() * wanted.len(), args.client.json);
-    let (mut report, mut lacking) = (None, Vec::new());
     for (rails, queues) in sessions(args) {
-        let session =
-            Session::open(&args.client, rules(args, rails, queues), &session::Task::Bench(Task {}))?;
-        let report = report.get_or_insert_with(|| {
+        if interrupt::is_asked() {
+            break;
+        }
+        let rules = rules(args, rails, queues);
+        let session = match Session::open(&args.client, rules, &session::Task::Bench(Task {})) {
+            // Who has had enough wants to hear of what was measured.
+            Err(_) if interrupt::is_asked() => break,
+            opened => opened?,
+        };
+        let report = begun.get_or_insert_with(|| {
             BenchReport::new(Head::new(report::COMMAND, &session, args.client.wait), parameters(args))
         });
-        for wanted in &wanted {
-            if interrupt::is_asked() {
-                break;
-            }
-            progress.tick(&wanted.told());
-            if lacking.iter().any(|(operation, _)| *operation == wanted.operation) {
-                continue;
-            }
-            match client::row(args, &session, wanted).map_err(|error| session.explained(error))? {
-                Ok(row) => report.rows.extend(row),
-                Err(failure) => lacking.push((wanted.operation, failure)),
-            }
+        match check::rails(rails, &session) {
+            Ok(()) => measure_over(args, &session, &wanted, report, &mut progress)?,
+            Err(lacking) if report.not_measured.contains(&lacking) => {}
+            Err(lacking) => report.not_measured.push(lacking),
         }
-        report.head.is_interrupted |= interrupt::is_asked();
         for talk in &session.talks {
             // One that is lost was told of, or has nothing more to do.
             let _ = talk.say(Order::Done);
         }
     }
-    let report = report.context("nothing was asked for")?;
-    Ok((report, lacking))
+    Ok(())
+}
+
+/// The rows of one session.
+fn measure_over(
+    args: &BenchArgs,
+    session: &Session,
+    wanted: &[Wanted],
+    report: &mut BenchReport,
+    progress: &mut BenchProgress,
+) -> Result<()> {
+    for wanted in wanted {
+        if interrupt::is_asked() {
+            break;
+        }
+        progress.tick(&wanted.told());
+        let name = wanted.operation.name();
+        if report.not_measured.iter().any(|lacking| lacking.operation.as_deref() == Some(name)) {
+            continue;
+        }
+        match client::row(args, session, wanted).map_err(|error| session.explained(error))? {
+            Ok(row) => report.rows.extend(row),
+            Err(failure) => {
+                let error = format!("{name} was not measured");
+                report.not_measured.push(NotMeasured::new(Some(name), error, &failure));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The operations, each once, in the order typed.
+fn operations(args: &BenchArgs) -> Vec<Operation> {
+    let mut distinct = Vec::new();
+    for operation in &args.op {
+        if !distinct.contains(operation) {
+            distinct.push(*operation);
+        }
+    }
+    distinct
 }
 
 /// Each number of rails with each number of connections.
@@ -315,10 +344,10 @@ fn sessions(args: &BenchArgs) -> Vec<(Option<usize>, usize)> {
 
 fn wanted(args: &BenchArgs) -> Vec<Wanted> {
     let mut wanted = Vec::new();
-    for operation in &args.op {
+    for operation in operations(args) {
         for depth in args.depths.numbers() {
             let sizes = if operation.is_of_a_word() { &[8][..] } else { args.sizes.bytes() };
-            let each = |size: &u64| Wanted { operation: *operation, size_bytes: *size, depth: *depth };
+            let each = |size: &u64| Wanted { operation, size_bytes: *size, depth: *depth };
             wanted.extend(sizes.iter().map(each));
         }
     }
@@ -339,7 +368,7 @@ fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
 
 fn parameters(args: &BenchArgs) -> Parameters {
     Parameters {
-        operations: args.op.iter().map(|operation| operation.name().to_owned()).collect(),
+        operations: operations(args).iter().map(|operation| operation.name().to_owned()).collect(),
         sizes_bytes: args.sizes.bytes().to_vec(),
         depths: args.depths.numbers().to_vec(),
         queues: args.queues.numbers().to_vec(),

@@ -14,11 +14,15 @@ use serde_json::Value;
 use super::against::Comparisons;
 use super::figures::{Figures, Repetition, Spread};
 use super::verdict::Verdict;
+use crate::exit::{Exit, Failure};
 use crate::report::{Head, LatencyOf, SCHEMA_VERSION};
 use crate::units;
 
 /// What says which command wrote a report.
 pub(crate) const COMMAND: &str = "bench";
+
+/// What tells a person that rows are missing because he has had enough.
+pub(crate) const INTERRUPTED: &str = "It was interrupted: the rest was not measured.";
 
 /// All of one run of `farreach bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +36,54 @@ pub(crate) struct BenchReport {
     pub(crate) comparisons: Option<Comparisons>,
     /// By `--floor`.
     pub(crate) verdicts: Vec<Verdict>,
+    /// What was asked for, and cannot be had here.
+    #[serde(default)]
+    pub(crate) not_measured: Vec<NotMeasured>,
+    /// What has put an end to it: the rows are those before.
+    #[serde(default)]
+    pub(crate) error: Option<Told>,
+}
+
+/// What is missing among the rows, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct NotMeasured {
+    /// Null where it is all of them, over so many rails.
+    pub(crate) operation: Option<String>,
+    #[serde(flatten)]
+    pub(crate) why: Told,
+}
+
+impl NotMeasured {
+    /// This failure is why.
+    pub(crate) fn new(operation: Option<&str>, error: String, failure: &Failure) -> Self {
+        let why = Told { error, cause: Some(failure.sentence()), fix: failure.fix.clone() };
+        Self { operation: operation.map(str::to_owned), why }
+    }
+}
+
+/// As every command tells a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Told {
+    pub(crate) error: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: Option<String>,
+}
+
+impl From<&Failure> for Told {
+    fn from(failure: &Failure) -> Self {
+        let Failure { error, cause, fix, .. } = failure.clone();
+        Self { error, cause, fix }
+    }
+}
+
+impl Told {
+    /// As a failure that ends with this.
+    pub(crate) fn failure(&self, exit: Exit) -> Failure {
+        let Self { error, cause, fix } = self.clone();
+        Failure { error, cause, fix, exit }
+    }
 }
 
 /// What was asked for.
@@ -89,7 +141,15 @@ impl Row {
 impl BenchReport {
     /// Nothing is measured yet.
     pub(crate) fn new(head: Head, parameters: Parameters) -> Self {
-        Self { head, parameters, rows: Vec::new(), comparisons: None, verdicts: Vec::new() }
+        Self {
+            head,
+            parameters,
+            rows: Vec::new(),
+            comparisons: None,
+            verdicts: Vec::new(),
+            not_measured: Vec::new(),
+            error: None,
+        }
     }
 
     /// Reads the report of an earlier run.
@@ -146,6 +206,16 @@ mod tests {
     }
 
     #[test]
+    fn a_report_that_is_older_than_some_fields_is_read() {
+        let report = sample::report();
+        let mut value = serde_json::to_value(&report).unwrap();
+        for field in ["not_measured", "error"] {
+            value.as_object_mut().unwrap().remove(field).expect(field);
+        }
+        assert_eq!(BenchReport::parse(&value.to_string()).unwrap(), report);
+    }
+
+    #[test]
     fn the_schema_is_what_the_type_says() {
         crate::schema::assert_current::<BenchReport>("bench.json");
     }
@@ -156,6 +226,10 @@ mod tests {
         report.comparisons =
             Some(Against::with("base.json", sample::report().rows).compare(&report.rows[1..]));
         report.verdicts = Judge::with("p99=5us".parse().unwrap(), Vec::new()).judge(&report.rows);
+        let failure = Failure::new(Exit::Unavailable, "there is none").cause("it is missing").fix("get one");
+        report.not_measured =
+            vec![NotMeasured::new(Some("cas"), "cas was not measured".to_owned(), &failure)];
+        report.error = Some(Told::from(&failure));
         crate::schema::assert_describes(&report);
         let read = BenchReport::parse(&report.to_json().unwrap()).unwrap();
         assert_eq!(read, report);

@@ -66,6 +66,8 @@ pub(crate) fn report() -> BenchReport {
         rows,
         comparisons: None,
         verdicts: Vec::new(),
+        not_measured: Vec::new(),
+        error: None,
     }
 }
 

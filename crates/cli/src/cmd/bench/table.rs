@@ -2,7 +2,7 @@
 
 use super::against::{Comparison, Comparisons};
 use super::figures::deviation;
-use super::report::{BenchReport, Key, Row};
+use super::report::{BenchReport, INTERRUPTED, Key, Row};
 use crate::show::paint::Paint;
 use crate::terminal::folded;
 use crate::units::{self, digits, microseconds, percent};
@@ -111,7 +111,7 @@ fn all_columns(rows: &[Row], comparisons: Option<&Comparisons>) -> Vec<Column> {
     columns.push(Column::number("Gb/s", 0, rows, |row| digits(row.median.bits_per_second / 1e9)));
     columns.push(Column::number(SPREAD, 0, rows, rate_spread));
     if let Some(comparisons) = comparisons {
-        let ratio = |row: &Row| comparisons.of(row).map_or_else(unknown, ratio);
+        let ratio = |row: &Row| comparisons.of(row).map_or_else(unknown, Comparison::ratio);
         columns.push(Column::number("×old", 0, rows, ratio));
     }
     let gibibytes = |row: &Row| digits(row.median.bits_per_second / 8.0 / f64::from(1 << 30));
@@ -125,12 +125,6 @@ fn all_columns(rows: &[Row], comparisons: Option<&Comparisons>) -> Vec<Column> {
     columns.push(Column::number(CPU, 5, rows, |row| each(row.median.cpu_here_ns_per_operation)));
     columns.push(Column::number("peer's", 5, rows, |row| each(row.median.cpu_peer_ns_per_operation)));
     columns
-}
-
-/// `0.93`, and `≈0.99` where that may be chance.
-fn ratio(comparison: &Comparison) -> String {
-    let mark = if comparison.is_within_spread { "≈" } else { "" };
-    format!("{mark}{:.2}", comparison.operations_per_second_ratio)
 }
 
 fn rate_spread(row: &Row) -> String {
@@ -216,7 +210,7 @@ fn notes(report: &BenchReport, hidden: &[&str], width: Option<u16>, paint: Paint
         text.push_str(&comparisons.notes(width));
     }
     if report.head.is_interrupted {
-        text.push_str(&folded("", "It was interrupted: the rest was not measured.", width));
+        text.push_str(&folded("", INTERRUPTED, width));
     }
     text.lines().map(|line| paint.faint(line) + "\n").collect()
 }

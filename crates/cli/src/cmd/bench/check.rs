@@ -1,0 +1,156 @@
+//! What is told before anything is measured, because it would end a measurement: nobody wants to hear of it after ten minutes.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::operation::Operation;
+use super::report::NotMeasured;
+use super::{BenchArgs, NativeOperation};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::{self, GLANCE};
+use crate::session::Session;
+use crate::units::sweep::Counts;
+
+/// A message is held whole by the library until it is taken.
+const MESSAGE_MAX: u64 = 1 << 20;
+
+/// What a step may want of memory, on either side.
+const MEMORY_MAX: u64 = 1 << 32;
+
+const DEPTH_MAX: u32 = 4096;
+
+const QUEUES_MAX: u32 = 256;
+
+/// How long the rails of a session may take to be ready, after the first of them.
+const RAILS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether what was typed can be.
+pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
+    let wrong = |what: String, cause: String| {
+        Err(Failure::new(Exit::Usage, format!("{what} cannot be"))
+            .cause(cause)
+            .fix("see `farreach bench --help`"))
+    };
+    let most = |counts: &Counts| counts.numbers().iter().copied().max().unwrap_or(0);
+    let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0);
+    if args.sizes.bytes().contains(&0) {
+        return wrong("--sizes 0".to_owned(), "an operation has one byte at least".to_owned());
+    }
+    if args.op.contains(&Operation::Send) && longest > MESSAGE_MAX {
+        return wrong(
+            format!("--op send of {longest} bytes"),
+            format!("a message has at most {MESSAGE_MAX} bytes"),
+        );
+    }
+    let (depth, queues) = (most(&args.depths), most(&args.queues));
+    if depth > DEPTH_MAX || queues > QUEUES_MAX {
+        return wrong(
+            format!("--depths {depth} with --queues {queues}"),
+            format!("{DEPTH_MAX} operations and {QUEUES_MAX} connections are the most"),
+        );
+    }
+    if longest.saturating_mul(depth.into()) > MEMORY_MAX {
+        return wrong(
+            format!("{depth} operations of {longest} bytes"),
+            "both sides would need over 4 GiB".to_owned(),
+        );
+    }
+    // Those of a word have one size, whatever was typed.
+    if args.op.contains(&Operation::Flush) {
+        let check = |bytes: &u64| NativeOperation::FlushGlobal.check_size(*bytes as usize);
+        args.sizes.bytes().iter().try_for_each(check)?;
+    }
+    Ok(())
+}
+
+/// Whether a picture can be written there. What is there stays as it is until there is a new one.
+pub(super) fn picture(file: &Path) -> Result<(), Failure> {
+    let is_new = match fs::metadata(file) {
+        // Who reads a pipe would take it for the end when it is closed again.
+        Ok(there) if !there.is_file() && !there.is_dir() => return Ok(()),
+        there => there.is_err(),
+    };
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(file);
+    opened.map_err(|error| unwritable(file, &error))?;
+    if is_new {
+        fs::remove_file(file).map_err(|error| unwritable(file, &error))?;
+    }
+    Ok(())
+}
+
+pub(super) fn unwritable(file: &Path, error: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot write {}", file.display()))
+        .cause(error.to_string())
+        .fix("name a file in a folder that there is, and that you may write to")
+}
+
+/// Whether a session goes over as many rails as were asked for: with fewer, its rows would be those of another session.
+pub(super) fn rails(wanted: Option<usize>, session: &Session) -> Result<(), NotMeasured> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let ready = || session.talks.iter().map(|talk| talk.peer.rails().len()).min().unwrap_or(0);
+    let deadline = Instant::now() + RAILS_PATIENCE;
+    while ready() < wanted.min(session.choice.names.len())
+        && Instant::now() < deadline
+        && !interrupt::is_asked()
+    {
+        thread::sleep(GLANCE);
+    }
+    let ready = ready();
+    if ready >= wanted {
+        return Ok(());
+    }
+    let rails = session.rails().join(", ");
+    let cause = format!("{ready} lead from here to the server: {rails} ({})", session.choice.why);
+    let failure = Failure::new(Exit::Unavailable, "there are fewer")
+        .cause(cause)
+        .fix("name more with -d, or ask for fewer; see `farreach devices` on both sides");
+    Err(NotMeasured::new(None, format!("{wanted} rails were not measured"), &failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn checked(words: &str) -> Result<(), Failure> {
+        let words = format!("farreach bench storage-7 {words}");
+        let parsed = Args::try_parse_from(words.split_whitespace()).expect("clap takes it");
+        let Command::Bench(args) = parsed.command else { panic!("it is a bench") };
+        arguments(&args)
+    }
+
+    #[test]
+    fn sizes_that_an_operation_does_not_have_are_told() {
+        for (words, told) in [
+            ("--op send -s 2M", "--op send of 2097152 bytes cannot be"),
+            ("--op write,flush -s 4..1M", "there is no FLUSH to global visibility of 4 bytes"),
+            ("--op flush -s 8,2G --depths 1", "there is no FLUSH to global visibility of 2147483648 bytes"),
+        ] {
+            let refused = checked(words).expect_err(words);
+            assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");
+        }
+        // An atomic operation has its eight bytes, whatever the others have.
+        assert_eq!(checked("--op write,cas,atomic-write -s 4..1M"), Ok(()));
+        assert_eq!(checked("--op flush -s 8..1M"), Ok(()));
+    }
+
+    #[test]
+    fn a_picture_is_tried_without_a_trace() {
+        let folder = tempfile::TempDir::new().expect("a temporary folder");
+        let (old, new) = (folder.path().join("old.svg"), folder.path().join("new.svg"));
+        fs::write(&old, "a picture").expect("a file of our own");
+        assert_eq!((picture(&old), picture(&new)), (Ok(()), Ok(())));
+        assert_eq!(fs::read_to_string(&old).expect("it is there"), "a picture");
+        assert!(!new.exists());
+        for wrong in [folder.path(), &folder.path().join("none/x.svg")] {
+            let refused = picture(wrong).expect_err("it is no file");
+            assert_eq!(refused.error, format!("cannot write {}", wrong.display()));
+            assert!(refused.cause.is_some() && refused.fix.is_some(), "{refused:?}");
+        }
+    }
+}
