@@ -33,7 +33,7 @@ use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
 pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
-pub(crate) use greeting::{Line, greet, tell_refusal};
+pub(crate) use greeting::{Line, Other, greet, tell_refusal};
 pub(crate) use guard::Guard;
 pub(crate) use host::Host;
 pub(crate) use talk::{Heard, SOON, Talk, patience};
