@@ -122,7 +122,27 @@ fn a_reader_who_has_gone_is_no_error() {
         ("blast", &["-n", "4"], 0),
         ("ping", &["-n", "10", "--json"], 0),
         // What has failed has done so though nobody reads it.
-        ("bench", &["-d", "tcp", "--quick", "--floor", "100000Gb/s", "--json"], 1),
+        (
+            "bench",
+            &[
+                "-d",
+                "tcp",
+                "--op",
+                "write",
+                "-s",
+                "8",
+                "--depths",
+                "1",
+                "-r",
+                "1",
+                "-D",
+                "0.1",
+                "--floor",
+                "100000Gb/s",
+                "--json",
+            ],
+            1,
+        ),
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);

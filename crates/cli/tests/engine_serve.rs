@@ -91,7 +91,7 @@ fn once_is_not_for_one_who_only_looks_at_the_port() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn once_is_for_one_connection_and_says_so_to_a_test_of_several() {
     let mut server = Server::start(&["--once"]);
-    let mut bench = server.client("bench", &["-d", "tcp", "--queues", "2", "--quick"]);
+    let mut bench = server.client("bench", &["-d", "tcp", "--queues", "2"]);
     assert_fails(&mut bench, 4, &["the server says: it is busy", "fix: start it without --once"]);
     // It has ordered nothing.
     server.wait_for_no_agent();
