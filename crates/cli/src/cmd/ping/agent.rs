@@ -86,6 +86,7 @@ fn reads(engine: &Engine, talk: &Talk, task: &Task, mut pattern: Pattern) -> Res
     // Its card answers, and it hears of no read: so it is told when they count.
     let Begin = talk.hear_at_last()?;
     let stopwatch = Stopwatch::start();
+    talk.say(Begin)?;
     let Enough { .. } = talk.hear_at_last()?;
     Ok(stopwatch.usage())
 }

@@ -253,6 +253,40 @@ impl Trips for Reads {
     }
 
     fn begin(&self) -> Result<()> {
-        self.talk.say(Begin)
+        self.talk.say(Begin)?;
+        let Begin = self.talk.hear()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Round trips that take so long, and come in order.
+    struct Slow(Duration, u64);
+
+    impl Trips for Slow {
+        fn go(&mut self, number: u64) -> Result<Duration> {
+            assert_eq!(number, self.1);
+            self.1 += 1;
+            thread::sleep(self.0);
+            Ok(self.0)
+        }
+
+        fn check(&mut self, _number: u64) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_warm_up_has_a_hundred_round_trips_or_takes_a_moment() {
+        let mut quick = Slow(Duration::ZERO, 0);
+        assert_eq!((warm_up(&mut quick).expect("it goes well"), quick.1), (WARM_UP, WARM_UP));
+        let mut slow = Slow(WARM_UP_TIME / 4, 0);
+        let done = warm_up(&mut slow).expect("it goes well");
+        assert!((1..=4).contains(&done) && slow.1 == done, "{done}");
     }
 }

@@ -88,7 +88,7 @@ struct Ends {
     counter: CounterToken,
 }
 
-/// The warm-up of this size is done: reads count from here on.
+/// The warm-up of this size is done: reads count from here on, when the agent has said so too.
 #[derive(Debug, Serialize, Deserialize)]
 struct Begin;
 
