@@ -39,6 +39,9 @@ pub(crate) struct AgentArgs {
 /// How long the client's rails may take to be ready.
 const RAIL_PATIENCE: Duration = Duration::from_secs(20);
 
+/// How an agent ends that was not told what to do: whoever called was no client, or left before.
+pub(crate) const WITHOUT_ORDER: Exit = Exit::PeerLost;
+
 /// Serves, and logs one line.
 pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     // Who stops the server stops this one too. It fails for no process that we may be.
@@ -47,25 +50,30 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     measure::sleep_exactly();
     let stdin = std::io::stdin();
     let stream = TcpStream::from(stdin.as_fd().try_clone_to_owned().context("cannot take the connection")?);
-    let client =
-        stream.peer_addr().context("standard input is no connection: `farreach serve` starts agents")?;
+    let Ok(client) = stream.peer_addr() else {
+        return Err(Failure::new(WITHOUT_ORDER, "standard input is no connection, or not any more")
+            .fix("start `farreach serve`, which starts agents")
+            .into());
+    };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
     let line = Line::new(stream).context("cannot set the connection up")?;
-    let ended = serve(args, line, client);
+    let (ended, exit) = match greet(args, line) {
+        Ok((line, order)) => (serve(args, line, &order, client), Exit::Failed),
+        Err(error) => (Err(error), WITHOUT_ORDER),
+    };
     match &ended {
         Ok(what) => log(client, what),
         Err(error) => log(client, &Failure::of(error).sentence()),
     }
-    Ok(if ended.is_ok() { Exit::Ok } else { Exit::Failed })
+    Ok(if ended.is_ok() { Exit::Ok } else { exit })
 }
 
 fn log(client: SocketAddr, what: &str) {
     terminal::tell(&format!("{client}: {what}"));
 }
 
-/// What was done, for the log.
-fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String> {
-    let here = line.stream().local_addr().context("the connection is gone")?;
+/// The first words: what the client orders.
+fn greet(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: Host::this(),
@@ -75,6 +83,12 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
         line = line.secure_as_server(&session::open_tls(folder)?)?;
     }
     let order = session::greet(&mut line, &welcome)?;
+    Ok((line, order))
+}
+
+/// What was done, for the log.
+fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) -> Result<String> {
+    let here = line.stream().local_addr().context("the connection is gone")?;
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
     {
@@ -82,7 +96,7 @@ fn serve(args: &AgentArgs, mut line: Line, client: SocketAddr) -> Result<String>
         doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
         return Ok("doctor is done".to_owned());
     }
-    let engine = match open(args, &order, here) {
+    let engine = match open(args, order, here) {
         Ok(engine) => engine,
         Err(error) => {
             let failure = Failure::of(&error);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::{Args as ClapArgs, Parser, Subcommand, value_parser};
 
 use crate::agent::AgentArgs;
 use crate::cmd::bench::BenchArgs;
@@ -105,7 +105,7 @@ pub(crate) struct ClientArgs {
     pub(crate) rails: RailArgs,
 
     /// Server's port, unless PEER has one
-    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT)]
+    #[arg(short, long, value_name = "PORT", default_value_t = PeerAddress::DEFAULT_PORT, value_parser = value_parser!(u16).range(1..))]
     pub(crate) port: u16,
 
     /// How both sides wait: busy (spin: lowest latency, a whole core), event (sleep: least CPU), or adaptive (spin a

@@ -1,6 +1,5 @@
 //! How the command ends: one meaning for each code, the same for every subcommand.
 
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -184,11 +183,6 @@ fn of_word(error: &WordError) -> Failure {
         }
         _ => failure(Exit::Failed),
     }
-}
-
-/// Whether whoever read our output has had enough (`| head`): that is not an error of ours.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]

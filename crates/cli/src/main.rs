@@ -32,7 +32,6 @@ fn main() -> ExitCode {
     let wants_json = args.command.wants_json();
     match run(&args.command) {
         Ok(exit) => exit.into(),
-        Err(error) if exit::is_closed_pipe(&error) => Exit::Ok.into(),
         Err(error) => terminal::tell_failure(&exit::Failure::of(&error), wants_json).into(),
     }
 }

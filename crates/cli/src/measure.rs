@@ -52,6 +52,14 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// What was used behind an earlier reading of the same stopwatch.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            wall_ns: self.wall_ns.saturating_sub(earlier.wall_ns),
+        }
+    }
+
     /// Of one core: more than 1 where several were busy.
     pub(crate) fn share(&self) -> f64 {
         if self.wall_ns == 0 { 0.0 } else { self.cpu_ns as f64 / self.wall_ns as f64 }

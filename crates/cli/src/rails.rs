@@ -274,7 +274,7 @@ pub(crate) fn check_gid(args: &RailArgs, found: &[Found]) -> Result<(), Failure>
 }
 
 /// Whether what was named by `-d` is here, and is RDMA where that is asked for.
-fn check_named(args: &RailArgs) -> Result<(), Failure> {
+pub(crate) fn check_named(args: &RailArgs) -> Result<(), Failure> {
     for name in args.devices.iter().map(|name| name.split('@').next().unwrap_or(name)) {
         let is_provider = fabric::is_provider(name);
         if args.require_rdma && is_provider && name != "efa" {

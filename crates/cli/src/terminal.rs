@@ -6,11 +6,13 @@ use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::exit::{Exit, Failure};
 
-/// Prints a result.
+/// Prints a result. A reader who has had enough (`| head`) is no error: the command goes on, and ends as it would have.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
 }
 
 /// Tells what went wrong, and gives what to end with. A program that reads JSON gets it in that form as well.

@@ -12,7 +12,7 @@ mod support {
 }
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::client::TOLD_WITHIN;
 use support::run::{Ended, end_of};
@@ -56,6 +56,32 @@ fn ping_shows_a_histogram_waits_in_every_way_and_for_a_time() {
 
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn what_the_server_tells_is_of_its_own_time() {
+    for rail in rails() {
+        rail.pings_tell_both_sides_of_the_same_time();
+        rail.blasts_reckon_with_the_time_of_who_wrote();
+    }
+}
+
+/// A hundred round trips before the one that is asked for, where each takes so long, would keep a person waiting, and Ctrl-C too.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn the_warm_up_of_a_ping_is_short_whatever_the_size() {
+    let server = Server::start(&[]);
+    for operation in ["write", "read"] {
+        let begun = Instant::now();
+        let ended = server.run("ping", &["-d", "tcp", "-s", "64M", "-n", "3", "--op", operation, "--json"]);
+        let took = begun.elapsed();
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+        let row = &ended.json()["rows"][0];
+        assert_eq!(row["round_trips"], 3);
+        let trip = Duration::from_nanos(row["rtt"]["max_ns"].as_u64().expect("a time"));
+        assert!(took < 100 * trip, "{operation}: {took:?}, where a round trip takes {trip:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn fill_checks_every_byte() {
     for rail in rails() {
         rail.fills();
@@ -90,11 +116,33 @@ fn the_best_rail_is_chosen_and_why_is_told() {
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn a_reader_who_has_gone_is_no_error() {
     let server = Server::start(&[]);
-    for (command, words) in [
-        ("ping", &["-n", "10"][..]),
-        ("fill", &["--pages", "4"]),
-        ("blast", &["-n", "4"]),
-        ("ping", &["-n", "10", "--json"]),
+    for (command, words, code) in [
+        ("ping", &["-n", "10"][..], 0),
+        ("fill", &["--pages", "4"], 0),
+        ("blast", &["-n", "4"], 0),
+        ("ping", &["-n", "10", "--json"], 0),
+        // What has failed has done so though nobody reads it.
+        (
+            "bench",
+            &[
+                "-d",
+                "tcp",
+                "--op",
+                "write",
+                "-s",
+                "8",
+                "--depths",
+                "1",
+                "-r",
+                "1",
+                "-D",
+                "0.1",
+                "--floor",
+                "100000Gb/s",
+                "--json",
+            ],
+            1,
+        ),
     ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -102,7 +150,7 @@ fn a_reader_who_has_gone_is_no_error() {
         let child = client.stdout(writer).stderr(std::process::Stdio::piped()).spawn().expect("it starts");
         drop(client);
         let ended = Ended::of(child.wait_with_output().expect("a child can be waited for"));
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{command} {words:?}");
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{command} {words:?}");
     }
     let line = format!("{} ping {} -n 10 | head -1", support::run::FARREACH, server.address());
     let ended = end_of(std::process::Command::new("sh").args(["-c", &line]));

@@ -164,6 +164,7 @@ fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
     for device in ["shm", "tcp"] {
         let words = [&format!("error: {device} is no RDMA"), "--require-rdma"];
         assert_fails(&mut server.client("fill", &["-d", device, "--require-rdma"]), 3, &words);
+        assert_fails(&mut serve(&["-d", device, "--require-rdma"]), 3, &words);
     }
 }
 

@@ -9,6 +9,8 @@ mod support {
     pub(crate) mod server;
 }
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
@@ -64,6 +66,36 @@ fn once_ends_as_its_test_did() {
     );
     first.signal("INT");
     assert_eq!(first.end_within(TOLD_WITHIN).code, Some(130));
+    assert_eq!(server.end_by_itself(ENDS_WITHIN), Some(0), "{:#?}", server.log());
+}
+
+/// Who looks whether a port is open, and calls then, as scripts do, is served.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn once_is_not_for_one_who_only_looks_at_the_port() {
+    let mut server = Server::start(&["--once"]);
+    for _ in 0..3 {
+        drop(TcpStream::connect(server.address()).expect("it listens"));
+    }
+    // One that leaves by a reset is gone before anybody looks at it.
+    let mut rude = TcpStream::connect(server.address()).expect("it listens");
+    rude.write_all(b"HTTP/1.1").expect("it is connected");
+    drop(rude);
+    let ended = server.run("ping", &["-n", "10"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}, {:#?}", server.log());
+    assert_eq!(server.end_by_itself(ENDS_WITHIN), Some(0), "{:#?}", server.log());
+}
+
+/// What to do about it is not to come later: it is its own first connection that is served.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn once_is_for_one_connection_and_says_so_to_a_test_of_several() {
+    let mut server = Server::start(&["--once"]);
+    let mut bench = server.client("bench", &["-d", "tcp", "--queues", "2"]);
+    assert_fails(&mut bench, 4, &["the server says: it is busy", "fix: start it without --once"]);
+    // It has ordered nothing.
+    server.wait_for_no_agent();
+    assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "{:#?}", server.log());
     assert_eq!(server.end_by_itself(ENDS_WITHIN), Some(0), "{:#?}", server.log());
 }
 

@@ -77,6 +77,27 @@ fn a_side_without_tls_is_told_which_one_it_is() {
     assert_eq!(ping(&secured, &["--tls", text(own.path())]).code, Some(0));
 }
 
+/// One who comes when there is no room is told so, in the language that it speaks; and nobody who is silent keeps others from that.
+#[test]
+#[ignore = "needs the engines' libraries: cargo xtask test runs it"]
+fn a_busy_server_says_so_over_tls() {
+    let authority = Authority::new("the house");
+    let own = folder(&authority.certify(&["127.0.0.1"]), &authority);
+    let tls = ["--tls", text(own.path())];
+    let mut server = Server::start(&[&tls[..], &["--clients-max", "1"]].concat());
+    let served = server.start_client("ping", &[&["-D", "60"], &tls[..]].concat());
+    server.wait_for_log("ping from");
+    let silent = std::net::TcpStream::connect(server.address()).expect("it listens");
+    let busy = ["the server says: it is busy", "1 client is being served"];
+    assert_told(&ping(&server, &tls), &busy);
+    assert_told(&ping(&server, &[]), &["it speaks TLS only"]);
+    assert_told(&ping(&server, &tls), &busy);
+    server.wait_for_logs("refused, 1 client is being served", 2);
+    drop((silent, served));
+    server.wait_for_no_agent();
+    assert_eq!(ping(&server, &tls).code, Some(0));
+}
+
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn who_is_not_trusted_is_refused() {

@@ -179,6 +179,8 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
         (&["ping", "here", "--wait", "nonsense"], "possible values: busy, event, adaptive"),
         (&["ping"], "<PEER>"),
         (&["ping", "here:0"], "no port"),
+        (&["ping", "here", "-p", "0"], "1..=65535"),
+        (&["blast", "here", "-n", "1", "-D", "1"], "cannot be used with"),
         (&["ping", "::1:2:3:x"], "brackets"),
         (&["fill", "here", "-s", "0"], "at least 1 byte"),
         (&["fill", "here", "-s", "1G", "-n", "1000000"], "1.00 TiB are the most"),
@@ -215,6 +217,20 @@ fn a_server_without_any_library_says_what_to_install() {
     let mut serve = Command::new(FARREACH);
     serve.args(["serve", "-p", "0"]).env("LD_LIBRARY_PATH", folder.path());
     assert_fails(&mut serve, 3, &["there is no rail to serve over", "libfabric.so.1", "libfabric1"]);
+}
+
+/// A reader who has gone is no error, and makes none good: `| true` has seen nothing of it.
+#[test]
+fn a_failure_stays_one_where_nobody_reads() {
+    let folder = without_libraries();
+    for words in [&["devices"][..], &["devices", "--json"], &["devices", "-d", "nonsense"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut devices = Command::new(FARREACH);
+        devices.args(words).env("LD_LIBRARY_PATH", folder.path());
+        let status = devices.stdout(writer).status().expect("it starts");
+        assert_eq!(status.code(), Some(3), "{words:?}");
+    }
 }
 
 #[test]

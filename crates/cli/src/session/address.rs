@@ -1,7 +1,7 @@
 //! Where the peer is: `host`, `host:port` or `[v6]:port`.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use crate::exit::{Exit, Failure};
@@ -20,9 +20,15 @@ impl PeerAddress {
     pub(crate) fn resolve(&self, port: u16) -> Result<Vec<SocketAddr>, Failure> {
         let port = self.port.unwrap_or(port);
         let failure = |cause: String| {
-            Failure::new(Exit::PeerLost, format!("connect to {}", self.told(port)))
-                .cause(cause)
-                .fix(format!("give its address, or a name that `getent hosts {}` knows", self.host))
+            let fix = match self.host.split_once('%') {
+                Some((_, interface)) => {
+                    format!(
+                        "see whether `ip link show {interface}` has it, and which interface leads to the peer"
+                    )
+                }
+                None => format!("give its address, or a name that `getent hosts {}` knows", self.host),
+            };
+            Failure::new(Exit::PeerLost, format!("connect to {}", self.told(port))).cause(cause).fix(fix)
         };
         let found: Vec<_> = (self.host.as_str(), port)
             .to_socket_addrs()
@@ -31,9 +37,9 @@ impl PeerAddress {
         if found.is_empty() { Err(failure(format!("{} has no address", self.host))) } else { Ok(found) }
     }
 
-    /// As it was typed, without the port.
+    /// As it was typed, without the port, and without the interface that an address of one link has: nobody else knows that.
     pub(crate) fn host(&self) -> &str {
-        &self.host
+        self.host.split('%').next().unwrap_or(&self.host)
     }
 
     /// As one types it, with the port.
@@ -56,14 +62,16 @@ impl FromStr for PeerAddress {
             Ok(port) if port > 0 => Ok(Some(port)),
             _ => Err(format!("`{port}` is no port: it is a number from 1 to 65535")),
         };
-        if let Ok(IpAddr::V6(_)) = text.parse() {
+        if is_v6(text) {
             return Ok(Self { host: text.to_owned(), port: None });
         }
         if let Some(rest) = text.strip_prefix('[') {
             let Some((host, behind)) = rest.split_once(']') else {
                 return wrong("the bracket is not closed");
             };
-            let Ok(IpAddr::V6(_)) = host.parse() else { return wrong("no IPv6 address in the brackets") };
+            if !is_v6(host) {
+                return wrong("no IPv6 address in the brackets");
+            }
             let port = match behind.strip_prefix(':') {
                 Some(port) => number(port)?,
                 None if behind.is_empty() => None,
@@ -85,6 +93,18 @@ impl FromStr for PeerAddress {
     }
 }
 
+/// Whether it is an IPv6 address: also one of a link, with its interface, which the resolver understands.
+fn is_v6(text: &str) -> bool {
+    let address = match text.split_once('%') {
+        Some((_, interface)) if interface.is_empty() || interface.contains(char::is_whitespace) => {
+            return false;
+        }
+        Some((address, _)) => address,
+        None => text,
+    };
+    address.parse::<Ipv6Addr>().is_ok()
+}
+
 impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.told(Self::DEFAULT_PORT))
@@ -104,9 +124,26 @@ mod tests {
             ("[fe80::1]:99", "[fe80::1]:99"),
             ("[::1]", "[::1]:18520"),
             ("::1", "[::1]:18520"),
+            ("[fe80::1%eth0]:99", "[fe80::1%eth0]:99"),
+            ("fe80::1%lo", "[fe80::1%lo]:18520"),
         ] {
             assert_eq!(text.parse::<PeerAddress>().expect(text).to_string(), told);
         }
+    }
+
+    #[test]
+    fn an_address_of_a_link_is_called_through_its_interface() {
+        let peer: PeerAddress = "[fe80::1%lo]:99".parse().expect("an address of a link");
+        assert_eq!(peer.host(), "fe80::1");
+        let found = peer.resolve(1).expect("every host has lo");
+        // It is the first interface of every host.
+        assert!(
+            matches!(&found[..], [SocketAddr::V6(it)] if (it.scope_id(), it.port()) == (1, 99)),
+            "{found:?}"
+        );
+        let nowhere: PeerAddress = "fe80::1%nonsense".parse().expect("it may be somewhere");
+        let refused = nowhere.resolve(1).expect_err("there is no such interface");
+        assert!(refused.fix.is_some_and(|fix| fix.contains("ip link show nonsense")));
     }
 
     #[test]
@@ -121,6 +158,8 @@ mod tests {
             ("[::1]99", "bracket"),
             ("[a]:99", "no IPv6"),
             ("fe80::1:99:x", "brackets"),
+            ("[fe80::1%]:99", "no IPv6"),
+            ("[%lo]:99", "no IPv6"),
         ] {
             let error = text.parse::<PeerAddress>().expect_err(text);
             assert!(error.contains(told), "{text}: {error}");

@@ -33,10 +33,10 @@ use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
 pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
-pub(crate) use greeting::{Line, greet, tell_refusal};
+pub(crate) use greeting::{Line, Other, greet, tell_refusal};
 pub(crate) use guard::Guard;
 pub(crate) use host::Host;
-pub(crate) use talk::{Heard, Talk, patience};
+pub(crate) use talk::{Heard, SOON, Talk, patience};
 pub(crate) use tls::open as open_tls;
 
 /// What an agent says first.

@@ -162,6 +162,35 @@ impl Rail {
         assert!(row["round_trips"].as_u64() > Some(0) && lasted >= Duration::from_millis(500), "{report:#}");
     }
 
+    /// What the server used is told of the time that was measured: neither of what came before, nor of its wait for the client's last word.
+    pub(crate) fn pings_tell_both_sides_of_the_same_time(&self) {
+        for operation in ["send", "write", "read"] {
+            let report = self.report("ping", &["-n", &self.trips.to_string(), "--op", operation]);
+            let wall = |side: &str| {
+                let wall = report["rows"][0]["processors"][side]["wall_ns"].as_u64();
+                Duration::from_nanos(wall.expect("a time"))
+            };
+            let (client, server) = (wall("client"), wall("server"));
+            let most = client + Duration::from_millis(60);
+            assert!(client / 2 < server && server < most, "{operation}: {client:?} and {server:?}");
+        }
+    }
+
+    /// The server goes on when the client has enough, until all is there: its messages are told of its own time.
+    pub(crate) fn blasts_reckon_with_the_time_of_who_wrote(&self) {
+        for way in ["-r", "-b"] {
+            let report = self.report("blast", &[way, "-D", "0.1", "-s", "16M", "--depth", "32"]);
+            let server = report["processors"]["server"]["wall_ns"].as_f64().expect("a time") / 1e9;
+            let totals = &report["from_server"];
+            let bits = totals["bytes"].as_f64().expect("a number") * 8.0;
+            let told = totals["bits_per_second"].as_f64().expect("a rate");
+            // Its own stopwatch is read once more before it tells of it.
+            assert!((0.95..1.2).contains(&(told * server / bits)), "{way}: {report:#}");
+            let elapsed = totals["elapsed_ns"].as_f64().expect("a time") / 1e9;
+            assert!((told * elapsed / bits - 1.0).abs() < 0.01, "{way}: {report:#}");
+        }
+    }
+
     pub(crate) fn fills(&self) {
         let pages = self.pages.to_string();
         assert_eq!(self.screen("fill", &["--pages", &pages]), FILL);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use farreach::Engine;
 
 use super::lane::{Sink, Source};
-use super::{Ends, NEWS, Order, State, Task};
+use super::{End, Ends, NEWS, Order, State, Task};
 use crate::measure::Stopwatch;
 use crate::session::Talk;
 
@@ -14,7 +14,7 @@ use crate::session::Talk;
 pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let sink = task.direction.client_writes().then(|| Sink::open(engine, talk, task)).transpose()?;
     talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
-    let theirs: Ends = talk.hear()?;
+    let theirs: Ends = talk.hear_within(task.word_patience())?;
     let mut source = match task.direction.server_writes() {
         true => {
             let memory = theirs.memory.context("the client grants no memory")?;
@@ -22,16 +22,23 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
         }
         false => None,
     };
-    let Order::Go = talk.hear()? else { return Ok(()) };
+    let Order::Go = talk.hear_within(task.word_patience())? else { return Ok(()) };
     let stopwatch = Stopwatch::start();
-    match &mut source {
-        Some(source) => write(talk, source)?,
-        None => while !matches!(talk.hear_at_last()?, Order::Enough) {},
+    let mut writing_ns = 0;
+    if let Some(source) = &mut source {
+        let is_enough = write(talk, source)?;
+        writing_ns = stopwatch.elapsed().as_nanos() as u64;
+        if !is_enough {
+            talk.say(State { messages: source.messages, end: None })?;
+            while !matches!(talk.hear_at_last()?, Order::Enough) {}
+        }
+    } else {
+        while !matches!(talk.hear_at_last()?, Order::Enough) {}
     }
-    let end = Some(stopwatch.usage());
+    let end = Some(End { usage: stopwatch.usage(), writing_ns });
     talk.say(State { messages: source.map_or(0, |source| source.messages), end })?;
     if let Some(sink) = sink {
-        let messages = talk.hear()?;
+        let messages = talk.hear_within(task.word_patience())?;
         if task.alter_byte {
             sink.alter(task);
         }
@@ -41,21 +48,16 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Writes until the client has enough, and tells how far it is.
-fn write(talk: &Talk, source: &mut Source) -> Result<()> {
+/// Writes until all is written or the client has enough, and tells how far it is: whether it was the client. All has arrived then.
+fn write(talk: &Talk, source: &mut Source) -> Result<bool> {
     let (mut told, mut looked) = (Instant::now(), Instant::now());
-    loop {
-        if source.is_done() {
-            source.end()?;
-            talk.say(State { messages: source.messages, end: None })?;
-            while !matches!(talk.hear_at_last()?, Order::Enough) {}
-            return Ok(());
-        }
+    while !source.is_done() {
         source.go_on()?;
         if looked.elapsed() > LOOK_EVERY {
             looked = Instant::now();
             if let Some(Order::Enough) = talk.hear_for(Duration::ZERO)? {
-                return source.end();
+                source.end()?;
+                return Ok(true);
             }
         }
         if told.elapsed() > NEWS {
@@ -63,6 +65,7 @@ fn write(talk: &Talk, source: &mut Source) -> Result<()> {
             talk.say(State { messages: source.messages, end: None })?;
         }
     }
+    Ok(false)
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);

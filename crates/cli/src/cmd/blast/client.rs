@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use super::lane::{Sink, Source};
 use super::report::{BlastReport, Totals};
-use super::{BlastArgs, Ends, Order, State, Task};
+use super::{BlastArgs, End, Ends, Order, State, Task};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
 use crate::report::{Head, Processors};
@@ -29,7 +29,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
 
 fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport> {
     let talk = session.talk();
-    let theirs: Ends = talk.hear()?;
+    let theirs: Ends = talk.hear_within(task.word_patience())?;
     let sink = task.direction.server_writes().then(|| Sink::open(&session.engine, talk, task)).transpose()?;
     talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let mut source = match task.direction.client_writes() {
@@ -42,34 +42,37 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
     let head = Head::new("blast", session, args.client.wait);
     talk.say(Order::Go)?;
     let stopwatch = Stopwatch::start();
-    let mut watch =
-        Watch { args, task, talk, from_server: 0, progress: BlastProgress::new(args.client.json) };
+    let progress = BlastProgress::new(args.client.json);
+    let mut watch = Watch { args, task, talk, from_server: 0, progress, own_part_took: None };
     let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
     talk.say(Order::Enough)?;
     if let Some(source) = &mut source {
         source.end()?;
     }
-    let to_server = source.as_ref().map_or(0, |source| source.messages);
-    let elapsed = stopwatch.elapsed();
-    let last = watch.last_word()?;
-    let usage = last.end.context("the server has not told what it used")?;
-    let processors = Processors { client: stopwatch.usage(), server: usage };
+    let messages = source.as_ref().map_or(0, |source| source.messages);
+    let own_part_took = watch.own_part_took.unwrap_or_else(|| stopwatch.elapsed());
+    let (last, end) = watch.last_word()?;
+    let processors = Processors { client: stopwatch.usage(), server: end.usage };
     let course = watch.progress.finish();
-    let totals = |messages| Totals::new(messages, task.message_bytes, elapsed);
+    let totals = |messages, elapsed| Totals::new(messages, task.message_bytes, elapsed);
+    let to_server = task.direction.client_writes().then(|| totals(messages, own_part_took));
+    let server_took = Duration::from_nanos(end.writing_ns);
+    let from_server = task.direction.server_writes().then(|| totals(last.messages, server_took));
+    let elapsed_ns = [to_server, from_server].iter().flatten().map(|way| way.elapsed_ns).max().unwrap_or(0);
     let report = BlastReport {
         head: Head { is_interrupted, ..head },
         direction: task.direction,
         message_bytes: task.message_bytes,
         depth: task.depth,
-        elapsed_ns: elapsed.as_nanos() as u64,
-        to_server: task.direction.client_writes().then(|| totals(to_server)),
-        from_server: task.direction.server_writes().then(|| totals(last.messages)),
+        elapsed_ns,
+        to_server,
+        from_server,
         processors,
         course,
     };
     if source.is_some() {
-        talk.say(to_server)?;
-        let () = talk.hear()?;
+        talk.say(messages)?;
+        let () = talk.hear_within(task.word_patience())?;
     }
     if let Some(sink) = sink {
         sink.check(task, last.messages)?;
@@ -84,6 +87,8 @@ struct Watch<'a> {
     /// Messages that the server has told of.
     from_server: u64,
     progress: BlastProgress,
+    /// Until all of this side's messages were at the server, where their number was given.
+    own_part_took: Option<Duration>,
 }
 
 impl Watch<'_> {
@@ -95,6 +100,9 @@ impl Watch<'_> {
                 return Ok(true);
             }
             let own_part_is_done = source.as_ref().is_none_or(|source| source.is_done());
+            if own_part_is_done {
+                self.own_part_took.get_or_insert_with(|| stopwatch.elapsed());
+            }
             let all_is_here = self.task.count.is_some_and(|count| {
                 own_part_is_done && (!self.task.direction.server_writes() || self.from_server >= count)
             });
@@ -125,11 +133,11 @@ impl Watch<'_> {
     }
 
     /// The server's last word, behind all that it said before.
-    fn last_word(&mut self) -> Result<State> {
+    fn last_word(&mut self) -> Result<(State, End)> {
         loop {
-            let state: State = self.talk.hear()?;
-            if state.end.is_some() {
-                return Ok(state);
+            let state: State = self.talk.hear_within(self.task.word_patience())?;
+            if let Some(end) = state.end {
+                return Ok((state, end));
             }
         }
     }

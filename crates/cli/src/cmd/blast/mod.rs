@@ -32,8 +32,8 @@ pub(crate) struct BlastArgs {
     #[arg(short = 'D', long, value_name = "SECONDS", default_value = "10", value_parser = parse::seconds_of)]
     seconds: Duration,
 
-    /// Stop after so many messages each way
-    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    /// Write so many messages each way, instead of -D
+    #[arg(short = 'n', long, value_name = "N", value_parser = value_parser!(u64).range(1..), conflicts_with = "seconds")]
     count: Option<u64>,
 
     /// Messages in flight at once
@@ -102,6 +102,11 @@ impl Task {
     fn patience(&self) -> Duration {
         session::patience(self.message_bytes.saturating_mul(self.depth as u64))
     }
+
+    /// How long the other side may take for a word that it says when it has seen to all of that: to its memory, or to what is under way.
+    fn word_patience(&self) -> Duration {
+        session::SOON + self.patience()
+    }
 }
 
 /// Memory that the other side may write to, by whom it is written to.
@@ -123,7 +128,15 @@ struct State {
     /// Messages of the agent's that are at the client.
     messages: u64,
     /// Its last word.
-    end: Option<Usage>,
+    end: Option<End>,
+}
+
+/// What an agent tells at the end.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct End {
+    usage: Usage,
+    /// From the first of its own messages to where the last one was at the client. It may end before the client does, or after.
+    writing_ns: u64,
 }
 
 /// How often the other side tells how far it is.

@@ -18,6 +18,7 @@ pub(crate) struct BlastReport {
     pub(crate) direction: Direction,
     pub(crate) message_bytes: u64,
     pub(crate) depth: usize,
+    /// The longer one, where both sides have written.
     pub(crate) elapsed_ns: u64,
     pub(crate) to_server: Option<Totals>,
     pub(crate) from_server: Option<Totals>,
@@ -30,6 +31,8 @@ pub(crate) struct BlastReport {
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Totals {
+    /// By the clock of who wrote: until the last message was at the other side.
+    pub(crate) elapsed_ns: u64,
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
     pub(crate) messages_per_second: f64,
@@ -40,6 +43,7 @@ impl Totals {
     pub(super) fn new(messages: u64, message_bytes: u64, elapsed: Duration) -> Self {
         let (bytes, seconds) = (messages * message_bytes, elapsed.as_secs_f64());
         Self {
+            elapsed_ns: elapsed.as_nanos() as u64,
             messages,
             bytes,
             messages_per_second: messages as f64 / seconds,

@@ -12,7 +12,7 @@ use crate::session::{Talk, patience};
 
 /// Writes all pages.
 pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
-    let ends: Ends = talk.hear()?;
+    let ends: Ends = talk.hear_within(task.making_patience())?;
     ensure!(
         ends.regions.len() == task.regions as usize,
         "the client has told of {} regions",
@@ -27,7 +27,7 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     }
     let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
     talk.say(Ready)?;
-    let Go = talk.hear_within(super::MAKING_PATIENCE)?;
+    let Go = talk.hear()?;
     let stopwatch = Stopwatch::start();
     let (mut under_way, mut shares) = (VecDeque::new(), Vec::new());
     while let Some(batch) = batches.pop_front() {

@@ -7,7 +7,7 @@ use farreach::{Counter, Grant, Outcome, Rights};
 
 use super::pages::Region;
 use super::report::FillReport;
-use super::{Ends, FillArgs, Go, MAKING_PATIENCE, Ready, Summary, Task};
+use super::{Ends, FillArgs, Go, Ready, Summary, Task};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
@@ -28,7 +28,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     let counter = talk.peer.counter()?;
     let tokens = grants.iter().map(Grant::token).collect();
     talk.say(Ends { regions: tokens, counter: counter.token() })?;
-    let Ready = talk.hear_or_end(MAKING_PATIENCE)?;
+    let Ready = talk.hear_or_end(task.making_patience())?;
 
     let mut report = FillReport::new(Head::new("fill", session, args.client.wait), task);
     let stopwatch = Stopwatch::start();

@@ -77,6 +77,11 @@ impl Task {
         self.page_bytes.saturating_mul(self.pages_total())
     }
 
+    /// How long a side may take to have its memory: to allocate, fill and register it.
+    fn making_patience(&self) -> Duration {
+        Duration::from_secs(60 + self.bytes() / MAKING_BYTES_PER_SECOND)
+    }
+
     /// Pages of one transfer; the client's counter tells of each.
     fn batch_pages(&self) -> u64 {
         (BATCH_BYTES / self.page_bytes).clamp(1, BATCH_PAGES)
@@ -128,8 +133,8 @@ struct Share {
     immediates: u64,
 }
 
-/// How long the server may take to make its pages: random bytes come at some 200 MB/s at worst.
-const MAKING_PATIENCE: Duration = Duration::from_secs(600);
+/// How fast a side makes its memory at worst: random bytes come at some 200 MB/s, and a busy host makes them at a part of that.
+const MAKING_BYTES_PER_SECOND: u64 = 32 << 20;
 
 /// What both sides allocate.
 const BYTES_MAX: u64 = 1 << 40;
@@ -173,5 +178,21 @@ fn task(args: &FillArgs) -> Result<Task, Failure> {
             wrong(&units::amount(task.bytes()), &format!("{} are the most", units::amount(BYTES_MAX)))
         }
         task => Ok(task),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_memory_is_asked_for_the_longer_it_may_take() {
+        let task = |pages| Task { page_bytes: 1 << 20, pages, regions: 2, seed: 7, alter_byte: false };
+        // At 200 MB/s, and twice that where two processes share what a host has.
+        for pages in [1, 1024, 100_000] {
+            let needed = Duration::from_secs(task(pages).bytes() / 100_000_000);
+            assert!(task(pages).making_patience() > 2 * needed, "{pages} pages");
+        }
+        assert!(task(1).making_patience() < Duration::from_secs(120), "who has few is not waited for long");
     }
 }

@@ -7,7 +7,7 @@ use farreach::{Buffer, Counter, Engine, Grant, Outcome, PageMap, RemoteCounter, 
 use hdrhistogram::Histogram;
 
 use super::report::{PingReport, Row};
-use super::{Ends, Enough, Operation, PingArgs, Task, WARM_UP};
+use super::{Begin, Ends, Enough, Operation, PingArgs, Task, WARM_UP, WARM_UP_TIME};
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, Usage};
@@ -29,8 +29,11 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
     let mut progress = PingProgress::new(args.client.json);
     for size in &task.sizes {
         let mut trips = open(session, task, *size)?;
-        let (histogram, client) = measure(args, trips.as_mut(), |histogram| progress.tick(*size, histogram))?;
-        session.talk().say(Enough)?;
+        let warm_up = warm_up(trips.as_mut())?;
+        trips.begin()?;
+        let tell = |histogram: &Histogram<u64>| progress.tick(*size, histogram);
+        let (histogram, client) = measure(args, trips.as_mut(), warm_up, tell)?;
+        session.talk().say(Enough { warm_up })?;
         let server: Usage = session.talk().hear()?;
         report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
         histograms.push(histogram);
@@ -42,16 +45,25 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
     Ok((report, histograms))
 }
 
-/// The round trips of one size; `tell` is called between them.
+/// Round trips that do not count, until it is enough of them or the person has had enough: how many that were.
+fn warm_up(trips: &mut dyn Trips) -> Result<u64> {
+    let began = Instant::now();
+    let mut done = 0;
+    while done < WARM_UP && began.elapsed() < WARM_UP_TIME && !interrupt::is_asked() {
+        trips.go(done)?;
+        trips.check(done)?;
+        done += 1;
+    }
+    Ok(done)
+}
+
+/// The round trips of one size that count; `tell` is called between them.
 fn measure(
     args: &PingArgs,
     trips: &mut dyn Trips,
+    warm_up: u64,
     mut tell: impl FnMut(&Histogram<u64>),
 ) -> Result<(Histogram<u64>, Usage)> {
-    for number in 0..WARM_UP {
-        trips.go(number)?;
-        trips.check(number)?;
-    }
     let mut histogram = measure::histogram();
     let stopwatch = Stopwatch::start();
     let is_enough = |done: u64| match args.seconds {
@@ -60,7 +72,7 @@ fn measure(
     };
     let mut done = 0;
     while !is_enough(done) && !interrupt::is_asked() {
-        let number = WARM_UP + done;
+        let number = warm_up + done;
         let rtt = trips.go(number)?;
         histogram.saturating_record(rtt.as_nanos() as u64);
         trips.check(number)?;
@@ -77,6 +89,11 @@ trait Trips {
 
     /// Looks at the answer.
     fn check(&mut self, number: u64) -> Result<(), Failure>;
+
+    /// The warm-up is done. The other side is told only where it has no answers to count.
+    fn begin(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 fn open(session: &Session, task: &Task, size: usize) -> Result<Box<dyn Trips>> {
@@ -233,5 +250,43 @@ impl Trips for Reads {
 
     fn check(&mut self, _number: u64) -> Result<(), Failure> {
         self.pattern.check(0, self.into.as_deref().unwrap_or_default())
+    }
+
+    fn begin(&self) -> Result<()> {
+        self.talk.say(Begin)?;
+        let Begin = self.talk.hear()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Round trips that take so long, and come in order.
+    struct Slow(Duration, u64);
+
+    impl Trips for Slow {
+        fn go(&mut self, number: u64) -> Result<Duration> {
+            assert_eq!(number, self.1);
+            self.1 += 1;
+            thread::sleep(self.0);
+            Ok(self.0)
+        }
+
+        fn check(&mut self, _number: u64) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_warm_up_has_a_hundred_round_trips_or_takes_a_moment() {
+        let mut quick = Slow(Duration::ZERO, 0);
+        assert_eq!((warm_up(&mut quick).expect("it goes well"), quick.1), (WARM_UP, WARM_UP));
+        let mut slow = Slow(WARM_UP_TIME / 4, 0);
+        let done = warm_up(&mut slow).expect("it goes well");
+        assert!((1..=4).contains(&done) && slow.1 == done, "{done}");
     }
 }

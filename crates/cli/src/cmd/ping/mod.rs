@@ -2,6 +2,7 @@
 
 mod agent;
 mod client;
+mod laps;
 mod report;
 
 use std::time::Duration;
@@ -87,12 +88,20 @@ struct Ends {
     counter: CounterToken,
 }
 
+/// The warm-up of this size is done: reads count from here on, when the agent has said so too.
+#[derive(Debug, Serialize, Deserialize)]
+struct Begin;
+
 /// The client has enough of this size.
 #[derive(Debug, Serialize, Deserialize)]
-struct Enough;
+struct Enough {
+    /// Round trips that did not count.
+    warm_up: u64,
+}
 
-/// Before figures count: caches fill, connections are made, pages are touched.
+/// Round trips before figures count: caches fill, connections are made, pages are touched. So many at most, and fewer of long messages.
 const WARM_UP: u64 = 100;
+const WARM_UP_TIME: Duration = Duration::from_millis(200);
 
 /// A message is held whole by the library until it is taken.
 const MESSAGE_MAX: usize = 1 << 20;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::agent::WITHOUT_ORDER;
 use crate::cmd::THIS_PROGRAM;
 use crate::exit::Exit;
 use crate::terminal;
@@ -23,19 +24,30 @@ pub(super) struct Agents {
     gid_index: Option<u32>,
     tls: Option<PathBuf>,
     running: Vec<(Child, SocketAddr)>,
+    /// When the last one was.
+    started: Option<Instant>,
 }
+
+/// Within so long a client has ordered its test, or was none: one who looks whether the port is open leaves at once.
+const NEW: Duration = Duration::from_millis(500);
 
 impl Agents {
     pub(super) fn new(rails: Vec<String>, gid_index: Option<u32>, tls: Option<PathBuf>) -> Self {
-        Self { rails, gid_index, tls, running: Vec::new() }
+        Self { rails, gid_index, tls, running: Vec::new(), started: None }
     }
 
     pub(super) fn count(&self) -> usize {
         self.running.len()
     }
 
+    /// Whether one is running of which it is not known yet whether it has a client.
+    pub(super) fn are_new(&self) -> bool {
+        !self.running.is_empty() && self.started.is_some_and(|at| at.elapsed() < NEW)
+    }
+
     /// One more, with this client.
     pub(super) fn start(&mut self, stream: TcpStream, client: SocketAddr) {
+        self.started = Some(Instant::now());
         let mut command = Command::new(THIS_PROGRAM);
         command.arg("agent").arg("--rails").arg(self.rails.join(","));
         if let Some(index) = self.gid_index {
@@ -52,14 +64,16 @@ impl Agents {
         }
     }
 
-    /// Takes leave of those that have ended: how one of them has.
+    /// Takes leave of those that have ended: how one of them has that had an order.
     pub(super) fn reap(&mut self) -> Option<Exit> {
         let mut ended = None;
         self.running.retain_mut(|(child, client)| match child.try_wait() {
             Ok(None) => true,
             Ok(Some(status)) => {
                 tell_crash(*client, status);
-                ended = Some(if status.success() { Exit::Ok } else { Exit::Failed });
+                if status.code() != Some(WITHOUT_ORDER.code().into()) {
+                    ended = Some(if status.success() { Exit::Ok } else { Exit::Failed });
+                }
                 false
             }
             Err(_) => false,

@@ -4,10 +4,12 @@
 //! hold up another one, and none can take the server down.
 
 mod agents;
+mod refusal;
 mod scout;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,10 +17,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::exit::{Exit, Failure};
 use crate::rails::{Found, RailArgs};
-use crate::session::{Line, PeerAddress, open_tls, tell_refusal};
+use crate::session::{PeerAddress, open_tls};
 use crate::{interrupt, terminal};
 
 use agents::Agents;
+use refusal::Refusals;
 
 pub(crate) use scout::run as scout;
 
@@ -42,7 +45,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     tls: Option<PathBuf>,
 
-    /// Serve one client; end with 0 if its test went well
+    /// Serve one client; end with 0 if its test went well. Who leaves without ordering one is no client
     #[arg(long)]
     once: bool,
 
@@ -109,7 +112,8 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
 
 fn greeting(address: SocketAddr, rails: &[Found]) -> String {
     let place = if address.ip().is_unspecified() {
-        format!("port {}, every address", address.port())
+        let which = if address.is_ipv4() { "every IPv4 address" } else { "every address" };
+        format!("port {}, {which}", address.port())
     } else {
         address.to_string()
     };
@@ -123,6 +127,7 @@ fn greeting(address: SocketAddr, rails: &[Found]) -> String {
 
 /// Lets clients in; what to end with.
 fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Result<Exit> {
+    let refusals = Refusals::new(args.tls.clone(), args.once);
     loop {
         if interrupt::is_asked() {
             return Ok(Exit::Ok);
@@ -131,6 +136,10 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             && args.once
         {
             return Ok(exit);
+        }
+        if args.once && agents.are_new() {
+            thread::sleep(A_MOMENT);
+            continue;
         }
         wait_for_clients(listener);
         let called = listener.accept();
@@ -142,16 +151,19 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             {
                 agents.start(stream, client);
             }
-            Ok((stream, client)) => refuse(stream, client, agents.count()),
+            Ok((stream, client)) => refusals.tell(stream, client, agents.count()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 terminal::tell(&format!("cannot let a client in: {error}"));
                 // Most often descriptors have run out, and come back when somebody leaves.
-                std::thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(100));
             }
         }
     }
 }
+
+/// How long a server for one client leaves others at the door before it looks again whether the first one was a client.
+const A_MOMENT: Duration = Duration::from_millis(10);
 
 fn wait_for_clients(listener: &TcpListener) {
     let mut fds = [PollFd::new(listener, PollFlags::IN)];
@@ -160,20 +172,19 @@ fn wait_for_clients(listener: &TcpListener) {
     let _ = poll(&mut fds, timeout.as_ref());
 }
 
-fn served(count: usize) -> String {
-    if count == 1 {
-        "1 client is being served".to_owned()
-    } else {
-        format!("{count} clients are being served")
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn refuse(stream: TcpStream, client: SocketAddr, count: usize) {
-    let refusal = Failure::new(Exit::PeerLost, "it is busy")
-        .cause(served(count))
-        .fix("try again later, or start it with a greater --clients-max");
-    let told = Line::new(stream).map(|mut line| tell_refusal(&mut line, &refusal));
-    if let Ok(Ok(())) = told {
-        terminal::tell(&format!("{client}: refused, {}", served(count)));
+    /// Where another one has the port of the newer family, it listens on the older one only.
+    #[test]
+    fn it_says_of_which_addresses_it_has_all() {
+        for (address, told) in [
+            ("[::]:99", "listening on port 99, every address\n"),
+            ("0.0.0.0:99", "listening on port 99, every IPv4 address\n"),
+            ("127.0.0.1:99", "listening on 127.0.0.1:99\n"),
+        ] {
+            assert!(greeting(address.parse().expect(address), &[]).starts_with(told), "{address}");
+        }
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn send(args: &RailArgs) -> Result<Vec<Found>> {
 fn offered(args: &RailArgs) -> Result<Vec<Found>, Failure> {
     let (found, trouble) = rails::look(args);
     rails::check_gid(args, &found)?;
+    rails::check_named(args)?;
     let offered: Vec<Found> = if args.devices.is_empty() {
         found.into_iter().filter(|rail| !args.require_rdma || rail.is_rdma).collect()
     } else {

@@ -1,0 +1,101 @@
+//! Clients that are not served, and are told why.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::exit::{Exit, Failure};
+use crate::session::{Line, Other, open_tls, tell_refusal};
+use crate::terminal;
+
+/// Clients that are told over TLS at once. Each has a thread for as long as its handshake takes, and a crowd shall not have one each.
+const TOLD_AT_ONCE_MAX: usize = 32;
+
+/// Tells clients that the server is busy.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    tls: Option<PathBuf>,
+    is_for_one: bool,
+    /// Held by each thread that tells one.
+    telling: Arc<()>,
+}
+
+impl Refusals {
+    pub(super) fn new(tls: Option<PathBuf>, is_for_one: bool) -> Self {
+        Self { tls, is_for_one, telling: Arc::new(()) }
+    }
+
+    /// Tells this client, while so many others are served. No client keeps the server from its others meanwhile.
+    pub(super) fn tell(&self, stream: TcpStream, client: SocketAddr, count: usize) {
+        let refusal = self.words(count);
+        let Some(folder) = self.tls.clone() else {
+            log(client, count, tell_plainly(stream, &refusal));
+            return;
+        };
+        if Arc::strong_count(&self.telling) > TOLD_AT_ONCE_MAX {
+            terminal::tell(&format!("{client}: refused without a word, {}", served(count)));
+            return;
+        }
+        let telling = Arc::clone(&self.telling);
+        let tell = move || {
+            log(client, count, tell_over_tls(stream, &folder, &refusal));
+            drop(telling);
+        };
+        if let Err(error) = thread::Builder::new().name("refusal".to_owned()).spawn(tell) {
+            terminal::tell(&format!("{client}: refused without a word, {}: {error}", served(count)));
+        }
+    }
+
+    fn words(&self, count: usize) -> Failure {
+        let busy = Failure::new(Exit::PeerLost, "it is busy").cause(served(count));
+        if self.is_for_one {
+            busy.fix("start it without --once, by which it has one connection only; a test has one for each of its queues")
+        } else {
+            busy.fix("try again later, or start it with a greater --clients-max")
+        }
+    }
+}
+
+fn served(count: usize) -> String {
+    if count == 1 {
+        "1 client is being served".to_owned()
+    } else {
+        format!("{count} clients are being served")
+    }
+}
+
+fn tell_plainly(stream: TcpStream, refusal: &Failure) -> Result<()> {
+    let mut line = Line::new(stream).context("cannot set the connection up")?;
+    Ok(tell_refusal(&mut line, refusal)?)
+}
+
+/// A client that speaks TLS understands nothing else, and hears nothing before both have shown their certificates.
+fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<()> {
+    let line = Line::new(stream).context("cannot set the connection up")?;
+    let mut line = line.secure_as_server(&open_tls(folder)?)?;
+    tell_refusal(&mut line, refusal)?;
+    // Who leaves while something is unread takes back what it has said.
+    Ok(line.hear_head(Other::Client)?)
+}
+
+fn log(client: SocketAddr, count: usize, told: Result<()>) {
+    terminal::tell(&match told {
+        Ok(()) => format!("{client}: refused, {}", served(count)),
+        Err(error) => format!("{client}: refused, and not told so: {}", Failure::of(&error).sentence()),
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_it_is_what_helps() {
+        let fix = |is_for_one| Refusals::new(None, is_for_one).words(1).fix.unwrap_or_default();
+        assert!(fix(false).contains("--clients-max") && !fix(false).contains("--once"));
+        assert!(fix(true).contains("without --once") && !fix(true).contains("--clients-max"));
+    }
+}
