@@ -37,7 +37,7 @@ pub(crate) use words::Task;
 /// Why hosts are looked at without transfers of their own.
 const NO_TRANSFERS: &str = "left out: transfers between the two hosts were tried instead";
 
-/// What was read of two hosts and tried between them: all that the report on them is made of.
+/// What was read of two hosts and tried between them: all that the report on them is made of. The schema is docs/schema/doctor-pair-pack.json.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DoctorPairPack"))]
 pub(crate) struct PairPack {
