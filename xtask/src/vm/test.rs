@@ -24,7 +24,7 @@ const GUESTS: [&[&str]; 4] = [
 const GUESTS_AT_ONCE: usize = 2;
 
 /// What every one of them has beside: memory of all kinds, and time for a machine that is busy.
-const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "1800"];
+const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "2400"];
 
 /// Tests that only some guests run. Of the others it is told how many they leave out, and why.
 struct Apart {
@@ -100,7 +100,7 @@ fn has_two_hosts(spec: &GuestSpec) -> bool {
 }
 
 /// One test program may take so long before it counts as hung.
-const PROGRAM_LIMIT_S: u32 = 480;
+const PROGRAM_LIMIT_S: u32 = 900;
 
 /// `cargo xtask vm test`
 #[derive(Debug, Default, clap::Args)]
