@@ -88,7 +88,7 @@ fn several_connections_are_used_at_once() {
 /// As many operations are under way as were asked for: the rate times the mean time of each is how many there are (Little's law). The report
 /// has the median, which is far below the mean where the host is busy with something else: eight under way were seen as 3.7 of them,
 /// as the best of five, with thirty processes on two cores. So the best of several counts, and half is enough, or a quarter; one after the other was seen as
-/// 1.05 at most. The unit test of the client counts exactly.
+/// 1.08 at most. The unit test of the client counts exactly.
 #[test]
 #[ignore = "needs the engines' libraries: cargo xtask test runs it"]
 fn every_connection_has_its_depth_under_way() {
