@@ -10,6 +10,7 @@ use farreach_fabric::Library;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::session::{Session, Wait};
 
@@ -197,6 +198,30 @@ impl Latency {
             p99_9_ns: at(0.999),
             max_ns: histogram.max(),
         })
+    }
+}
+
+/// As every command tells a failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Told {
+    pub(crate) error: String,
+    pub(crate) cause: Option<String>,
+    pub(crate) fix: Option<String>,
+}
+
+impl From<&Failure> for Told {
+    fn from(failure: &Failure) -> Self {
+        let Failure { error, cause, fix, .. } = failure.clone();
+        Self { error, cause, fix }
+    }
+}
+
+impl Told {
+    /// As a failure that ends with this.
+    pub(crate) fn failure(&self, exit: Exit) -> Failure {
+        let Self { error, cause, fix } = self.clone();
+        Failure { error, cause, fix, exit }
     }
 }
 

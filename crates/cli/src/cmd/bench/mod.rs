@@ -29,7 +29,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
 use crate::native::{NativeOperation, StreamRules};
-use crate::report::Head;
+use crate::report::{Head, Told};
 use crate::session::{self, Rules, Session, Wait};
 use crate::show::paint::Paint;
 use crate::show::progress::BenchProgress;
@@ -41,7 +41,7 @@ use against::{Against, Comparisons};
 use client::Wanted;
 use floor::{Floor, Judge};
 use operation::Operation;
-use report::{BenchReport, INTERRUPTED, NotMeasured, Parameters, Told};
+use report::{BenchReport, INTERRUPTED, NotMeasured, Parameters};
 use verdict::Verdict;
 
 pub(crate) use agent::serve;

@@ -14,8 +14,8 @@ use serde_json::Value;
 use super::against::Comparisons;
 use super::figures::{Figures, Repetition, Spread};
 use super::verdict::Verdict;
-use crate::exit::{Exit, Failure};
-use crate::report::{Head, LatencyOf, SCHEMA_VERSION};
+use crate::exit::Failure;
+use crate::report::{Head, LatencyOf, SCHEMA_VERSION, Told};
 use crate::units;
 
 /// What says which command wrote a report.
@@ -59,30 +59,6 @@ impl NotMeasured {
     pub(crate) fn new(operation: Option<&str>, error: String, failure: &Failure) -> Self {
         let why = Told { error, cause: Some(failure.sentence()), fix: failure.fix.clone() };
         Self { operation: operation.map(str::to_owned), why }
-    }
-}
-
-/// As every command tells a failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Told {
-    pub(crate) error: String,
-    pub(crate) cause: Option<String>,
-    pub(crate) fix: Option<String>,
-}
-
-impl From<&Failure> for Told {
-    fn from(failure: &Failure) -> Self {
-        let Failure { error, cause, fix, .. } = failure.clone();
-        Self { error, cause, fix }
-    }
-}
-
-impl Told {
-    /// As a failure that ends with this.
-    pub(crate) fn failure(&self, exit: Exit) -> Failure {
-        let Self { error, cause, fix } = self.clone();
-        Failure { error, cause, fix, exit }
     }
 }
 
@@ -197,6 +173,7 @@ mod tests {
     use super::super::floor::Judge;
     use super::super::{sample, verdict};
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn what_is_written_is_read() {

@@ -9,6 +9,7 @@ use super::finding::{Answer, Finding, Verdict};
 use super::pack::Pack;
 use super::pair::{PairPack, PairReport};
 use crate::exit::{Exit, Failure};
+use crate::report::Told;
 
 /// The version of this shape.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
@@ -27,16 +28,7 @@ pub(crate) struct Report {
     pub(crate) exit_code: Option<u8>,
     /// Why the peer was not reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) error: Option<Unreached>,
-}
-
-/// Why a peer was not reached: in the words that any command fails with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct Unreached {
-    pub(crate) error: String,
-    pub(crate) cause: Option<String>,
-    pub(crate) fix: Option<String>,
+    pub(crate) error: Option<Told>,
 }
 
 /// What was found on one host.
@@ -131,8 +123,7 @@ impl Report {
 
     /// Of a host that did not reach its peer.
     pub(crate) fn without_peer(self, failure: &Failure) -> Self {
-        let Failure { error, cause, fix, exit } = failure.clone();
-        Self { exit_code: Some(exit.code()), error: Some(Unreached { error, cause, fix }), ..self }
+        Self { exit_code: Some(failure.exit.code()), error: Some(Told::from(failure)), ..self }
     }
 
     /// What to end with. `is_strict` takes what costs something, or is unknown, for a failure.
