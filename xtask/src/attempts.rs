@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::binaries::TestBinary;
-use crate::process::{command, output};
+use crate::process::{command, last_lines, output};
 
 /// So many unsteady tests are borne among all that run on one engine. More is no accident.
 const BORNE: usize = 3;
@@ -28,13 +28,10 @@ impl Tally {
     /// Whoever passed is told in a line; whoever failed shows everything that was said.
     pub(crate) fn run(&mut self, name: &str, start: impl Fn(&[&str]) -> Command) -> Result<()> {
         let first = Attempt::make(start(&[]))?;
-        let (mut passed, mut failed) = match first.closing {
-            Some(closing) => closing,
-            None => {
-                println!("{name}: ended without a result ({})\n{}", first.ended, first.said);
-                self.failed.push(name.to_owned());
-                return Ok(());
-            }
+        let Some((mut passed, mut failed)) = first.closing else {
+            println!("{name}: ended without a result ({})\n{}", first.ended, first.said);
+            self.failed.push(name.to_owned());
+            return Ok(());
         };
         if failed > 0 {
             println!("{name}:\n{}", first.said);
@@ -180,11 +177,10 @@ pub(crate) fn execute(args: &AttemptArgs) -> Result<()> {
             test
         })?;
     }
-    tally.close("device", args.count).or_else(|error| {
-        let log = output(&mut Command::new("dmesg"))?;
-        let lines: Vec<&str> = log.lines().collect();
-        println!("kernel log:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
-        Err(error)
+    tally.close("device", args.count).inspect_err(|_| {
+        // Without it, what failed is told all the same.
+        let log = output(&mut Command::new("dmesg")).unwrap_or_else(|error| error.to_string());
+        println!("kernel log:\n{}", last_lines(&log, 30));
     })
 }
 

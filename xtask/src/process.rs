@@ -65,6 +65,12 @@ fn is_on_path(program: &str) -> bool {
         .any(|directory| directory.join(program).is_file())
 }
 
+/// The end of what was told: so many lines, or all.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
 /// The command as it would be typed; a script among its words, or a very long line, is cut.
 fn shown(command: &Command) -> String {
     let words: Vec<_> = std::iter::once(command.get_program())

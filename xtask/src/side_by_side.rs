@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::paths;
-use crate::process::{command, require_programs};
+use crate::process::{command, last_lines, require_programs};
 
 /// How often it is told what is running.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -
         return Ok(took);
     }
     for job in &failed {
-        println!("── {} failed, and said last:\n{}", job.name, job.last_words()?);
+        println!("── {} failed, and said last:\n{}", job.name, last_lines(&job.said()?, LAST_WORDS));
     }
     let failed: Vec<_> = failed.iter().map(|job| job.name.as_str()).collect();
     let left: Vec<_> = waiting.map(|job| job.name).collect();
@@ -144,12 +144,6 @@ impl Running {
     fn said(&self) -> Result<String> {
         let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
         Ok(String::from_utf8_lossy(&said).into_owned())
-    }
-
-    fn last_words(&self) -> Result<String> {
-        let said = self.said()?;
-        let lines: Vec<&str> = said.lines().collect();
-        Ok(lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n"))
     }
 
     /// Shows what the job said and how it ended; whether that was well.

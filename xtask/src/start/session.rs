@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::mask::masked;
 use super::readme::Step;
 use crate::paths;
+use crate::process::last_lines;
 
 /// Runs the commands; `follow.sh` says how.
 pub(super) const SCRIPT: &str = include_str!("follow.sh");
@@ -111,9 +112,7 @@ fn read(file: &Path) -> Result<String> {
 
 /// The end of what was told.
 fn tail(file: &Path) -> Result<String> {
-    let text = read(file)?;
-    let lines: Vec<&str> = text.lines().collect();
-    Ok(lines[lines.len().saturating_sub(10)..].join("\n"))
+    Ok(last_lines(&read(file)?, 10))
 }
 
 #[cfg(test)]

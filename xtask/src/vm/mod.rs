@@ -24,7 +24,7 @@ use self::machine::{Ending, Machine};
 use self::spec::{Place, Topology};
 use crate::cache::Entry;
 use crate::paths;
-use crate::process::{command, output, require_programs, run};
+use crate::process::{command, last_lines, output, require_programs, run};
 
 /// `cargo xtask vm …`
 #[derive(Debug, clap::Subcommand)]
@@ -204,8 +204,6 @@ fn fresh_folder() -> Result<PathBuf> {
 fn kernel_log_of(machine: &Machine) -> String {
     let path = machine.kernel_log();
     let log = std::fs::read(&path).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log);
-    let lines: Vec<_> = log.lines().collect();
-    let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+    let tail = last_lines(&String::from_utf8_lossy(&log), 15);
     format!("the guest's kernel log is {}, and ends:\n{tail}", path.display())
 }
