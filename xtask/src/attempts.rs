@@ -1,19 +1,48 @@
-//! Test programs on real engines. The machines that run them are small and busy, and some of what is tested there hangs on a datagram that nobody
-//! repeats. So a test that failed has a second attempt, by itself. If it passes then it is unsteady: it is named, and few of those are borne.
+//! Test programs on real transports. The machines that run them are small and busy, and some of what is tested there depends on a datagram that
+//! nobody repeats. So a test that failed gets a second attempt, by itself. If it passes then it is unsteady: it is named, also at the end of CI, and
+//! more than [`BORNE`] of them fail the run.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 
 use crate::binaries::TestBinary;
+use crate::flaky;
 use crate::process::{command, last_lines, output};
 
-/// So many unsteady tests are borne among all that run on one engine. More is no accident.
+/// So many unsteady tests are tolerated among all that run on one transport.
 const BORNE: usize = 3;
 
-/// What became of tests.
+/// How a line begins that names an unsteady test.
+const UNSTEADY: &str = "unsteady, passed at the second attempt: ";
+
+/// The unsteady tests that a log names.
+pub(crate) fn unsteady_in(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter_map(|line| line.strip_prefix(UNSTEADY))
+}
+
+/// A test program, and which of its tests are to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Program {
+    pub(crate) binary: TestBinary,
+    pub(crate) tests: Vec<String>,
+}
+
+impl Program {
+    /// The tests that wait for a library or a device.
+    pub(crate) fn ignored_of(binary: TestBinary) -> Result<Self> {
+        let tests = binary.ignored()?;
+        ensure!(!tests.is_empty(), "{} has no test that waits for a library or a device", binary.name());
+        Ok(Self { binary, tests })
+    }
+}
+
+/// The results of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: usize,
@@ -23,11 +52,17 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Runs a program and adds what became of its tests. `start` makes the command, with more words for libtest.
+    /// Runs tests of a program and adds their results. `start` makes the command, given the words for libtest that choose the tests.
     ///
-    /// Whoever passed is told in a line; whoever failed shows everything that was said.
-    pub(crate) fn run(&mut self, name: &str, start: impl Fn(&[&str]) -> Command) -> Result<()> {
-        let first = Attempt::make(start(&[]))?;
+    /// A program whose tests pass prints one line; the whole output of one with a failure is shown.
+    pub(crate) fn run(
+        &mut self,
+        name: &str,
+        tests: &[String],
+        start: impl Fn(&[&str]) -> Result<Command>,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let first = Attempt::make(start(&exactly(tests))?)?;
         let Some((mut passed, mut failed)) = first.closing else {
             println!("{name}: ended without a result ({})\n{}", first.ended, first.said);
             self.failed.push(name.to_owned());
@@ -49,15 +84,18 @@ impl Tally {
             self.failed.push(name.to_owned());
         }
         self.passed += passed;
-        println!("{name}: {passed} passed, {failed} failed");
+        println!("{name}: {passed} passed, {failed} failed, {:.0} s", started.elapsed().as_secs_f32());
+        for (seconds, test) in slowest(&first.said) {
+            println!("    {seconds:>6.1} s  {test}");
+        }
         Ok(())
     }
 
-    /// Tells what became of all, which should have been `expected`; an error unless they passed.
+    /// Prints the sum of all, which should be `expected` tests; an error unless they passed.
     pub(crate) fn close(&self, what: &str, expected: usize) -> Result<()> {
         let Self { passed, failed, unsteady } = self;
         for test in unsteady {
-            println!("unsteady, passed at the second attempt: {test}");
+            println!("{UNSTEADY}{test}");
         }
         println!("{what}: {passed} passed, {} failed", failed.len());
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
@@ -67,10 +105,14 @@ impl Tally {
     }
 }
 
+/// The words that tell libtest to run these tests and no other.
+pub(crate) fn exactly(tests: &[String]) -> Vec<&str> {
+    std::iter::once("--exact").chain(tests.iter().map(String::as_str)).collect()
+}
+
 /// Runs the tests of these names once more; those that pass now.
-fn second_attempt(names: &[String], start: &impl Fn(&[&str]) -> Command) -> Result<Vec<String>> {
-    let words: Vec<&str> = std::iter::once("--exact").chain(names.iter().map(String::as_str)).collect();
-    let second = Attempt::make(start(&words))?;
+fn second_attempt(names: &[String], start: &impl Fn(&[&str]) -> Result<Command>) -> Result<Vec<String>> {
+    let second = Attempt::make(start(&exactly(names))?)?;
     println!("── the second attempt:\n{}", second.said);
     let again = failures(&second.said);
     Ok(match second.closing {
@@ -81,17 +123,18 @@ fn second_attempt(names: &[String], start: &impl Fn(&[&str]) -> Command) -> Resu
     })
 }
 
-/// A program's run.
-struct Attempt {
-    said: String,
-    ended: String,
-    is_success: bool,
+/// One run of a test program.
+pub(crate) struct Attempt {
+    /// What it printed, on both streams.
+    pub(crate) said: String,
+    pub(crate) ended: String,
+    pub(crate) is_success: bool,
     /// How many passed and how many failed, if it came to an end.
     closing: Option<(usize, usize)>,
 }
 
 impl Attempt {
-    fn make(mut command: Command) -> Result<Self> {
+    pub(crate) fn make(mut command: Command) -> Result<Self> {
         let mut log = tempfile::tempfile()?;
         command.stdout(log.try_clone()?).stderr(log.try_clone()?);
         let status = command.status().context("cannot start a test program")?;
@@ -123,65 +166,85 @@ fn closing(line: &str) -> Option<(usize, usize)> {
 }
 
 /// The names in libtest's last list of failures.
-fn failures(said: &str) -> Vec<String> {
+pub(crate) fn failures(said: &str) -> Vec<String> {
     let Some((_, list)) = said.rsplit_once("\nfailures:\n") else { return Vec::new() };
     list.lines().map_while(|line| line.strip_prefix("    ")).map(ToOwned::to_owned).collect()
+}
+
+/// What makes libtest print how long each test takes, in a form that is not yet stable, and the variable that allows it.
+pub(crate) const REPORT_TIME: [&str; 2] = ["-Zunstable-options", "--report-time"];
+pub(crate) const ALLOW_UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
+
+/// The tests that took longest, where times were asked for.
+fn slowest(said: &str) -> Vec<(f32, &str)> {
+    const SHOWN: usize = 25;
+    let mut times: Vec<(f32, &str)> = said
+        .lines()
+        .filter_map(|line| {
+            let (test, rest) = line.strip_prefix("test ")?.split_once(" ... ")?;
+            let seconds = rest.split_once('<')?.1.strip_suffix("s>")?.parse().ok()?;
+            Some((seconds, test))
+        })
+        .collect();
+    times.sort_by(|left, right| right.0.total_cmp(&left.0));
+    times.truncate(SHOWN);
+    times
 }
 
 /// `cargo xtask attempt`: what a guest is told to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttemptArgs {
-    /// How many tests are to be run.
-    #[arg(long)]
-    count: usize,
-
     /// Seconds after which a program counts as hung.
     #[arg(long)]
     limit: u32,
 
-    /// A word for libtest.
-    #[arg(long = "word", allow_hyphen_values = true)]
-    words: Vec<String>,
+    /// Print how long the slowest take.
+    #[arg(long)]
+    times: bool,
 
-    /// The programs, as JSON.
-    programs: Vec<String>,
+    /// Run them so many times, without second attempts, and name those that failed once.
+    #[arg(long)]
+    runs: Option<u32>,
+
+    /// A file with the programs and their tests, written by [`write_list`].
+    list: PathBuf,
 }
 
-impl AttemptArgs {
-    /// The words that [`execute`] is given, from what they mean.
-    pub(crate) fn words(
-        programs: &[&TestBinary],
-        words: &[String],
-        count: usize,
-        limit: u32,
-    ) -> Result<Vec<String>> {
-        let mut line = vec![format!("--count={count}"), format!("--limit={limit}")];
-        line.extend(words.iter().map(|word| format!("--word={word}")));
-        for program in programs {
-            line.push(serde_json::to_string(program)?);
-        }
-        Ok(line)
-    }
+/// Writes down which tests a guest is to run.
+pub(crate) fn write_list(file: &Path, programs: &[Program]) -> Result<()> {
+    fs::write(file, serde_json::to_string(programs)?)
+        .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Runs the tests of these programs that wait for a device, and counts. One that should have run and has not is a failure, never a pass.
+/// Runs these tests, which wait for a device, and counts. One that should have run and has not is a failure, never a pass.
 pub(crate) fn execute(args: &AttemptArgs) -> Result<()> {
-    let mut tally = Tally::default();
-    let limit = args.limit.to_string();
-    for program in &args.programs {
-        let binary: TestBinary = serde_json::from_str(program)?;
-        let path = binary.path()?;
-        tally.run(&binary.name, |more| {
-            let mut test = command("timeout", [limit.as_str(), path, "--ignored", "--test-threads=1"]);
-            test.args(&args.words).args(more).current_dir(&binary.directory);
-            test
-        })?;
+    let list =
+        fs::read_to_string(&args.list).with_context(|| format!("cannot read {}", args.list.display()))?;
+    let programs: Vec<Program> = serde_json::from_str(&list)?;
+    if let Some(runs) = args.runs {
+        return flaky::repeat(&programs, runs, |program, _| args.start(program, &exactly(&program.tests)));
     }
-    tally.close("device", args.count).inspect_err(|_| {
+    let mut tally = Tally::default();
+    for program in &programs {
+        tally.run(&program.binary.name(), &program.tests, |chosen| args.start(program, chosen))?;
+    }
+    tally.close("device", programs.iter().map(|program| program.tests.len()).sum()).inspect_err(|_| {
         // Without it, what failed is told all the same.
         let log = output(&mut Command::new("dmesg")).unwrap_or_else(|error| error.to_string());
         println!("kernel log:\n{}", last_lines(&log, 30));
     })
+}
+
+impl AttemptArgs {
+    fn start(&self, program: &Program, chosen: &[&str]) -> Result<Command> {
+        let (binary, limit) = (&program.binary, self.limit.to_string());
+        let mut test = command("timeout", [limit.as_str(), binary.path()?, "--ignored", "--test-threads=1"]);
+        test.args(chosen).current_dir(&binary.directory);
+        if self.times {
+            test.args(REPORT_TIME).env(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);
+        }
+        Ok(test)
+    }
 }
 
 #[cfg(test)]
@@ -207,31 +270,47 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
     const PASSED: &str =
         "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.20s";
 
-    /// A program that says the one at first, and the other at the second attempt.
-    fn program(first: &str, second: &str) -> impl Fn(&[&str]) -> Command {
-        move |more| {
-            let said = if more.is_empty() { first } else { second };
+    fn names(tests: &[&str]) -> Vec<String> {
+        tests.iter().map(|test| (*test).to_owned()).collect()
+    }
+
+    fn three() -> Vec<String> {
+        names(&["a", "b::c", "d"])
+    }
+
+    /// A program that says the one at first, of three tests or four, and the other at the second attempt, of fewer.
+    fn program(first: &str, second: &str) -> impl Fn(&[&str]) -> Result<Command> {
+        move |chosen| {
+            let said = if chosen.len() > 3 { first } else { second };
             let mut shell =
                 command("sh", ["-c", r#"printf '%s' "$1"; case "$1" in *FAILED.*) exit 101;; esac"#, "sh"]);
             shell.arg(said);
-            shell
+            Ok(shell)
         }
     }
 
     #[test]
     fn what_passes_at_the_second_attempt_is_unsteady_and_borne() {
         let mut tally = Tally::default();
-        tally.run("t", program(FAILED_ONCE, PASSED)).unwrap();
+        tally.run("t", &three(), program(FAILED_ONCE, PASSED)).unwrap();
         assert_eq!(tally, Tally { passed: 3, failed: vec![], unsteady: vec!["t b::c".into()] });
         tally.close("device", 3).unwrap();
+        let log = format!("device: 3 passed\n{UNSTEADY}t b::c\n");
+        assert_eq!(unsteady_in(&log).collect::<Vec<_>>(), ["t b::c"]);
         assert_eq!(tally.close("device", 4).unwrap_err().to_string(), "of 4 device tests 3 have run");
+    }
+
+    #[test]
+    fn the_slowest_tests_come_first() {
+        let said = "test a ... ok <0.250s>\ntest b::c ... FAILED <12.5s>\ntest d ... ok\n";
+        assert_eq!(slowest(said), [(12.5, "b::c"), (0.25, "a")]);
     }
 
     #[test]
     fn what_fails_twice_has_failed() {
         let again = FAILED_ONCE.replace("2 passed", "0 passed");
         let mut tally = Tally::default();
-        tally.run("t", program(FAILED_ONCE, &again)).unwrap();
+        tally.run("t", &three(), program(FAILED_ONCE, &again)).unwrap();
         assert_eq!(tally.close("device", 3).unwrap_err().to_string(), "failed: t b::c");
     }
 
@@ -239,18 +318,20 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
     fn a_second_attempt_that_ran_nothing_is_no_pass() {
         let nothing = PASSED.replace("1 passed", "0 passed");
         let mut tally = Tally::default();
-        tally.run("t", program(FAILED_ONCE, &nothing)).unwrap();
+        tally.run("t", &three(), program(FAILED_ONCE, &nothing)).unwrap();
         assert!(tally.close("device", 3).is_err());
     }
 
     #[test]
     fn a_crash_is_a_failure_without_a_second_attempt() {
         let mut tally = Tally::default();
-        tally.run("t", program("running 3 tests\ntest a ... ", PASSED)).unwrap();
+        tally.run("t", &three(), program("running 3 tests\ntest a ... ", PASSED)).unwrap();
         assert_eq!(tally.close("device", 0).unwrap_err().to_string(), "failed: t");
         // All passed, and the program ended badly all the same.
         let mut tally = Tally::default();
-        tally.run("t", |_| command("sh", ["-c", &format!("echo '{PASSED}'; exit 1")])).unwrap();
+        tally
+            .run("t", &names(&["a"]), |_| Ok(command("sh", ["-c", &format!("echo '{PASSED}'; exit 1")])))
+            .unwrap();
         assert!(tally.close("device", 1).is_err());
     }
 
@@ -258,11 +339,11 @@ test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 9 filtered out; 
     fn many_that_fail_are_no_accident() {
         let mut tally = Tally { passed: 9, failed: vec![], unsteady: vec!["x".to_owned(); BORNE + 1] };
         assert!(tally.close("device", 9).is_err());
-        let names: Vec<_> = (0..=BORNE).map(|test| format!("    test{test}")).collect();
-        let said =
-            format!("\nfailures:\n{}\n\n{}", names.join("\n"), PASSED.replace("1 passed; 0", "0 passed; 4"));
+        let many: Vec<_> = (0..=BORNE).map(|test| format!("test{test}")).collect();
+        let listed: String = many.iter().map(|test| format!("    {test}\n")).collect();
+        let said = format!("\nfailures:\n{listed}\n{}", PASSED.replace("1 passed; 0", "0 passed; 4"));
         tally = Tally::default();
-        tally.run("t", program(&format!("{said} FAILED."), PASSED)).unwrap();
+        tally.run("t", &many, program(&format!("{said} FAILED."), PASSED)).unwrap();
         assert_eq!(tally.failed.len(), BORNE + 1);
     }
 }

@@ -1,33 +1,70 @@
 //! The repository's test programs, built and listed by cargo itself.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::paths;
 use crate::process::{command, output, run};
 
+/// What a test program needs. The name of its target begins with it: `host`, `library_costs`, `device`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Tier {
+    /// Nothing but this machine. Unit tests are of this tier too.
+    Host,
+    /// libfabric or rdma-core: a root with the library.
+    Library,
+    /// An RDMA device: a guest.
+    Device,
+}
+
+impl Tier {
+    /// The tier of the integration test target of this name.
+    pub(crate) fn of_target(name: &str) -> Option<Self> {
+        match name.split('_').next()? {
+            "host" => Some(Self::Host),
+            "library" => Some(Self::Library),
+            "device" => Some(Self::Device),
+            _ => None,
+        }
+    }
+}
+
 /// A compiled test program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TestBinary {
-    /// The name of its source file: `device_…` needs an RDMA kernel, `engine_…` an engine's library, others neither.
-    pub(crate) name: String,
+    /// The folder of its crate, such as `cli`.
+    pub(crate) krate: String,
+    /// Its target: `library` for an integration test, `lib` or `bin` for unit tests.
+    pub(crate) target: String,
+    pub(crate) tier: Tier,
     pub(crate) executable: PathBuf,
     /// Where cargo would run it.
     pub(crate) directory: PathBuf,
 }
 
-/// Builds the workspace's tests and lists the integration tests whose name begins with `prefix`.
-pub(crate) fn test_binaries(prefix: &str) -> Result<Vec<TestBinary>> {
+/// Builds the workspace's tests and lists every program among them, unit tests included.
+pub(crate) fn all_test_binaries() -> Result<Vec<TestBinary>> {
     // With the features that `cargo test` is run with here: a build that serves both.
     let words =
         ["test", "--workspace", "--all-features", "--no-run", "--message-format=json-render-diagnostics"];
     let messages = output(command("cargo", words).current_dir(paths::repository()))?;
-    let mut binaries: Vec<_> =
-        messages.lines().filter_map(integration_test).filter(|it| it.name.starts_with(prefix)).collect();
-    binaries.sort_by(|left, right| left.executable.cmp(&right.executable));
-    anyhow::ensure!(!binaries.is_empty(), "there is no test program named {prefix}…");
+    let mut binaries = Vec::new();
+    for line in messages.lines() {
+        binaries.extend(test_binary(line)?);
+    }
+    // By name, so that they run in the same order in every build.
+    binaries.sort_by_key(|binary| (binary.name(), binary.executable.clone()));
+    Ok(binaries)
+}
+
+/// Builds the workspace's tests and lists the integration tests of a tier.
+pub(crate) fn test_binaries(tier: Tier) -> Result<Vec<TestBinary>> {
+    let mut binaries = all_test_binaries()?;
+    binaries.retain(|it| it.tier == tier && it.is_integration_test());
+    ensure!(!binaries.is_empty(), "there is no test program of the tier {tier:?}");
     Ok(binaries)
 }
 
@@ -36,12 +73,16 @@ pub(crate) fn library_tests(package: &str, profile: &str) -> Result<String> {
     let words =
         ["test", "--lib", "--no-run", "--message-format=json-render-diagnostics", "--package", package];
     let mut cargo = command("cargo", words);
-    let messages = output(cargo.args(["--profile", profile]).current_dir(paths::repository()))?;
+    built(cargo.args(["--profile", profile]).current_dir(paths::repository()))
+}
+
+/// Runs cargo, which is to print its messages as JSON, and gives the last program that it built.
+pub(crate) fn built(cargo: &mut Command) -> Result<String> {
     let program = |line: &str| -> Option<String> {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         message["executable"].as_str().map(ToOwned::to_owned)
     };
-    messages.lines().filter_map(program).next_back().context("cargo names no test program")
+    output(cargo)?.lines().filter_map(program).next_back().context("cargo names no program")
 }
 
 /// Builds an example for release, beside the tests' own build, where a test that counts its instructions finds it.
@@ -57,24 +98,63 @@ pub(crate) fn release_command() -> Result<PathBuf> {
     Ok(paths::target().join("release/farreach"))
 }
 
-/// What one line of cargo's messages says of an integration test, if it speaks of one.
-fn integration_test(line: &str) -> Option<TestBinary> {
-    let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    if message["reason"] != "compiler-artifact" || message["target"]["kind"] != serde_json::json!(["test"]) {
-        return None;
-    }
+/// The test program that one line of cargo's messages names, if it names one.
+fn test_binary(line: &str) -> Result<Option<TestBinary>> {
+    let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { return Ok(None) };
     let text = |value: &serde_json::Value| value.as_str().map(ToOwned::to_owned);
-    Some(TestBinary {
-        name: text(&message["target"]["name"])?,
-        executable: text(&message["executable"])?.into(),
-        directory: PathBuf::from(text(&message["manifest_path"])?).parent()?.to_owned(),
-    })
+    let is_test = message["profile"]["test"] == true;
+    let Some(executable) = text(&message["executable"]).filter(|_| is_test) else { return Ok(None) };
+    let (kind, name) = (text(&message["target"]["kind"][0]), text(&message["target"]["name"]));
+    let (kind, name) = (kind.unwrap_or_default(), name.unwrap_or_default());
+    let manifest = PathBuf::from(text(&message["manifest_path"]).context("a target without its manifest")?);
+    let directory = manifest.parent().context("a manifest lies in a folder")?.to_owned();
+    let krate = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (target, tier) = match kind.as_str() {
+        "test" => {
+            let tier = Tier::of_target(&name);
+            // xtask's own integration test boots guests by itself.
+            let tier = if krate == "xtask" { Some(Tier::Host) } else { tier };
+            let tier = tier.with_context(|| format!("{krate}/tests/{name}: host, library or device?"))?;
+            (name, tier)
+        }
+        "lib" | "bin" => (kind, Tier::Host),
+        _ => return Ok(None),
+    };
+    Ok(Some(TestBinary { krate, target, tier, executable: executable.into(), directory }))
 }
 
 impl TestBinary {
-    /// Those of its tests that wait for an engine's library or a device, and are ignored elsewhere.
+    /// What it is called, such as `cli/library`.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.krate, self.target)
+    }
+
+    /// Whether it is a program of `tests/`, and not the unit tests of a library or a command.
+    pub(crate) fn is_integration_test(&self) -> bool {
+        self.target != "lib" && self.target != "bin"
+    }
+
+    /// Those of its tests that wait for a library or a device, and are ignored elsewhere.
     pub(crate) fn ignored(&self) -> Result<Vec<String>> {
-        let list = output(&mut command(self.path()?, ["--ignored", "--list"]))?;
+        self.list(&["--ignored", "--list"])
+    }
+
+    /// Those of its tests that need nothing.
+    pub(crate) fn plain(&self) -> Result<Vec<String>> {
+        let ignored = self.ignored()?;
+        Ok(self.list(&["--list"])?.into_iter().filter(|test| !ignored.contains(test)).collect())
+    }
+
+    /// The program as `cargo test` would start it.
+    pub(crate) fn command(&self) -> Result<Command> {
+        let mut test = Command::new(self.path()?);
+        // Some tests start cargo for what must not compile.
+        test.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory).env("CARGO", "cargo");
+        Ok(test)
+    }
+
+    fn list(&self, words: &[&str]) -> Result<Vec<String>> {
+        let list = output(&mut command(self.path()?, words))?;
         Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(ToOwned::to_owned).collect())
     }
 
@@ -88,19 +168,28 @@ impl TestBinary {
 mod tests {
     use super::*;
 
+    const LIBRARY: &str = r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml",
+        "target":{"kind":["test"],"name":"library_costs"},"profile":{"test":true},
+        "executable":"/r/target/debug/deps/library-1"}"#;
+
     #[test]
-    fn only_integration_tests_are_listed() {
-        let test = r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/cli/Cargo.toml",
-            "target":{"kind":["test"],"name":"device_list"},"executable":"/r/target/debug/deps/device_list-1"}"#;
-        assert_eq!(
-            integration_test(test),
-            Some(TestBinary {
-                name: "device_list".into(),
-                executable: "/r/target/debug/deps/device_list-1".into(),
-                directory: "/r/crates/cli".into(),
-            })
-        );
-        assert_eq!(integration_test(&test.replace(r#"["test"]"#, r#"["lib"]"#)), None);
-        assert_eq!(integration_test("not json"), None);
+    fn a_test_program_has_its_crate_and_its_tier() {
+        let binary = test_binary(LIBRARY).unwrap().unwrap();
+        assert_eq!((binary.name().as_str(), binary.tier), ("cli/library_costs", Tier::Library));
+        assert_eq!(binary.directory, PathBuf::from("/r/crates/cli"));
+        let unit = test_binary(&LIBRARY.replace(r#"["test"]"#, r#"["lib"]"#)).unwrap().unwrap();
+        assert_eq!((unit.name().as_str(), unit.tier), ("cli/lib", Tier::Host));
+        assert!(binary.is_integration_test() && !unit.is_integration_test());
+    }
+
+    #[test]
+    fn what_is_no_test_program_is_not_listed() {
+        assert_eq!(test_binary(&LIBRARY.replace("true", "false")).unwrap(), None);
+        assert_eq!(test_binary("not json").unwrap(), None);
+    }
+
+    #[test]
+    fn a_program_of_no_tier_is_an_error() {
+        assert!(test_binary(&LIBRARY.replace("library_costs", "costs")).is_err());
     }
 }

@@ -1,28 +1,40 @@
-//! What can be said of the source without running it: format, lints, documentation, house rules, licences.
+//! What can be said of the source without running it: format, lints, house rules, licences, documentation.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::process::{command, run};
-use crate::{paths, tidy};
+use crate::{licences, paths, tidy};
 
-/// Runs every check; the first one that fails ends it.
-pub(crate) fn execute() -> Result<()> {
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])?;
-    // As it is linked by who asks for nothing more.
-    cargo(&["clippy", "--quiet", "--package", "farreach", "--all-targets", "--", "-D", "warnings"])?;
-    run(command("cargo", ["doc", "--quiet", "--workspace", "--all-features", "--no-deps"])
-        .current_dir(paths::repository())
-        .env("RUSTDOCFLAGS", "-D warnings"))?;
-    tidy::run()?;
-    deny()
+/// `cargo xtask check`
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Also lint what is built without optional features.
+    #[arg(long)]
+    all: bool,
 }
 
-/// Licences, sources and banned crates. The advisory database is a download that not every machine can make, so it is
-/// not part of this.
-fn deny() -> Result<()> {
-    cargo(&["deny", "--log-level", "error", "check", "bans", "licenses", "sources"])
-        .context("is cargo-deny installed? `cargo install --locked cargo-deny`")
+/// Runs every check; the first one that fails ends it.
+pub(crate) fn execute(args: &CheckArgs) -> Result<()> {
+    quick()?;
+    if args.all {
+        // The crate as a program links it that asks for no feature.
+        cargo(&["clippy", "--quiet", "--package", "farreach", "--all-targets", "--", "-D", "warnings"])?;
+    }
+    documentation()
+}
+
+/// Format, lints, house rules, licences: what runs before each commit.
+pub(crate) fn quick() -> Result<()> {
+    cargo(&["fmt", "--all", "--check"])?;
+    tidy::run()?;
+    licences::check()?;
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])
+}
+
+fn documentation() -> Result<()> {
+    run(command("cargo", ["doc", "--quiet", "--workspace", "--all-features", "--no-deps"])
+        .current_dir(paths::repository())
+        .env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 fn cargo(words: &[&str]) -> Result<()> {

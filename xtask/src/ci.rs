@@ -1,66 +1,241 @@
-//! All that has to hold before a change lands, in the order that finds mistakes soonest.
+//! Everything that has to pass before a change lands, in two tiers: `ci`, which is short enough for every change, and `ci --full`, which runs
+//! everything and resumes after an interruption.
 
-use std::time::{Duration, Instant};
+mod progress;
 
-use anyhow::{Context, Result};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::side_by_side::{self, AfterFailure, Job};
-use crate::{check, host_tests, sim, vm};
+use anyhow::{Result, bail};
 
-/// What is run, one after the other.
-enum Step {
-    /// Takes every core, or minds who else is there: its tests have deadlines.
-    Alone(&'static str, fn() -> Result<()>),
-    /// Tasks that mostly use one core, so two at a time. Each has a build folder of its own, or builds nothing new. Begun in this order: what
-    /// takes longest stands first.
-    ///
-    /// The first minds who else is there, so the others leave it the processor when it wants it.
-    SideBySide(&'static str, &'static [&'static str]),
+use self::progress::Progress;
+use crate::side_by_side::{self, AfterFailure, Job, Report};
+
+/// `cargo xtask ci`
+#[derive(Debug, clap::Args)]
+pub(crate) struct CiArgs {
+    /// Run everything. Steps that have passed for the same files before an interruption are not run again.
+    #[arg(long)]
+    full: bool,
 }
 
-const STEPS: [Step; 5] = [
-    Step::Alone("check", check::execute),
-    Step::Alone("test", host_tests::workspace),
-    // `start` goes on with what `cleanroom` has built.
-    Step::SideBySide(
-        "test --engines",
-        &["mutants", "cleanroom", "model", "cross", "memcheck", "layout", "start"],
-    ),
-    Step::Alone("sim", sim::for_a_while),
-    Step::Alone("vm test", vm::test_everything),
+/// A task of ours, in one or both tiers.
+struct Step {
+    /// The words after `cargo xtask` in `ci`; none where only `ci --full` runs it.
+    ci: Option<&'static str>,
+    /// The words in `ci --full`.
+    full: &'static str,
+    /// What `ci` does not do and `ci --full` does; empty if nothing.
+    left_out: &'static str,
+}
+
+const fn both(words: &'static str) -> Step {
+    Step { ci: Some(words), full: words, left_out: "" }
+}
+
+const fn full(words: &'static str, left_out: &'static str) -> Step {
+    Step { ci: None, full: words, left_out }
+}
+
+/// What runs, in the order that finds mistakes soonest. The steps of a phase run two at a time, begun in their order, what takes longest first.
+/// Each has a build folder of its own, or builds nothing new.
+const PHASES: &[&[Step]] = &[
+    &[Step { ci: Some("check"), full: "check --all", left_out: "lints without optional features" }],
+    &[both("test --host")],
+    &[
+        Step {
+            ci: Some("test --libraries --with debian12"),
+            full: "test --libraries --with debian12 --long",
+            left_out: "a crowd of 64 clients for a minute instead of ten seconds",
+        },
+        Step {
+            ci: Some("test --libraries --with newest"),
+            full: "test --libraries --with newest --long",
+            left_out: "the same with the newest libraries",
+        },
+    ],
+    &[
+        Step {
+            ci: Some("mutants --changed"),
+            full: "mutants",
+            left_out: "mutants whose files are those that they were last caught in",
+        },
+        both("cleanroom"),
+        both("model"),
+        both("memcheck"),
+        both("layout"),
+        // It goes on with what `cleanroom` has built.
+        both("start"),
+        full("cross", "aarch64: build, layouts, start"),
+        full("deny", "cargo-deny: licence texts, wildcard versions"),
+    ],
+    &[Step {
+        ci: Some("sim --seconds 20 --test-build"),
+        full: "sim --seconds 120",
+        left_out: "simulated histories for two minutes, optimised, instead of twenty seconds",
+    }],
+    &[Step {
+        ci: Some("vm test --guest newest --short"),
+        full: "vm test --guest newest",
+        left_out: "device tests that take minutes: every fault of a link between two hosts, diagnosed",
+    }],
+    &[full(
+        "vm test --guest debian12",
+        "Linux 6.1 with rdma-core 44: one guest, and two joined by a network",
+    )],
+    &[full("vm test --itself", "the guest itself: streams, exit codes, limits, perftest")],
 ];
 
 const AT_ONCE: usize = 2;
 
-/// Runs every step; the first one that fails ends it.
-pub(crate) fn execute() -> Result<()> {
-    let started = Instant::now();
-    let mut took = Vec::new();
-    for step in STEPS {
-        took.extend(step.run()?);
+/// `ci` prints a warning above this, and so does `ci --full` above its own.
+const SLOW: Duration = Duration::from_secs(30 * 60);
+const FULL_SLOW: Duration = Duration::from_secs(80 * 60);
+/// `ci` fails above this, so that it cannot creep. To be 40 minutes, once it takes less than 30 on a new machine.
+const TOO_SLOW: Duration = Duration::from_secs(75 * 60);
+
+/// When the script that prepares the machine began, in seconds since 1970: its time counts too.
+const STARTED: &str = "FARREACH_CI_STARTED";
+
+/// Runs every step of a tier; the first one that fails ends it.
+pub(crate) fn execute(args: &CiArgs) -> Result<()> {
+    let started = started();
+    // Without resuming, nothing is looked up and nothing is left behind.
+    let progress = args.full.then(Progress::of_this_tree).transpose()?;
+    let mut reports = Vec::new();
+    for phase in PHASES {
+        reports.extend(run_phase(phase, args.full, progress.as_ref())?);
     }
-    let took: Vec<_> =
-        took.iter().map(|(name, duration)| format!("{name} {:.0} s", duration.as_secs_f32())).collect();
-    println!("═══ all passed in {:.0} s: {}", started.elapsed().as_secs_f32(), took.join(", "));
+    if let Some(progress) = progress {
+        progress.clear()?;
+    }
+    let took = if args.full {
+        // Interruptions do not count.
+        reports.iter().map(|report| report.took).sum()
+    } else {
+        started.elapsed().unwrap_or_default()
+    };
+    print!("{}", summary(&reports, args.full, took));
+    if !args.full && took > TOO_SLOW {
+        bail!("ci took {}, and must not take more than {}", minutes(took), minutes(TOO_SLOW));
+    }
     Ok(())
 }
 
+fn started() -> SystemTime {
+    let given = std::env::var(STARTED).ok().and_then(|seconds| seconds.parse().ok());
+    given.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// Runs the steps of a phase that this tier has and that have not passed yet.
+fn run_phase(phase: &[Step], is_full: bool, progress: Option<&Progress>) -> Result<Vec<Report>> {
+    let (mut reports, mut jobs) = (Vec::new(), Vec::new());
+    for words in phase.iter().filter_map(|step| step.words(is_full)) {
+        if let Some(report) = progress.and_then(|progress| progress.passed(words)) {
+            println!("═══ {words}: has passed before, in {}", minutes(report.took));
+            reports.push(report);
+            continue;
+        }
+        jobs.push(Job::task(words, words.split(' ')));
+    }
+    if jobs.is_empty() {
+        return Ok(reports);
+    }
+    let names: Vec<_> = jobs.iter().map(Job::name).collect();
+    println!("═══ {}", names.join(", "));
+    side_by_side::run_noting(jobs, AT_ONCE, AfterFailure::Stop, &mut |report| {
+        reports.push(report.clone());
+        progress.map_or(Ok(()), |progress| progress.note(report))
+    })?;
+    Ok(reports)
+}
+
 impl Step {
-    /// How long it took, or each of its tasks.
-    fn run(&self) -> Result<Vec<(String, Duration)>> {
-        match self {
-            Self::Alone(name, step) => {
-                println!("═══ {name}");
-                let started = Instant::now();
-                step().with_context(|| format!("`cargo xtask {name}` failed"))?;
-                Ok(vec![((*name).to_owned(), started.elapsed())])
+    fn words(&self, is_full: bool) -> Option<&'static str> {
+        if is_full { Some(self.full) } else { self.ci }
+    }
+}
+
+fn minutes(duration: Duration) -> String {
+    format!("{} min {} s", duration.as_secs() / 60, duration.as_secs() % 60)
+}
+
+fn summary(reports: &[Report], is_full: bool, took: Duration) -> String {
+    let mut text = String::from("═══ steps\n");
+    for report in reports {
+        text.push_str(&format!("{:>7} s  {}\n", report.took.as_secs(), report.name));
+    }
+    let unsteady: Vec<_> =
+        reports.iter().flat_map(|it| it.unsteady.iter().map(move |test| (test, &it.name))).collect();
+    match unsteady.len() {
+        0 => text.push_str("second attempts: none\n"),
+        count => text.push_str(&format!("second attempts: {count}, each a test to mend\n")),
+    }
+    for (test, step) in unsteady {
+        text.push_str(&format!("    {test}  ({step})\n"));
+    }
+    if !is_full {
+        text.push_str("not run here, only by `cargo xtask ci --full`:\n");
+        for left_out in PHASES.iter().flat_map(|phase| phase.iter()).map(|step| step.left_out) {
+            if !left_out.is_empty() {
+                text.push_str(&format!("    {left_out}\n"));
             }
-            Self::SideBySide(first, others) => {
-                println!("═══ {first}, {}", others.join(", "));
-                let mut jobs = vec![Job::task(*first, first.split(' '))];
-                jobs.extend(others.iter().map(|name| Job::task(*name, [name]).giving_way()));
-                side_by_side::run(jobs, AT_ONCE, AfterFailure::Stop)
-            }
+        }
+    }
+    let (name, limit) = if is_full { ("ci --full", FULL_SLOW) } else { ("ci", SLOW) };
+    if took > limit {
+        text.push_str(&format!("warning: {name} should not take more than {}\n", minutes(limit)));
+    }
+    text.push_str(&format!("═══ {name} passed in {}\n", minutes(took)));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps() -> impl Iterator<Item = &'static Step> {
+        PHASES.iter().flat_map(|phase| phase.iter())
+    }
+
+    #[test]
+    fn what_ci_does_not_run_is_named_in_its_summary() {
+        for step in steps() {
+            assert_eq!(step.ci == Some(step.full), step.left_out.is_empty(), "{}", step.full);
+        }
+        let told = summary(&[], false, Duration::from_secs(61));
+        for step in steps() {
+            assert!(told.contains(step.left_out), "{told}");
+        }
+        assert!(told.ends_with("═══ ci passed in 1 min 1 s\n") && !told.contains("warning"), "{told}");
+        assert!(!summary(&[], true, Duration::ZERO).contains("not run here"));
+    }
+
+    #[test]
+    fn a_slow_run_warns() {
+        assert!(summary(&[], false, SLOW + Duration::from_secs(1)).contains("warning: ci should"));
+        assert!(!summary(&[], true, SLOW + Duration::from_secs(1)).contains("warning"));
+        assert!(summary(&[], true, FULL_SLOW + Duration::from_secs(1)).contains("warning: ci --full should"));
+    }
+
+    #[test]
+    fn every_second_attempt_is_named_at_the_end() {
+        let report = Report {
+            name: "test --libraries".into(),
+            took: Duration::from_secs(5),
+            unsteady: vec!["cli/library serve::x".into()],
+        };
+        let told = summary(&[report], false, Duration::ZERO);
+        assert!(told.contains("second attempts: 1"), "{told}");
+        assert!(told.contains("    cli/library serve::x  (test --libraries)\n"), "{told}");
+    }
+
+    #[test]
+    fn every_step_is_a_task() {
+        use clap::CommandFactory;
+        for words in steps().flat_map(|step| step.ci.into_iter().chain([step.full])) {
+            let parsed =
+                crate::Task::command().try_get_matches_from(std::iter::once("xtask").chain(words.split(' ')));
+            assert!(parsed.is_ok(), "{words}: {parsed:?}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn execute() -> Result<()> {
 
     println!("── in {}, without libraries", root.origin);
     expect_devices(&Cell::new(&root.path)?, &binary, 3, &["libibverbs.so.1", "libfabric.so.1", "kernel"])?;
-    for userland in [Userland::Debian12, Userland::Newest] {
+    for userland in Userland::BOTH {
         let root = userland.root().get()?;
         println!("── the same file in {}", root.origin);
         expect_devices(&Cell::new(&root.path)?, &binary, 0, &["tcp", "shm"])?;

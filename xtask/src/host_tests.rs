@@ -3,9 +3,9 @@
 
 use anyhow::{Result, ensure};
 
-use crate::attempts::Tally;
+use crate::attempts::{ALLOW_UNSTABLE, Program, REPORT_TIME, Tally};
 use crate::bench::bare;
-use crate::binaries::{build_release_example, test_binaries};
+use crate::binaries::{TestBinary, Tier, build_release_example, test_binaries};
 use crate::cell::Cell;
 use crate::paths;
 use crate::process::{command, run};
@@ -14,63 +14,104 @@ use crate::vm::Userland;
 /// `cargo xtask test`
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TestArgs {
-    /// Only those that need an engine's library.
+    /// Run only those that need nothing but this machine.
     #[arg(long)]
-    engines: bool,
+    host: bool,
+
+    /// Run only those that need libfabric or rdma-core.
+    #[arg(long, conflicts_with = "host")]
+    libraries: bool,
+
+    /// Run those with this generation of the libraries only.
+    #[arg(long, value_enum, conflicts_with = "host")]
+    with: Option<Userland>,
+
+    /// Let the crowd of clients last a minute, instead of ten seconds.
+    #[arg(long, conflicts_with = "host")]
+    long: bool,
+
+    /// Print how long the slowest of those take.
+    #[arg(long, conflicts_with = "host")]
+    times: bool,
 }
 
-/// Runs the workspace's tests, then the engine tests with each generation of the libraries.
+/// Runs the workspace's tests, then those that need a library, with each generation of it.
 pub(crate) fn execute(args: &TestArgs) -> Result<()> {
-    if !args.engines {
+    if !args.libraries {
         workspace()?;
     }
-    engines()?;
+    if args.host {
+        return Ok(());
+    }
+    libraries(args)?;
     say_what_waits()
 }
 
 /// The tests that need nothing but this machine.
-pub(crate) fn workspace() -> Result<()> {
+fn workspace() -> Result<()> {
     run(command("cargo", ["test", "--workspace", "--all-features"]).current_dir(paths::repository()))
 }
 
 /// Device tests are counted where they cannot run, so that nobody takes their silence for a pass.
 fn say_what_waits() -> Result<()> {
     let mut waiting = 0;
-    for binary in test_binaries("device_")? {
+    for binary in test_binaries(Tier::Device)? {
         waiting += binary.ignored()?.len();
     }
     println!("{waiting} device tests were not run here: `cargo xtask vm test` runs them");
     Ok(())
 }
 
-/// The test programs named `engine_…`, whose tests are ignored where a library may be missing.
-fn engines() -> Result<()> {
-    let binaries = test_binaries("engine_")?;
-    let mut expected = 0;
-    for binary in &binaries {
-        let tests = binary.ignored()?.len();
-        ensure!(tests > 0, "{} has no test that waits for a library", binary.name);
-        expected += tests;
-    }
+/// The test programs named `library`, whose tests are ignored where a library may be missing.
+fn libraries(args: &TestArgs) -> Result<()> {
+    let programs: Vec<Program> =
+        test_binaries(Tier::Library)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
+    let expected = programs.iter().map(|program| program.tests.len()).sum();
     build_release_example("farreach-fabric", "fabric_cost")?;
     build_release_example("farreach", "paged")?;
     let mut failed = Vec::new();
-    for userland in [Userland::Debian12, Userland::Newest] {
-        let root = userland.root().get()?;
-        let mut cell = Cell::new(&root.path)?;
-        cell.set("FARREACH_BARE", &bare::build(userland)?.display().to_string());
-        println!("── with the libraries of {}", root.origin);
+    for userland in Userland::BOTH.into_iter().filter(|it| args.with.is_none_or(|with| with == *it)) {
+        let (mut cell, origin) = cell_with_libraries(userland)?;
+        let mut more: &[&str] = &[];
+        if args.long {
+            cell.set("FARREACH_CROWD_SECONDS", "60");
+        }
+        if args.times {
+            cell.set(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);
+            more = &REPORT_TIME;
+        }
+        println!("── with the libraries of {origin}");
         let mut tally = Tally::default();
-        for binary in &binaries {
+        for Program { binary, tests } in &programs {
             let path = binary.path()?;
-            tally.run(&binary.name, |more| {
-                cell.command(&binary.directory, &[&[path, "--ignored"], more].concat())
+            tally.run(&binary.name(), tests, |chosen| {
+                let words = [&[path, "--ignored", threads(binary)], more, chosen].concat();
+                Ok(cell.command(&binary.directory, &words))
             })?;
         }
-        if let Err(error) = tally.close("engine", expected) {
-            failed.push(format!("with {}: {error}", root.origin));
+        if let Err(error) = tally.close("library", expected) {
+            failed.push(format!("with {origin}: {error}"));
         }
     }
-    ensure!(failed.is_empty(), "engine tests {}", failed.join("; "));
+    ensure!(failed.is_empty(), "library tests {}", failed.join("; "));
     Ok(())
+}
+
+/// How many tests of a program run at once, for libtest.
+pub(crate) fn threads(binary: &TestBinary) -> &'static str {
+    match binary.krate.as_str() {
+        // They start processes, and wait for most of their time.
+        "cli" => "--test-threads=6",
+        _ => "--test-threads=2",
+    }
+}
+
+/// A cell with one generation of the libraries, and the bare programs that tests compare with; where the libraries come from.
+pub(crate) fn cell_with_libraries(userland: Userland) -> Result<(Cell, String)> {
+    let root = userland.root().get()?;
+    let mut cell = Cell::new(&root.path)?;
+    // Two generations may be tested at once: neither meets the ports of the other.
+    cell.own_network()?;
+    cell.set("FARREACH_BARE", &bare::build(userland)?.display().to_string());
+    Ok((cell, root.origin))
 }

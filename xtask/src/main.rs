@@ -13,9 +13,11 @@ mod ci;
 mod cleanroom;
 mod cross;
 mod debian;
+mod flaky;
 mod headers;
 mod host_tests;
 mod layout;
+mod licences;
 mod memcheck;
 mod model;
 mod mutants;
@@ -23,6 +25,7 @@ mod paths;
 mod pictures;
 mod platform;
 mod process;
+mod quick;
 mod side_by_side;
 mod sim;
 mod start;
@@ -37,11 +40,17 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// What to run before each commit: format, lints, house rules, and the tests that a change can break, in minutes.
+    Quick(quick::QuickArgs),
     /// Everything that has to pass before a change lands.
-    Ci,
+    Ci(ci::CiArgs),
     /// Format, lints, documentation, house rules, licences: about a minute.
-    Check,
-    /// Tests that need no RDMA kernel, with both generations of the engines' libraries.
+    Check(check::CheckArgs),
+    /// cargo-deny: licences, sources and banned crates.
+    Deny,
+    /// Run tests again and again beside a load, and name those that fail now and then.
+    Flaky(flaky::FlakyArgs),
+    /// Tests that need no RDMA kernel, with both generations of libfabric and rdma-core.
     Test(host_tests::TestArgs),
     /// What threads share without a lock, run in every order of the threads.
     Model,
@@ -78,8 +87,11 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Task::parse() {
-        Task::Ci => ci::execute().map(|()| 0),
-        Task::Check => check::execute().map(|()| 0),
+        Task::Quick(args) => quick::execute(&args).map(|()| 0),
+        Task::Ci(args) => ci::execute(&args).map(|()| 0),
+        Task::Check(args) => check::execute(&args).map(|()| 0),
+        Task::Deny => licences::deny().map(|()| 0),
+        Task::Flaky(args) => flaky::execute(&args).map(|()| 0),
         Task::Test(args) => host_tests::execute(&args).map(|()| 0),
         Task::Model => model::execute().map(|()| 0),
         Task::Mutants(args) => mutants::execute(&args).map(|()| 0),

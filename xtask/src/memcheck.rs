@@ -2,17 +2,22 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::binaries::{TestBinary, test_binaries};
+use crate::attempts::{Program, exactly};
+use crate::binaries::{Tier, test_binaries};
 use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
 
-/// The programs that run so, of both crates that use libfabric. The suite is there twice. Those left out measure time and allocations, or start
-/// programs of their own, which valgrind does not follow.
-const PROGRAMS: [&str; 3] = ["engine_suite", "engine_provider_fabric", "engine_query"];
-const PROGRAM_COUNT: usize = 4;
+/// The tests that run so, by their crate and how their names begin. Those left out measure time and allocations, or start programs of their
+/// own, which valgrind does not follow.
+const MODULES: [(&str, &str); 4] = [
+    ("engine", "over_libfabric::"),
+    ("engine", "provider_fabric::"),
+    ("fabric", "over_providers::"),
+    ("fabric", "query::"),
+];
 
 /// Which of the suites' tests run in CI: what posts, completes, grants and gives back.
 const CHOSEN: [&str; 7] = [
@@ -49,39 +54,46 @@ pub(crate) struct MemcheckArgs {
 }
 
 pub(crate) fn execute(args: &MemcheckArgs) -> Result<()> {
-    let mut programs = test_binaries("engine_")?;
-    programs.retain(|program| PROGRAMS.contains(&program.name.as_str()));
-    ensure!(
-        programs.len() == PROGRAM_COUNT,
-        "{} programs named {PROGRAMS:?} were found, and not {PROGRAM_COUNT}",
-        programs.len()
-    );
-    let (mut failed, mut ran) = (Vec::new(), 0);
-    for userland in [Userland::Debian12, Userland::Newest] {
+    let programs = programs(args)?;
+    let mut failed = Vec::new();
+    for userland in Userland::BOTH {
         let root = userland.root().get()?;
         let cell = Cell::new(&root.path)?;
         for program in &programs {
-            let count = program.ignored()?.iter().filter(|test| args.wants(test)).count();
-            if count == 0 {
-                continue;
-            }
-            println!("── {} under memcheck, with the libraries of {}", program.name, root.origin);
+            println!("── {} under memcheck, with the libraries of {}", program.binary.name(), root.origin);
             let started = Instant::now();
-            if !run(&cell, program, args)? {
-                failed.push(format!("{} with {}", program.name, root.origin));
+            if !run(&cell, program)? {
+                failed.push(format!("{} with {}", program.binary.name(), root.origin));
             }
-            println!("{count} tests in {:.0} s", started.elapsed().as_secs_f32());
-            ran += count;
+            println!("{} tests in {:.0} s", program.tests.len(), started.elapsed().as_secs_f32());
         }
     }
     for (test, reason) in LEFT_OUT {
         println!("left out: {test}…, which {reason}");
     }
-    ensure!(ran > 0, "no test is named so");
     if !failed.is_empty() {
         bail!("memcheck found something in {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// The programs that have such tests, with those that are asked for.
+fn programs(args: &MemcheckArgs) -> Result<Vec<Program>> {
+    let binaries = test_binaries(Tier::Library)?;
+    let mut programs = Vec::new();
+    for (krate, module) in MODULES {
+        let binary = binaries.iter().find(|it| it.krate == krate && it.target == "library");
+        let Program { binary, mut tests } = Program::ignored_of(
+            binary.with_context(|| format!("{krate} has no test program for a library"))?.clone(),
+        )?;
+        ensure!(tests.iter().any(|test| test.starts_with(module)), "{} has no {module}", binary.name());
+        tests.retain(|test| test.starts_with(module) && args.wants(test));
+        if !tests.is_empty() {
+            programs.push(Program { binary, tests });
+        }
+    }
+    ensure!(!programs.is_empty(), "no test is named so");
+    Ok(programs)
 }
 
 impl MemcheckArgs {
@@ -102,15 +114,14 @@ impl MemcheckArgs {
 }
 
 /// Whether memcheck found nothing, and the tests passed.
-fn run(cell: &Cell, program: &TestBinary, args: &MemcheckArgs) -> Result<bool> {
+fn run(cell: &Cell, program: &Program) -> Result<bool> {
     let suppressions = paths::repository().join("xtask/src/memcheck.supp");
     let suppressions = format!("--suppressions={}", suppressions.display());
     // Fair, because threads that poll would leave no time to those that they wait for.
     let mut words = vec!["valgrind", "--quiet", "--error-exitcode=9", "--fair-sched=yes", &suppressions];
-    words.extend([program.path()?, "--ignored", "--test-threads=1"]);
-    words.extend(args.filters());
-    words.extend(LEFT_OUT.iter().flat_map(|(test, _)| ["--skip", test]));
-    Ok(cell.command(&program.directory, &words).status()?.success())
+    words.extend([program.binary.path()?, "--ignored", "--test-threads=1"]);
+    words.extend(exactly(&program.tests));
+    Ok(cell.command(&program.binary.directory, &words).status()?.success())
 }
 
 #[cfg(test)]

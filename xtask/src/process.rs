@@ -1,7 +1,9 @@
 //! Running other programs, with errors that name what was run.
 
 use std::ffi::OsStr;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -38,6 +40,51 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     }
     String::from_utf8(output.stdout)
         .with_context(|| format!("{} printed something that is not text", shown(command)))
+}
+
+/// Runs to the end and hands each line of its stdout to `on_line` as it comes; its stderr becomes part of the error.
+pub(crate) fn watched(command: &mut Command, mut on_line: impl FnMut(&str)) -> Result<()> {
+    let mut errors = tempfile::tempfile()?;
+    command.stdout(Stdio::piped()).stderr(errors.try_clone()?);
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", shown(command)))?;
+    for line in BufReader::new(child.stdout.take().expect("stdout was piped")).lines() {
+        on_line(&line?);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        let mut told = String::new();
+        errors.rewind()?;
+        errors.read_to_string(&mut told)?;
+        bail!("{} ended with {status}\n{}", shown(command), told.trim_end());
+    }
+    Ok(())
+}
+
+/// Tells on stderr how far something is, at most every few seconds.
+#[derive(Debug)]
+pub(crate) struct Ticker {
+    what: String,
+    count: usize,
+    last: Instant,
+}
+
+impl Ticker {
+    const PAUSE: Duration = Duration::from_secs(3);
+
+    /// Something that is done package by package.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), count: 0, last: Instant::now() }
+    }
+
+    /// One more is done, of so many if that is known.
+    pub(crate) fn step(&mut self, of: Option<usize>) {
+        self.count += 1;
+        if self.last.elapsed() >= Self::PAUSE {
+            self.last = Instant::now();
+            let of = of.map(|of| format!(" of {of}")).unwrap_or_default();
+            eprintln!("   {}: {}{of} packages", self.what, self.count);
+        }
+    }
 }
 
 /// Fails with the packages to install when one of the programs is not on the PATH.
@@ -82,5 +129,22 @@ fn shown(command: &Command) -> String {
     match line.char_indices().nth(400) {
         Some((end, _)) => format!("`{}…`", &line[..end]),
         None => format!("`{line}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_heard_and_errors_are_told() {
+        let mut heard = Vec::new();
+        watched(&mut command("sh", ["-c", "echo one; echo two; echo not >&2"]), |line| {
+            heard.push(line.to_owned())
+        })
+        .unwrap();
+        assert_eq!(heard, ["one", "two"]);
+        let error = watched(&mut command("sh", ["-c", "echo why >&2; exit 3"]), |_| ()).unwrap_err();
+        assert!(error.to_string().ends_with("why"), "{error}");
     }
 }

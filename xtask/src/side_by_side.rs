@@ -9,7 +9,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
 
+use crate::attempts::unsteady_in;
 use crate::paths;
 use crate::process::{command, last_lines, require_programs};
 
@@ -39,12 +41,8 @@ impl Job {
         Self { name: name.into(), command }
     }
 
-    /// It takes what the others leave of the processor.
-    pub(crate) fn giving_way(self) -> Self {
-        let mut command = command("nice", ["-n", "15"]);
-        command.arg(self.command.get_program()).args(self.command.get_args());
-        command.current_dir(paths::repository());
-        Self { command, ..self }
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Another task of ours: `cargo xtask WORDS`.
@@ -66,17 +64,33 @@ pub(crate) enum AfterFailure {
     Stop,
 }
 
-/// How long a job took.
-pub(crate) type Took = (String, Duration);
+/// A job that has passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    /// The tests that passed at their second attempt only.
+    pub(crate) unsteady: Vec<String>,
+}
 
-/// Runs the jobs, begun in their order, so many at a time, and tells how long each took. An error names those that failed, with the end of what
-/// they said: it stands last, also when others went on for long after them.
-pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -> Result<Vec<Took>> {
+/// Runs the jobs, begun in their order, so many at a time. An error names those that failed, with the end of what they said: it stands last, also
+/// when others went on for long after them.
+pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -> Result<()> {
+    run_noting(jobs, at_once, after_failure, &mut |_| Ok(()))
+}
+
+/// The same; `note` hears of each job that has passed, as soon as it has.
+pub(crate) fn run_noting(
+    jobs: Vec<Job>,
+    at_once: usize,
+    after_failure: AfterFailure,
+    note: &mut dyn FnMut(&Report) -> Result<()>,
+) -> Result<()> {
     require_programs(&[("setpriv", "util-linux")])?;
     let logs = tempfile::tempdir().context("cannot make a folder for what the jobs say")?;
     let (tell, ended) = channel();
     let mut waiting = jobs.into_iter();
-    let (mut running, mut took, mut failed) = (Vec::<Running>::new(), Vec::new(), Vec::new());
+    let (mut running, mut failed) = (Vec::<Running>::new(), Vec::new());
     loop {
         let may_begin = failed.is_empty() || after_failure == AfterFailure::GoOn;
         while may_begin
@@ -100,12 +114,12 @@ pub(crate) fn run(jobs: Vec<Job>, at_once: usize, after_failure: AfterFailure) -
             running.iter().position(|job| job.id == id).context("another process than a job ended")?;
         let job = running.remove(index);
         match job.show(status)? {
-            true => took.push((job.name, job.started.elapsed())),
+            true => note(&job.report()?)?,
             false => failed.push(job),
         }
     }
     if failed.is_empty() {
-        return Ok(took);
+        return Ok(());
     }
     for job in &failed {
         println!("── {} failed, and said last:\n{}", job.name, last_lines(&job.said()?, LAST_WORDS));
@@ -144,6 +158,11 @@ impl Running {
     fn said(&self) -> Result<String> {
         let said = std::fs::read(&self.log).with_context(|| format!("what {} said is gone", self.name))?;
         Ok(String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn report(&self) -> Result<Report> {
+        let unsteady = unsteady_in(&self.said()?).map(ToOwned::to_owned).collect();
+        Ok(Report { name: self.name.clone(), took: self.started.elapsed(), unsteady })
     }
 
     /// Shows what the job said and how it ended; whether that was well.
@@ -188,7 +207,14 @@ mod tests {
     fn so_many_run_at_once_and_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let pair = vec![meets(folder.path(), "a", "b"), meets(folder.path(), "b", "a")];
-        assert_eq!(run(pair, 2, AfterFailure::GoOn).unwrap().len(), 2);
+        let mut passed = Vec::new();
+        let mut note = |report: &Report| {
+            passed.push(report.name.clone());
+            Ok(())
+        };
+        run_noting(pair, 2, AfterFailure::GoOn, &mut note).unwrap();
+        passed.sort();
+        assert_eq!(passed, ["a", "b"]);
 
         let folder = tempfile::tempdir().unwrap();
         let pair = vec![meets(folder.path(), "a", "b"), meets(folder.path(), "b", "a")];

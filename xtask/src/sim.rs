@@ -8,14 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::binaries::library_tests;
+use crate::binaries::{all_test_binaries, library_tests};
 use crate::process::command;
 
 /// Seeds of one process at a time: some seconds.
 const CHUNK: u64 = 500;
-
-/// How long CI lets histories run.
-const CI_SECONDS: u64 = 60;
 
 /// `cargo xtask sim`
 #[derive(Debug, clap::Args)]
@@ -35,15 +32,25 @@ pub(crate) struct SimArgs {
     /// Tells what happens in them.
     #[arg(long)]
     log: bool,
+
+    /// Run the build that the tests use: several times slower, and nothing more to build.
+    #[arg(long)]
+    test_build: bool,
 }
 
-/// As many histories as fit into CI's time.
-pub(crate) fn for_a_while() -> Result<()> {
-    execute(&SimArgs { seeds: 0, from: 0, seconds: Some(CI_SECONDS), log: false })
+/// As many histories as fit into this time, by the build that the tests use.
+pub(crate) fn for_a_while(seconds: u64) -> Result<()> {
+    execute(&SimArgs { seeds: 0, from: 0, seconds: Some(seconds), log: false, test_build: true })
 }
 
 pub(crate) fn execute(args: &SimArgs) -> Result<()> {
-    let program = library_tests("farreach", "sim")?;
+    let program = if args.test_build {
+        let binaries = all_test_binaries()?;
+        let unit_tests = binaries.iter().find(|it| it.name() == "engine/lib");
+        unit_tests.context("the engine has no unit tests")?.path()?.to_owned()
+    } else {
+        library_tests("farreach", "sim")?
+    };
     let (start, next, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let limit = args.seconds.map(Duration::from_secs);
     let seeds = if limit.is_some() { u64::MAX } else { args.seeds };

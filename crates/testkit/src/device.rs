@@ -30,19 +30,38 @@ impl Device {
     /// As [`find`](Self::find), below another folder than `/sys`.
     pub fn find_in(sys: &Path) -> Self {
         let mut seen = Vec::new();
+        let first = Self::all_in(sys, &mut seen).into_iter().next();
+        first.unwrap_or_else(|| {
+            panic!("no RDMA device with a RoCE v2 address of this network namespace; there are: {seen:#?}")
+        })
+    }
+
+    /// All such devices, by name: a test that ran before may have made one more.
+    pub fn all() -> Vec<Self> {
+        Self::all_in(Path::new("/sys"), &mut Vec::new())
+    }
+
+    /// Each device with its first address; what else there is goes to `seen`.
+    fn all_in(sys: &Path, seen: &mut Vec<String>) -> Vec<Self> {
+        let mut found = Vec::new();
         for device in sorted(&sys.join("class/infiniband")) {
-            for port in sorted(&device.join("ports")) {
-                for gid in sorted(&port.join("gids")) {
-                    let Some(entry) = Entry::read(&port, &gid) else { continue };
-                    let usable = sys.join("class/net").join(&entry.net_device).exists();
-                    match entry.ipv4() {
-                        Some(address) if usable => return entry.into_device(&device, &port, address),
-                        _ => seen.push(format!("{} {entry:?}", device.display())),
-                    }
+            found.extend(Self::first_of(sys, &device, seen));
+        }
+        found
+    }
+
+    fn first_of(sys: &Path, device: &Path, seen: &mut Vec<String>) -> Option<Self> {
+        for port in sorted(&device.join("ports")) {
+            for gid in sorted(&port.join("gids")) {
+                let Some(entry) = Entry::read(&port, &gid) else { continue };
+                let usable = sys.join("class/net").join(&entry.net_device).exists();
+                match entry.ipv4() {
+                    Some(address) if usable => return Some(entry.into_device(device, &port, address)),
+                    _ => seen.push(format!("{} {entry:?}", device.display())),
                 }
             }
         }
-        panic!("no RDMA device with a RoCE v2 address of this network namespace; there are: {seen:#?}");
+        None
     }
 }
 

@@ -49,6 +49,24 @@ pub fn with_own_shared_memory<F: FnOnce()>(body: F) {
     }
 }
 
+/// Set in a process that was started for one test.
+const OWN_PROCESS: &str = "FARREACH_OWN_PROCESS";
+
+/// Runs the body of a test in a process of its own, with these variables in its environment: for settings that a C library reads once.
+///
+/// `body` is a closure written in the test itself: its type tells the test's name.
+#[track_caller]
+pub fn in_own_process<F: FnOnce()>(variables: &[(&str, &str)], body: F) {
+    if env::var_os(OWN_PROCESS).is_none() {
+        let mut launcher = Command::new("env");
+        launcher.arg(format!("{OWN_PROCESS}=1"));
+        launcher.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        run_again(&mut launcher, test_name::<F>());
+    } else {
+        body();
+    }
+}
+
 /// Runs one test of this program by means of `launcher`, which takes a command as its arguments.
 #[track_caller]
 fn run_again(launcher: &mut Command, test: &str) {
@@ -71,7 +89,8 @@ fn run_again(launcher: &mut Command, test: &str) {
 /// The path of the function that a closure is written in, without the crate.
 fn test_name<F>() -> &'static str {
     let path = std::any::type_name::<F>();
-    let function = path.strip_suffix("::{{closure}}").expect("a closure written in the test itself");
+    let function = path.trim_end_matches("::{{closure}}");
+    assert_ne!(function, path, "a closure written in the test itself");
     function.split_once("::").expect("a crate comes first").1
 }
 
@@ -86,6 +105,16 @@ mod tests {
     #[test]
     fn a_closure_tells_its_test() {
         assert_eq!(name_of(|| ()), "host::tests::a_closure_tells_its_test");
+        let within = || name_of(|| ());
+        assert_eq!(within(), "host::tests::a_closure_tells_its_test");
+    }
+
+    #[test]
+    fn a_process_of_a_tests_own_has_its_variables() {
+        in_own_process(&[("FARREACH_TEST_VARIABLE", "7")], || {
+            assert_eq!(env::var("FARREACH_TEST_VARIABLE").as_deref(), Ok("7"));
+        });
+        assert_eq!(env::var_os("FARREACH_TEST_VARIABLE").is_some(), env::var_os(OWN_PROCESS).is_some());
     }
 
     #[test]

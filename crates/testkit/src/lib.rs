@@ -1,7 +1,8 @@
 //! What the tests of several crates share. Not published.
 //!
 //! - [`Device`]: the RDMA device that a test may use here, and [`on_host_a`], which brings a test to where it has one;
-//!   [`in_own_network`], where it can cut links and nobody else notices; [`with_own_shared_memory`], where nobody else leaves anything.
+//!   [`in_own_network`], where it can cut links and nobody else notices; [`with_own_shared_memory`], where nobody else leaves anything;
+//!   [`in_own_process`], with an environment of its own.
 //! - [`does_long_tests`]: whether this guest is the one that does.
 //! - [`wait_for`]: a wait that ends, because a test that hangs tells nothing.
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
@@ -38,7 +39,7 @@ pub use buffer::{Buffer, pattern};
 pub use certificates::{Authority, Certificate};
 pub use device::Device;
 pub use guest::does_long_tests;
-pub use host::{in_own_network, on_host_a, with_own_shared_memory};
+pub use host::{in_own_network, in_own_process, on_host_a, with_own_shared_memory};
 pub use library::{rdma_core_release, shared_object};
 pub use orders::{drop_in_orders, order};
 pub use program::{example, listen};

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::{Packages, sources};
 use crate::paths;
-use crate::process::{command, output, require_programs};
+use crate::process::{Ticker, command, output, require_programs, watched};
 
 /// Package lists older than this are fetched again before anything new is downloaded: the files that
 /// they name vanish from the archive as versions move on.
@@ -72,7 +72,7 @@ impl Apt {
         let folder = tempfile::tempdir_in(&self.directory)?;
         let mut apt = self.apt("apt-get");
         apt.current_dir(folder.path()).arg("download").args(packages.iter().map(|name| self.qualified(name)));
-        self.told(output(&mut apt), packages)?;
+        self.fetch(&mut apt, packages)?;
         Ok(Packages::in_folder(folder))
     }
 
@@ -84,7 +84,7 @@ impl Apt {
         apt.arg("-o").arg(format!("Dir::Cache::archives={}", folder.path().display()));
         apt.args(["install", "--yes", "--no-install-recommends", "--download-only"]);
         apt.args(packages.iter().map(|name| self.qualified(name)));
-        self.told(output(&mut apt), packages)?;
+        self.fetch(&mut apt, packages)?;
         Ok(Packages::in_folder(folder))
     }
 
@@ -137,17 +137,25 @@ impl Apt {
         apt
     }
 
-    fn told(&self, result: Result<String>, packages: &[&str]) -> Result<()> {
-        if let Err(error) = result {
+    /// Runs a download, and tells how far it is.
+    fn fetch(&self, apt: &mut Command, packages: &[&str]) -> Result<()> {
+        let mut ticker = Ticker::new("downloading");
+        let downloaded = watched(apt, |line| {
+            if line.starts_with("Get:") {
+                ticker.step(None);
+            } else if let Some(amount) = line.strip_prefix("Need to get ") {
+                eprintln!("   downloading {}", amount.trim_end_matches('.'));
+            }
+        });
+        downloaded.map_err(|error| {
             // The next try begins with fresh lists: the usual cause is a version that has moved on.
             let _ = std::fs::remove_file(self.directory.join("updated"));
-            return Err(error.context(format!(
+            error.context(format!(
                 "Debian {} does not give {} (try once more: the lists will be fetched anew)",
                 self.suite,
                 packages.join(" ")
-            )));
-        }
-        Ok(())
+            ))
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{command, require_programs};
+use crate::process::{Ticker, command, require_programs};
 
 /// Package files, gone when this is dropped.
 #[derive(Debug)]
@@ -23,7 +23,10 @@ impl Packages {
     /// Unpacks them over each other into `root`, running none of their scripts.
     pub(crate) fn unpack(&self, root: &Path) -> Result<()> {
         require_programs(&[("dpkg-deb", "dpkg"), ("tar", "tar")])?;
-        for deb in self.files()? {
+        let files = self.files()?;
+        let mut ticker = Ticker::new("unpacking");
+        for deb in &files {
+            ticker.step(Some(files.len()));
             let mut reader = command("dpkg-deb", ["--fsys-tarfile".as_ref(), deb.as_os_str()])
                 .stdout(Stdio::piped())
                 .spawn()

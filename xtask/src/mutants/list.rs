@@ -318,7 +318,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "ep::slots::tests::only_the_address_of_a_context_finds_one",
     },
     Mutant {
-        name: "a place is used again while its completion is in the hand",
+        name: "a slot is used again while its completion is in the hand",
         file: "crates/fabric/src/ep/slots.rs",
         guard: "        Some(Taken { slots, place })",
         instead: "        slots.put_last(place); Some(Taken { slots, place })",

@@ -3,6 +3,7 @@
 //! It works on a copy of the repository, which stays with its build, so that the next run is fast. One run at a time.
 
 mod list;
+mod record;
 mod simulated;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use self::record::Record;
+use crate::binaries::built;
 use crate::model::{for_models, is_model};
 use crate::paths;
 use crate::process::{command, output};
@@ -37,7 +40,15 @@ struct Mutant {
 /// `cargo xtask mutants`
 #[derive(Debug, clap::Args)]
 pub(crate) struct MutantsArgs {
-    /// Only those whose name, file or test contains this.
+    /// Run only those whose files have changed since they were last caught, by the list in the repository.
+    #[arg(long)]
+    changed: bool,
+
+    /// The same, and note in that list which were caught.
+    #[arg(long)]
+    record: bool,
+
+    /// Run only those whose name, file or test contains this.
     only: Option<String>,
 }
 
@@ -86,29 +97,50 @@ pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
         None => true,
         Some(only) => [mutant.name, mutant.file, mutant.test].iter().any(|text| text.contains(only)),
     };
-    let mutants: Vec<&Mutant> = all().filter(is_meant).collect();
+    let mut mutants: Vec<&Mutant> = all().filter(is_meant).collect();
     ensure!(!mutants.is_empty(), "no mutant is called so");
-    let (started, folder) = (Instant::now(), paths::target().join("mutants"));
-    let bench = Bench { tree: folder.join("tree"), build: folder.join("build") };
-    copy(paths::repository(), &bench.tree)?;
-    bench.check_unchanged(&mutants)?;
-    println!("without a change every test passes ({:.0} s)", started.elapsed().as_secs_f32());
-    let mut failed = Vec::new();
-    for mutant in &mutants {
-        match bench.try_one(mutant) {
-            Ok(end) if end.is_caught() => println!("caught    {}: {end}", mutant.name),
-            Ok(end) => {
-                println!("SURVIVED  {}: {end}", mutant.name);
-                failed.push(mutant.name);
+    let mut record = Record::read(paths::repository())?;
+    let count = mutants.len();
+    if args.changed || args.record {
+        let mut changed = Vec::new();
+        for mutant in mutants {
+            if !record.has(mutant, paths::repository())? {
+                changed.push(mutant);
             }
-            Err(error) => {
-                println!("UNUSABLE  {}: {error:#}", mutant.name);
-                failed.push(mutant.name);
+        }
+        mutants = changed;
+    }
+    let unchanged = count - mutants.len();
+    let started = Instant::now();
+    let mut failed = Vec::new();
+    if !mutants.is_empty() {
+        let folder = paths::target().join("mutants");
+        let bench = Bench { tree: folder.join("tree"), build: folder.join("build") };
+        copy(paths::repository(), &bench.tree)?;
+        bench.check_unchanged(&mutants)?;
+        println!("without a change every test passes ({:.0} s)", started.elapsed().as_secs_f32());
+        for mutant in &mutants {
+            match bench.try_one(mutant) {
+                Ok(end) if end.is_caught() => {
+                    println!("caught    {}: {end}", mutant.name);
+                    record.add(mutant, paths::repository())?;
+                }
+                Ok(end) => {
+                    println!("SURVIVED  {}: {end}", mutant.name);
+                    failed.push(mutant.name);
+                }
+                Err(error) => {
+                    println!("UNUSABLE  {}: {error:#}", mutant.name);
+                    failed.push(mutant.name);
+                }
             }
         }
     }
+    if args.record {
+        record.write(&all().collect::<Vec<_>>(), paths::repository())?;
+    }
     let (caught, took) = (mutants.len() - failed.len(), started.elapsed().as_secs_f32());
-    println!("mutants: {caught} of {} caught, {took:.0} s", mutants.len());
+    println!("mutants: {caught} of {} caught, {took:.0} s; {unchanged} were caught before", mutants.len());
     if !failed.is_empty() {
         bail!("a test does not fail without its guard, or the list is out of date: {}", failed.join("; "));
     }
@@ -163,8 +195,7 @@ impl Bench {
         if program.is_model {
             for_models(&mut cargo);
         }
-        let messages = output(&mut cargo)?;
-        messages.lines().filter_map(executable).next_back().context("cargo names no test program")
+        built(&mut cargo)
     }
 
     fn run(&self, program: &str, test: &str) -> Result<End> {
@@ -186,12 +217,6 @@ impl Bench {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// The test program that a line of cargo's messages names.
-fn executable(line: &str) -> Option<String> {
-    let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    message["executable"].as_str().map(ToOwned::to_owned)
 }
 
 /// How a test ended.
@@ -280,6 +305,12 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_mutant_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = all().map(|mutant| mutant.name).collect();
+        assert_eq!(names.len(), all().count());
     }
 
     #[test]

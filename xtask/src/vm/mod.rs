@@ -57,11 +57,7 @@ pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
             build()?;
             guest(&spec, Task::Command(words))
         }
-        VmCommand::Test(args) if args.is_everything() => test_everything().map(|()| 0),
-        VmCommand::Test(args) => {
-            build()?;
-            test::run(&args).map(|()| 0)
-        }
+        VmCommand::Test(args) => test::run(&args).map(|()| 0),
         VmCommand::Shell { spec } => {
             build()?;
             shell(&spec)
@@ -70,10 +66,9 @@ pub(crate) fn execute(vm: VmCommand) -> Result<u8> {
     }
 }
 
-/// Tests the guest itself, and runs every device test in each kind of guest.
-pub(crate) fn test_everything() -> Result<()> {
-    build()?;
-    test::run_everything()
+/// Runs device tests whose names contain `filter` again and again, in each guest whose words contain `guest`.
+pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
+    test::repeat(guest, filter, runs)
 }
 
 /// Fetches whatever a guest can be made of.
@@ -99,6 +94,9 @@ pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8>
     let kernel = spec.kernel.get()?;
     if let Some(reason) = lacking(spec, &kernel) {
         bail!("{reason}\nfix: use --two-guests, or --kernel newest");
+    }
+    if !spec.quiet {
+        eprintln!("guest: booting Linux {}", kernel.version);
     }
     let mut guest = match boot(spec, &kernel, &root.path, &task) {
         Ok(guest) => guest,
@@ -186,9 +184,11 @@ fn shell(spec: &GuestSpec) -> Result<u8> {
     code
 }
 
-/// The debug build of the command, which is on the guest's PATH.
+/// The debug build of the command, which is on the guest's PATH. With cargo's own progress: the first time it takes minutes.
+///
+/// Not for tests: their build has the command too, with other features of its dependencies, and this would build it a second time.
 fn build() -> Result<()> {
-    run(command("cargo", ["build", "--quiet", "--bins"]).current_dir(paths::repository()))
+    run(command("cargo", ["build"]).current_dir(paths::repository()))
 }
 
 /// A folder of this run's own: several guests may run at once. It stays when the run fails.

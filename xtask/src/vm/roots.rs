@@ -12,6 +12,9 @@ pub(crate) enum Userland {
 }
 
 impl Userland {
+    /// Both generations of the libraries, the older first.
+    pub(crate) const BOTH: [Self; 2] = [Self::Debian12, Self::Newest];
+
     pub(crate) fn root(self) -> &'static Root<'static> {
         match self {
             Self::Newest => &NEWEST,

@@ -1,11 +1,13 @@
-//! Device tests: the test programs named `device_…`, run on real RDMA in guests.
+//! Device tests: the test programs named `device`, run on real RDMA in guests.
 
-use anyhow::{Result, ensure};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
 
 use super::kernel::KernelChoice;
 use super::spec::{GuestSpec, Topology};
-use crate::attempts::AttemptArgs;
-use crate::binaries::{TestBinary, build_release_example, test_binaries};
+use crate::attempts::{self, Program};
+use crate::binaries::{Tier, build_release_example, test_binaries};
 use crate::paths;
 use crate::side_by_side::{self, AfterFailure, Job};
 
@@ -36,7 +38,7 @@ struct Apart {
 enum Tests {
     /// All in a module of this name.
     In(&'static str),
-    /// All of these programs.
+    /// All whose crate and name begin so: `cli bench::`, or `memory ` for a whole crate.
     Of(&'static [&'static str]),
 }
 
@@ -59,40 +61,50 @@ const APART: [Apart; 7] = [
     },
     Apart {
         tests: Tests::Of(&[
-            "device_bench",
-            "device_chip",
-            "device_crowd",
-            "device_doctor",
-            "device_doctor_pair",
-            "device_doctor_reads",
-            "device_doctor_way",
-            "device_failures",
+            "cli bench::",
+            "cli chip::",
+            "cli crowd::",
+            "cli doctor::",
+            "cli doctor_pair::",
+            "cli doctor_reads::",
+            "cli doctor_way::",
+            "cli failures::",
         ]),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest,
-        reason: "are of the command, which is the same on every kernel: device_commands runs on each",
+        reason: "are of the command, which is the same on every kernel: `cli commands` runs on each",
     },
     Apart {
         tests: Tests::Of(&[
-            "device_alloc",
-            "device_cache",
-            "device_cm",
-            "device_datagram",
-            "device_doctor_reads",
-            "device_loopback",
-            "device_objects",
-            "device_pages",
-            "device_post",
-            "device_scale",
+            "cli doctor_reads::",
+            "fabric cache::",
+            "memory ",
+            "verbs alloc::",
+            "verbs cm::",
+            "verbs datagram::",
+            "verbs objects::",
+            "verbs post::",
+            "verbs scale::",
+            "verbs-sys ",
         ]),
         is_run_in: |spec| !has_two_hosts(spec),
         reason: "are of one process with itself, whatever its network is: one-host guests of both kernels run them",
     },
     Apart {
-        tests: Tests::Of(&["device_devices", "device_examples", "device_provider_verbs"]),
+        tests: Tests::Of(&["cli devices::", "engine provider_verbs::", "verbs examples::"]),
         // In a namespace, a device has other addresses than elsewhere. Each of two machines is one host.
         is_run_in: |spec| !spec.two_guests,
         reason: "do not know of the second machine: the guest of this kernel with one host runs them",
     },
+];
+
+/// Tests that `--short` leaves out, by crate and name: each takes minutes, and what it shows is shown in part by others.
+const LONG: &[&str] = &[
+    // Every fault of a link between two hosts, diagnosed for real. What each means is tested as a function of data in the command's unit tests.
+    "cli doctor_pair::two_hosts::dropped_packets_are_told_by_their_direction",
+    "cli doctor_pair::two_hosts::full_packets_that_are_lost_are_told_with_the_size_that_works",
+    "cli doctor_pair::two_hosts::ports_of_unlike_mtu_are_a_warning",
+    "cli doctor_way::two_hosts::",
+    "cli failures::two_hosts::packets_that_a_firewall_drops_are_told_from_a_peer_that_is_gone",
 ];
 
 fn has_two_hosts(spec: &GuestSpec) -> bool {
@@ -100,7 +112,7 @@ fn has_two_hosts(spec: &GuestSpec) -> bool {
 }
 
 /// One test program may take so long before it counts as hung.
-const PROGRAM_LIMIT_S: u32 = 900;
+const PROGRAM_LIMIT_S: u32 = 1800;
 
 /// `cargo xtask vm test`
 #[derive(Debug, Default, clap::Args)]
@@ -109,33 +121,67 @@ pub(crate) struct TestArgs {
     #[arg(long, value_name = "WORD")]
     guest: Option<String>,
 
+    /// Test the guest itself instead: booting, streams, exit codes, limits.
+    #[arg(long, conflicts_with_all = ["guest", "filter"])]
+    itself: bool,
+
+    /// Leave out the tests that take minutes.
+    #[arg(long)]
+    short: bool,
+
+    /// Print how long the slowest tests take.
+    #[arg(long)]
+    times: bool,
+
+    /// Run the tests so many times instead of once.
+    #[arg(skip)]
+    runs: Option<u32>,
+
     /// Run only the tests whose names contain this.
     filter: Option<String>,
 }
 
-impl TestArgs {
-    /// Whether nothing is left out.
-    pub(crate) fn is_everything(&self) -> bool {
-        self.guest.is_none() && self.filter.is_none()
-    }
-}
-
-/// Runs every device test in each guest; an error if one failed or none ran.
+/// Runs every device test in each guest, or the part that is asked for; an error if one failed or none ran.
 pub(crate) fn run(args: &TestArgs) -> Result<()> {
-    side_by_side::run(jobs(args)?, GUESTS_AT_ONCE, AfterFailure::GoOn).map(drop)
+    if args.itself {
+        return side_by_side::run(vec![itself()], 1, AfterFailure::GoOn);
+    }
+    let lists = paths::target().join("vm");
+    std::fs::create_dir_all(&lists)?;
+    // Guests see it, because it is below the target folder.
+    let lists = tempfile::tempdir_in(lists).context("cannot make a folder for lists of tests")?;
+    let mut jobs = jobs(args, lists.path())?;
+    if args.guest.is_none() && args.filter.is_none() {
+        jobs.push(itself());
+    }
+    side_by_side::run(jobs, GUESTS_AT_ONCE, AfterFailure::GoOn)
 }
 
-/// Tests the guest itself, beside the device tests.
-pub(crate) fn run_everything() -> Result<()> {
-    let mut jobs = jobs(&TestArgs::default())?;
+/// Runs device tests whose names contain `filter` again and again, in each guest whose words contain `guest`.
+pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
+    let args = TestArgs {
+        guest: Some(guest.to_owned()),
+        filter: Some(filter.to_owned()),
+        runs: Some(runs),
+        ..TestArgs::default()
+    };
+    run(&args)
+}
+
+/// The tests of the guest itself.
+fn itself() -> Job {
     let words = ["test", "--package", "xtask", "--", "--ignored", "--test-threads=1"];
-    jobs.push(Job::new("the guest itself", "cargo", words));
-    side_by_side::run(jobs, GUESTS_AT_ONCE, AfterFailure::GoOn).map(drop)
+    Job::new("the guest itself", "cargo", words)
 }
 
 /// One for each guest: `cargo xtask vm run`, with its words.
-fn jobs(args: &TestArgs) -> Result<Vec<Job>> {
-    let programs = programs()?;
+fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
+    let mut programs: Vec<Program> =
+        test_binaries(Tier::Device)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
+    if args.short {
+        let left_out = leave_out_long(&mut programs);
+        println!("── {left_out} tests that take minutes are left out: `cargo xtask vm test` runs them");
+    }
     build_release_example("farreach-verbs", "cost")?;
     let mut jobs = Vec::new();
     for guest in GUESTS {
@@ -151,101 +197,117 @@ fn jobs(args: &TestArgs) -> Result<Vec<Job>> {
             continue;
         }
         let choice = choose(&spec, &programs, args.filter.as_deref());
-        if choice.count == 0 {
+        if choice.programs.is_empty() {
             println!("── {name}: skipped: no test of that name runs there");
             continue;
         }
         for (count, reason) in &choice.left_out {
             println!("── {name}: {count} tests are not run there, which {reason}");
         }
-        jobs.push(Job::task(name, choice.task(&words)?));
+        for (part, programs) in parts(&spec, choice.programs) {
+            let list = lists.join(format!("{}.json", jobs.len()));
+            attempts::write_list(&list, &programs)?;
+            jobs.push(Job::task(format!("{name}{part}"), attempt(&words, &list, args)));
+        }
     }
     ensure!(!jobs.is_empty(), "no guest is called so, or none has a test that is");
     Ok(jobs)
 }
 
-/// A test program, and its tests that need a device.
-struct Program {
-    binary: TestBinary,
-    tests: Vec<String>,
+/// Leaves out what takes minutes, and gives how many tests that are.
+fn leave_out_long(programs: &mut Vec<Program>) -> usize {
+    let count = |programs: &[Program]| -> usize { programs.iter().map(|it| it.tests.len()).sum() };
+    let before = count(programs);
+    for Program { binary, tests } in programs.iter_mut() {
+        tests.retain(|test| !Tests::Of(LONG).hold(&binary.krate, test));
+    }
+    programs.retain(|program| !program.tests.is_empty());
+    before - count(programs)
 }
 
-fn programs() -> Result<Vec<Program>> {
-    let with_tests = |binary: TestBinary| Ok(Program { tests: binary.ignored()?, binary });
-    test_binaries("device_")?.into_iter().map(with_tests).collect()
+/// The crates whose tests take half of the time of a guest with one host.
+const HALF: [&str; 2] = ["engine", "fabric"];
+
+/// What several guests of a kind run, each with its name: a guest with one host has the most tests, and leaves half of the machine idle.
+fn parts(spec: &GuestSpec, programs: Vec<Program>) -> Vec<(String, Vec<Program>)> {
+    if has_two_hosts(spec) {
+        return vec![(String::new(), programs)];
+    }
+    let (half, rest): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(|program| HALF.contains(&program.binary.krate.as_str()));
+    let named = |programs: Vec<Program>| {
+        let crates: Vec<_> = programs.iter().map(|program| program.binary.krate.as_str()).collect();
+        (format!(", {}", crates.join(" and ")), programs)
+    };
+    [half, rest].into_iter().filter(|part| !part.is_empty()).map(named).collect()
+}
+
+/// `cargo xtask vm run GUEST -- xtask attempt …`: this very program counts inside, too.
+fn attempt(guest: &[&str], list: &Path, args: &TestArgs) -> Vec<String> {
+    let this = paths::target().join("debug/xtask").display().to_string();
+    let mut task = vec!["vm".to_owned(), "run".to_owned()];
+    task.extend(guest.iter().map(|word| (*word).to_owned()));
+    task.extend(["--".to_owned(), this, "attempt".to_owned(), format!("--limit={PROGRAM_LIMIT_S}")]);
+    task.extend(args.runs.map(|runs| format!("--runs={runs}")));
+    task.extend(args.times.then(|| "--times".to_owned()));
+    task.push(list.display().to_string());
+    task
 }
 
 /// What a guest runs, and what it leaves out.
-struct Choice<'a> {
-    binaries: Vec<&'a TestBinary>,
-    /// What libtest is told: which names, and which not.
-    words: Vec<String>,
-    /// How many tests are run.
-    count: usize,
-    /// How many are not, with the reason.
+struct Choice {
+    /// Each with at least one test.
+    programs: Vec<Program>,
+    /// How many tests are not run, with the reason.
     left_out: Vec<(usize, &'static str)>,
 }
 
-fn choose<'a>(spec: &GuestSpec, programs: &'a [Program], filter: Option<&str>) -> Choice<'a> {
+fn choose(spec: &GuestSpec, programs: &[Program], filter: Option<&str>) -> Choice {
     let apart: Vec<&Apart> = APART.iter().filter(|apart| !(apart.is_run_in)(spec)).collect();
-    let mut words: Vec<String> = filter.iter().map(|filter| (*filter).to_owned()).collect();
-    words.extend(apart.iter().filter_map(|apart| match apart.tests {
-        Tests::In(module) => Some(format!("--skip={module}")),
-        Tests::Of(_) => None,
-    }));
     let mut left_out: Vec<_> = apart.iter().map(|apart| (0, apart.reason)).collect();
-    let (mut binaries, mut count) = (Vec::new(), 0);
+    let mut chosen = Vec::new();
     for Program { binary, tests } in programs {
-        let before = count;
+        let mut run = Vec::new();
         // As libtest has it: a part of the name is enough.
         for test in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
-            match apart.iter().position(|apart| apart.tests.hold(&binary.name, test)) {
+            match apart.iter().position(|apart| apart.tests.hold(&binary.krate, test)) {
                 Some(index) => left_out[index].0 += 1,
-                None => count += 1,
+                None => run.push(test.clone()),
             }
         }
-        if count > before {
-            binaries.push(binary);
+        if !run.is_empty() {
+            chosen.push(Program { binary: binary.clone(), tests: run });
         }
     }
     left_out.retain(|(count, _)| *count > 0);
-    Choice { binaries, words, count, left_out }
-}
-
-impl Choice<'_> {
-    /// `cargo xtask vm run GUEST -- xtask attempt …`: this very program counts inside, too.
-    fn task(&self, guest: &[&str]) -> Result<Vec<String>> {
-        let attempt = AttemptArgs::words(&self.binaries, &self.words, self.count, PROGRAM_LIMIT_S)?;
-        let this = paths::target().join("debug/xtask").display().to_string();
-        let mut task = vec!["vm".to_owned(), "run".to_owned()];
-        task.extend(guest.iter().map(|word| (*word).to_owned()));
-        task.extend(["--".to_owned(), this, "attempt".to_owned()]);
-        task.extend(attempt);
-        Ok(task)
-    }
+    Choice { programs: chosen, left_out }
 }
 
 impl Tests {
-    fn hold(&self, program: &str, test: &str) -> bool {
+    fn hold(&self, krate: &str, test: &str) -> bool {
         match self {
             Self::In(module) => test.contains(module),
-            Self::Of(programs) => programs.contains(&program),
+            Self::Of(beginnings) => {
+                let name = format!("{krate} {test}");
+                beginnings.iter().any(|beginning| name.starts_with(beginning))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
+    use crate::binaries::TestBinary;
 
-    /// Tests as names of their programs and their own.
+    /// Tests as names of their crates and their own.
     fn programs(tests: &[(&str, &[&str])]) -> Vec<Program> {
-        let program = |(name, tests): &(&str, &[&str])| Program {
+        let program = |(krate, tests): &(&str, &[&str])| Program {
             binary: TestBinary {
-                name: (*name).to_owned(),
-                executable: format!("/build/{name}").into(),
+                krate: (*krate).to_owned(),
+                target: "device".to_owned(),
+                tier: Tier::Device,
+                executable: format!("/build/{krate}").into(),
                 directory: "/".into(),
             },
             tests: tests.iter().map(|test| (*test).to_owned()).collect(),
@@ -257,48 +319,80 @@ mod tests {
         GUESTS.map(|words| look(&GuestSpec::from_words(words)))
     }
 
+    fn count(choice: &Choice) -> usize {
+        choice.programs.iter().map(|program| program.tests.len()).sum()
+    }
+
     #[test]
     fn what_a_guest_leaves_out_is_what_it_cannot_show_or_another_shows_as_well() {
         let programs = programs(&[
-            ("device_faults", &["killed", "two_hosts::cut"]),
-            ("device_provider_verbs", &["closing", "two_devices::link"]),
-            ("device_post", &["send", "one_guest::long"]),
-            ("device_suite", &["verbs_under_rxm::write"]),
+            ("verbs", &["faults::killed", "faults::two_hosts::cut", "post::send", "post::one_guest::long"]),
+            ("engine", &["provider_verbs::closing", "provider_verbs::two_devices::link"]),
+            ("fabric", &["over_soft_roce::verbs_under_rxm::write"]),
         ]);
         let counts = in_each_guest(|spec| {
             let choice = choose(spec, &programs, None);
             let left_out: usize = choice.left_out.iter().map(|(count, _)| count).sum();
-            assert_eq!(choice.count + left_out, 7);
-            choice.count
+            assert_eq!(count(&choice) + left_out, 7);
+            count(&choice)
         });
         assert_eq!(counts, [5, 4, 4, 2]);
     }
 
     #[test]
     fn only_what_the_filter_lets_through_is_run_and_counted() {
-        let programs = programs(&[
-            ("device_faults", &["two_hosts::cut", "two_hosts::removed", "cut"]),
-            ("device_wire", &["class"]),
-        ]);
-        let counts = in_each_guest(|spec| choose(spec, &programs, Some("cut")).count);
+        let programs =
+            programs(&[("cli", &["two_hosts::cut", "two_hosts::removed", "cut"]), ("verbs", &["class"])]);
+        let counts = in_each_guest(|spec| count(&choose(spec, &programs, Some("cut"))));
         assert_eq!(counts, [1, 2, 1, 2]);
         let choice = choose(&GuestSpec::from_words(GUESTS[0]), &programs, Some("cut"));
         assert_eq!(choice.left_out, [(1, "need two hosts")]);
-        assert_eq!(choice.binaries.len(), 1, "no program is started that has nothing to run");
+        assert_eq!(choice.programs.len(), 1, "no program is started that has nothing to run");
     }
 
     #[test]
-    fn every_program_that_is_named_is_there() {
-        let crates = std::fs::read_dir(paths::repository().join("crates")).unwrap();
-        let folders: Vec<_> = crates.map(|krate| krate.unwrap().path().join("tests")).collect();
+    fn a_guest_with_one_host_is_two() {
+        let programs = programs(&[("cli", &["a"]), ("engine", &["b"]), ("fabric", &["c"])]);
+        let names = |words: &[&str]| -> Vec<String> {
+            parts(&GuestSpec::from_words(words), programs.clone()).into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(GUESTS[0]), [", engine and fabric", ", cli"]);
+        assert_eq!(names(GUESTS[1]), [""]);
+    }
+
+    #[test]
+    fn what_takes_minutes_can_be_left_out() {
+        let mut programs =
+            programs(&[("cli", &["doctor_way::two_hosts::x", "doctor_pair::y"]), ("verbs", &["z"])]);
+        assert_eq!(leave_out_long(&mut programs), 1);
+        assert_eq!(programs[0].tests, ["doctor_pair::y"]);
+    }
+
+    #[test]
+    fn every_long_test_is_there() {
+        for long in LONG {
+            let (krate, path) = long.split_once(' ').unwrap();
+            let (module, rest) = path.split_once("::").unwrap();
+            let file = format!("crates/{krate}/tests/device/{module}.rs");
+            let text = std::fs::read_to_string(paths::repository().join(file)).unwrap();
+            let name = rest.rsplit("::").next().unwrap();
+            let is_there = name.is_empty() || text.contains(&format!("fn {name}("));
+            assert!(is_there, "there is no {long}");
+        }
+    }
+
+    #[test]
+    fn every_module_that_is_named_is_there() {
         for apart in &APART {
-            let Tests::Of(programs) = apart.tests else { continue };
-            for program in programs {
-                let is_there = |folder: &PathBuf| {
-                    folder.join(format!("{program}.rs")).exists()
-                        || folder.join(program).join("main.rs").exists()
+            let Tests::Of(beginnings) = apart.tests else { continue };
+            for beginning in beginnings {
+                let (krate, module) = beginning.split_once(' ').unwrap();
+                let tests = paths::repository().join("crates").join(krate).join("tests");
+                let places = match module.strip_suffix("::") {
+                    Some(module) => [format!("device/{module}.rs"), format!("device/{module}/mod.rs")],
+                    None => ["device.rs".to_owned(), "device/main.rs".to_owned()],
                 };
-                assert!(folders.iter().any(is_there), "there is no {program}");
+                assert!(places.iter().any(|place| tests.join(place).exists()), "there is no {beginning}");
             }
         }
     }

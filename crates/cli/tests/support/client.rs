@@ -65,12 +65,21 @@ impl Client {
 
     /// Waits until it has said these words on stderr.
     pub(crate) fn wait_for(&mut self, words: &str, limit: Duration) {
+        let has_said = self.says_before_its_end(words, limit);
+        assert!(has_said, "{} has ended before it said {words:?}:\n{}", self.told, self.said());
+    }
+
+    /// Waits until it has said these words on stderr, or has ended without.
+    pub(crate) fn says_before_its_end(&mut self, words: &str, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         while !self.said().contains(words) {
-            assert!(!self.has_ended(), "{} has ended before it said {words:?}:\n{}", self.told, self.said());
+            if self.has_ended() {
+                return false;
+            }
             assert!(Instant::now() < deadline, "{} does not say {words:?}:\n{}", self.told, self.said());
             thread::sleep(Duration::from_millis(10));
         }
+        true
     }
 
     /// How it ends, if it does within so long from now.

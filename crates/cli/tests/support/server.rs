@@ -43,8 +43,8 @@ impl Place {
     }
 }
 
-/// How long it may take to be there, to say something, or to end. A guest is slow.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it may take to be there, to say something, or to end: longer than any machine needs, because it only detects a hang.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Notes its process id, which another host may have given it, and becomes the server. Its output goes to files, because what is said on
 /// another machine comes only when the command there has ended.
@@ -169,6 +169,18 @@ impl Server {
         assert_eq!(ended.code, Some(0), "there is an agent: {ended:#?}");
     }
 
+    /// Sends the agents that serve its clients a signal, by their ids, again and again until there is none.
+    pub(crate) fn signal_agents_until_they_end(&mut self, name: &str) {
+        self.signal_agents(name);
+        self.wait_for(&format!("lose its agents by {name}"), |server| {
+            let children = "$(cat /proc/PID/task/PID/children)";
+            // One may end between the look and the signal.
+            server
+                .ask(&format!("for agent in {children}; do kill -{name} $agent; done 2> /dev/null || true"));
+            (server.agents() == 0).then_some(())
+        });
+    }
+
     /// How many agents serve its clients.
     pub(crate) fn agents(&self) -> usize {
         self.ask("cat /proc/PID/task/PID/children").split_whitespace().count()
@@ -212,6 +224,20 @@ impl Server {
     /// Starts a client, and gives it back while it runs.
     pub(crate) fn start_client(&self, command: &str, words: &[&str]) -> Client {
         Client::start(&mut self.client(command, words))
+    }
+
+    /// Starts a fill with these words more, and gives it back when its pages come.
+    ///
+    /// How fast a fill is differs from machine to machine by more than ten times. So it has more pages until it lasts long enough: it tells of its
+    /// progress a second after the first page may have come.
+    pub(crate) fn start_fill(&self, words: &[&str]) -> Client {
+        const PAGES: [&str; 5] = ["20000", "100000", "500000", "2500000", "12500000"];
+        let mut running = PAGES.iter().filter_map(|pages| {
+            let size = ["--page-size", "8", "--regions", "2", "--pages", pages];
+            let mut client = self.start_client("fill", &[words, &size].concat());
+            client.says_before_its_end(" of ", PATIENCE).then_some(client)
+        });
+        running.next().expect("a fill of 25,000,000 pages takes longer than a second")
     }
 
     /// Tells it to end by this signal: with which code it did, if it did within so long. What another one started has no code here.

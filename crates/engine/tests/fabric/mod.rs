@@ -9,7 +9,7 @@ pub(crate) use pair::Place;
 
 /// Runs the suite over places: what brings a test to where it runs, why it is ignored elsewhere, and each place by a name.
 macro_rules! suite {
-    ($run:ident, $reason:literal; $($name:ident = $place:expr;)*) => {
+    ($run:path, $reason:literal; $($name:ident = $place:expr;)*) => {
         $(suite! { @place $name, $place, $run, $reason;
             requests: a_write_lands_and_its_immediate_is_told;
             requests: what_is_done_is_there_though_nobody_polls;
@@ -34,13 +34,13 @@ macro_rules! suite {
             rails: whoever_sleeps_is_woken;
         })*
     };
-    (@place $name:ident, $place:expr, $run:ident, $reason:literal; $($module:ident: $test:ident;)*) => {
+    (@place $name:ident, $place:expr, $run:path, $reason:literal; $($module:ident: $test:ident;)*) => {
         mod $name {
             $(
                 #[test]
                 #[ignore = $reason]
                 fn $test() {
-                    $crate::$run(|| $crate::fabric::$module::$test(&$place));
+                    $run(|| $crate::fabric::$module::$test(&$place));
                 }
             )*
         }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use farreach::{Engine, Explanation, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice};
 use farreach_testkit::{example, wait_for};
 
-use crate::faults::node::Node;
-use crate::faults::survivor::{LEN, PAGE, PAGES, SOON};
-use crate::faults::{GRACE, Place};
+use super::node::Node;
+use super::survivor::{LEN, PAGE, PAGES, SOON};
+use super::{GRACE, Place};
 
 /// How long everything is well at first.
 const CALM: Duration = Duration::from_millis(300);

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use farreach::Outcome;
 
-use crate::faults::survivor::{LEN, SOON, Survivor, stays_marked};
-use crate::faults::{DEADLINE, GRACE, Place};
+use super::survivor::{LEN, SOON, Survivor, stays_marked};
+use super::{DEADLINE, GRACE, Place};
 
 /// Where no key is enforced: the end of the process is the proof, and nothing before it.
 pub(crate) fn memory_does_not_come_back_while_a_stopped_process_may_write_to_it(place: &Place) {

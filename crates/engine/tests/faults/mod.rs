@@ -3,9 +3,14 @@
 //! The test is the survivor. The victim is a process of its own, the example `node`. All the while another process is served by the same
 //! engine, and every byte of that is verified: a fault costs the one that has it, and nobody else.
 
+pub(crate) mod cut;
+#[allow(dead_code, reason = "shm alone has it")]
+pub(crate) mod kept;
 pub(crate) mod killed;
 pub(crate) mod late;
 pub(crate) mod node;
+#[allow(dead_code, reason = "tcp alone has it")]
+pub(crate) mod refused;
 pub(crate) mod rogue;
 pub(crate) mod steady;
 pub(crate) mod stopped;

@@ -10,7 +10,7 @@ use farreach::provider::{
 use farreach::{Engine, Memory, PageMap, Pages, Rights, Settings, TransferReason};
 use farreach_memory::Exposed;
 
-use crate::faults::survivor::SOON;
+use super::survivor::SOON;
 
 /// A rail that counts what is posted to it.
 #[derive(Debug)]

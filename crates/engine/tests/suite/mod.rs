@@ -13,13 +13,13 @@ pub(crate) use pair::Provider;
 
 /// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
 macro_rules! suite {
-    ($run:ident; $($name:ident = $provider:expr;)*) => {
+    ($run:path; $($name:ident = $provider:expr;)*) => {
         suite! { @all [] $run; $($name = $provider;)* }
     };
-    ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
+    ($run:path, $reason:literal; $($name:ident = $provider:expr;)*) => {
         suite! { @all [#[ignore = $reason]] $run; $($name = $provider;)* }
     };
-    (@all $attributes:tt $run:ident; $($name:ident = $provider:expr;)*) => {
+    (@all $attributes:tt $run:path; $($name:ident = $provider:expr;)*) => {
         $(suite! { @provider $attributes $name, $provider, $run;
             messages: messages_arrive_in_order_each_once;
             messages: an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused;
@@ -51,16 +51,16 @@ macro_rules! suite {
             streams: what_becomes_of_a_stream_is_told_to_its_own_side;
         })*
     };
-    (@provider $attributes:tt $name:ident, $provider:expr, $run:ident; $($module:ident: $test:ident;)*) => {
+    (@provider $attributes:tt $name:ident, $provider:expr, $run:path; $($module:ident: $test:ident;)*) => {
         mod $name {
             $(super::suite! { @test $attributes $run, $provider, $module, $test })*
         }
     };
-    (@test [$($attribute:tt)*] $run:ident, $provider:expr, $module:ident, $test:ident) => {
+    (@test [$($attribute:tt)*] $run:path, $provider:expr, $module:ident, $test:ident) => {
         #[test]
         $($attribute)*
         fn $test() {
-            $crate::$run(|| $crate::suite::$module::$test(&$provider));
+            $run(|| $crate::suite::$module::$test(&$provider));
         }
     };
 }

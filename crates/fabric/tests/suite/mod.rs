@@ -4,7 +4,7 @@ pub(crate) mod keys;
 pub(crate) mod lifetime;
 pub(crate) mod messages;
 pub(crate) mod one_sided;
-mod pair;
+pub(crate) mod pair;
 pub(crate) mod peers;
 pub(crate) mod queues;
 pub(crate) mod several;
@@ -13,7 +13,7 @@ pub(crate) use pair::Provider;
 
 /// Runs the suite over providers: what brings a test to where it runs, why it is ignored elsewhere, and each provider by a name.
 macro_rules! suite {
-    ($run:ident, $reason:literal; $($name:ident = $provider:expr;)*) => {
+    ($run:path, $reason:literal; $($name:ident = $provider:expr;)*) => {
         $(suite! { @provider $name, $provider, $run, $reason;
             messages: a_message_arrives_with_its_length_and_immediate;
             messages: an_empty_message_and_an_empty_write_arrive;
@@ -51,13 +51,13 @@ macro_rules! suite {
             lifetime: objects_may_be_dropped_in_every_order;
         })*
     };
-    (@provider $name:ident, $provider:expr, $run:ident, $reason:literal; $($module:ident: $test:ident;)*) => {
+    (@provider $name:ident, $provider:expr, $run:path, $reason:literal; $($module:ident: $test:ident;)*) => {
         mod $name {
             $(
                 #[test]
                 #[ignore = $reason]
                 fn $test() {
-                    $crate::$run(|| $crate::suite::$module::$test(&$provider));
+                    $run(|| $crate::suite::$module::$test(&$provider));
                 }
             )*
         }

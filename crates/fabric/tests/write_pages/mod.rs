@@ -9,7 +9,7 @@ pub(crate) use program::Place;
 /// Runs what the program must show over providers: what brings a test to where it runs, why it is ignored elsewhere, and each place by
 /// a name.
 macro_rules! program_suite {
-    ($run:ident, $reason:literal; $($name:ident = $place:expr;)*) => {
+    ($run:path, $reason:literal; $($name:ident = $place:expr;)*) => {
         $(program_suite! { @place $name, $place, $run, $reason;
             every_byte_is_verified;
             small_and_middle_pages_are_verified;
@@ -22,13 +22,13 @@ macro_rules! program_suite {
             a_server_that_is_killed_ends_the_client;
         })*
     };
-    (@place $name:ident, $place:expr, $run:ident, $reason:literal; $($test:ident;)*) => {
+    (@place $name:ident, $place:expr, $run:path, $reason:literal; $($test:ident;)*) => {
         mod $name {
             $(
                 #[test]
                 #[ignore = $reason]
                 fn $test() {
-                    $crate::$run(|| $crate::write_pages::$test(&$place));
+                    $run(|| $crate::write_pages::$test(&$place));
                 }
             )*
         }

@@ -1,0 +1,54 @@
+//! `farreach bench` on Soft-RoCE: the engine's operations, and those that are verbs' own.
+
+use crate::support::host::Host;
+use crate::support::schema;
+use crate::support::server::Server;
+
+const SHORT: [&str; 9] = ["-D", "0.2", "-r", "1", "--warm-up", "0.05", "-s", "64", "--json"];
+
+fn operations(report: &serde_json::Value) -> Vec<&str> {
+    let rows = report["rows"].as_array().expect("rows are a list");
+    rows.iter().filter_map(|row| row["operation"].as_str()).collect()
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn every_operation_of_the_engine_is_measured_over_rdma() {
+    let server = Server::start_far(&[]);
+    let all = "send,write,write-imm,read,cas,faa";
+    let ended =
+        server.run("bench", &[&SHORT[..], &["--op", all, "--depths", "8", "--require-rdma"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let report = ended.json();
+    schema::assert_valid("bench", &report);
+    assert_eq!(operations(&report), all.split(',').collect::<Vec<_>>());
+    assert_eq!(report["rails"][0]["is_rdma"], true, "{report:#}");
+}
+
+/// The newest kernel has them, and Linux 6.1 has not: the card says which.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn what_is_verbs_own_is_measured_where_the_card_has_it() {
+    let devices: serde_json::Value =
+        serde_json::from_str(&Host::HERE.farreach(&["devices", "--json"])).expect("the report is JSON");
+    let capabilities =
+        devices["verbs"]["devices"][0]["capabilities"].as_array().expect("capabilities are a list");
+    let has = |name: &str| capabilities.iter().any(|it| it == name);
+    let is_there = has("ATOMIC_WRITE") && has("FLUSH_GLOBAL");
+    let server = Server::start_far(&[]);
+    let words = [&SHORT[..], &["--op", "atomic-write,flush,write", "--depths", "1,8"]].concat();
+    let ended = server.run("bench", &words);
+    let report = ended.json();
+    schema::assert_valid("bench", &report);
+    if is_there {
+        assert_eq!(ended.code, Some(0), "{ended:#?}");
+        let expected = ["atomic-write", "atomic-write", "flush", "flush", "write", "write"];
+        assert_eq!(operations(&report), expected);
+    } else {
+        assert_eq!(ended.code, Some(3), "{ended:#?}");
+        assert_eq!(operations(&report), ["write", "write"]);
+        for words in ["atomic-write was not measured", "flush was not measured", "Soft-RoCE of Linux 6.1"] {
+            assert!(ended.stderr.contains(words), "{words}: {ended:#?}");
+        }
+    }
+}

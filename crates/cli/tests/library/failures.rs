@@ -1,0 +1,234 @@
+//! What a client says when its server cannot do what it asks for, goes away in the middle, or spoils a byte.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use farreach::{Engine, Settings};
+
+use crate::support::client::{Client, TOLD_WITHIN, assert_failed, assert_fails, assert_fails_as_json};
+use crate::support::run::FARREACH;
+use crate::support::server::Server;
+
+/// Every kind of test, for longer than anybody waits here.
+const LONG: [(&str, &[&str]); 6] = [
+    ("ping", &["-D", "300"]),
+    ("ping", &["-D", "300", "--op", "send"]),
+    ("ping", &["-D", "300", "--op", "read"]),
+    ("blast", &["-D", "300", "-s", "64K"]),
+    ("blast", &["-D", "300", "-s", "64K", "-r"]),
+    ("blast", &["-D", "300", "-s", "64K", "-b"]),
+];
+
+/// One client of each kind over a rail, in the middle of its test.
+fn clients(server: &mut Server, device: &str) -> Vec<Client> {
+    let before = server.count_log(" from ");
+    let clients =
+        LONG.map(|(command, words)| server.start_client(command, &[&["-d", device], words].concat()));
+    server.wait_for_logs(" from ", before + LONG.len());
+    // When pages of the fill come, the others have begun too.
+    clients.into_iter().chain([server.start_fill(&["-d", device])]).collect()
+}
+
+fn serve(words: &[&str]) -> Command {
+    let mut serve = Command::new(FARREACH);
+    serve.args(["serve", "-p", "0"]).args(words);
+    serve
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn an_agent_that_is_killed_ends_its_test_at_once() {
+    for device in ["shm", "tcp"] {
+        let mut server = Server::start(&[]);
+        let clients = clients(&mut server, device);
+        server.signal_agents("KILL");
+        for client in clients {
+            assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n", "cause: "]);
+        }
+        server.wait_for_logs("its agent was ended by signal 9", LONG.len() + 1);
+        assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn an_agent_that_is_stopped_ends_its_test_in_seconds() {
+    for device in ["shm", "tcp"] {
+        let mut server = Server::start(&[]);
+        let clients = clients(&mut server, device);
+        server.signal_agents("STOP");
+        for client in clients {
+            // It is silent; or, over shared memory of libfabric 1.17, it has stopped with a lock that this side waits for.
+            let ended = assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
+            let causes = ["it has said nothing for", "waits for ever for what it holds"];
+            assert!(causes.iter().any(|cause| ended.stderr.contains(cause)), "{ended:#?}");
+        }
+        server.signal_agents("KILL");
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_server_that_is_told_to_end_says_so_to_its_clients() {
+    for (device, signal) in [("shm", "TERM"), ("tcp", "INT")] {
+        let mut server = Server::start(&[]);
+        let clients = clients(&mut server, device);
+        assert_eq!(server.end(signal, Duration::from_secs(5)), Some(0), "{:#?}", server.log());
+        for client in clients {
+            assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the server was told to end\n"]);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_byte_that_the_server_alters_is_found() {
+    let server = Server::start(&[]);
+    for device in ["shm", "tcp"] {
+        for (command, words) in [
+            ("ping", &["-n", "10"][..]),
+            ("ping", &["-n", "10", "--op", "send", "-s", "1"]),
+            ("ping", &["-n", "10", "--op", "read", "-s", "64K"]),
+            ("blast", &["-n", "40", "-s", "64K"]),
+            ("blast", &["-n", "40", "-s", "64K", "-r"]),
+            ("blast", &["-n", "40", "-s", "64K", "-b"]),
+            ("fill", &["--pages", "8"]),
+        ] {
+            let mut client = server.client(command, words);
+            client.args(["-d", device, "--alter-byte"]);
+            // It tells a person the same beside what it tells a program.
+            let words = ["1 of", "bytes differ", "do not trust this path with data"];
+            assert_fails_as_json(&mut client, 5, &words);
+        }
+    }
+}
+
+/// Whether this kernel speaks RDMA: a developer's may, and its cells with it.
+fn has_rdma() -> bool {
+    Path::new("/sys/class/infiniband").is_dir()
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_rail_that_is_not_here_is_told_with_what_is() {
+    let server = Server::start(&[]);
+    for name in ["nonsense", "rxe77"] {
+        let words =
+            [&format!("error: there is no rail {name} here"), "of libfabric's providers there are shm, tcp"];
+        assert_fails(server.client("ping", &[]).args(["-d", name]), 3, &words);
+        assert_fails_as_json(server.client("ping", &[]).args(["-d", name]), 3, &words);
+        assert_fails(&mut serve(&["-d", name]), 3, &words);
+    }
+    let efa = ["error: there is no rail efa here", "libfabric does not offer it", "there are shm, tcp"];
+    assert_fails(&mut serve(&["-d", "efa"]), 3, &efa);
+}
+
+/// Which layer is missing.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_card_on_a_kernel_without_rdma_is_told_by_the_layer_that_is_missing() {
+    if has_rdma() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let layer = ["the kernel has no RDMA support", "CONFIG_INFINIBAND"];
+    for words in [&["-d", "rxe0"][..], &["--require-rdma"], &["-x", "3"]] {
+        assert_fails(server.client("ping", words).args(["-n", "1"]), 3, &layer);
+        assert_fails_as_json(server.client("blast", words).args(["-n", "1"]), 3, &layer);
+    }
+    for words in [&["-d", "rxe0"][..], &["--require-rdma"]] {
+        assert_fails(&mut serve(words), 3, &layer);
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
+    let server = Server::start(&[]);
+    for device in ["shm", "tcp"] {
+        let words = [&format!("error: {device} is no RDMA"), "--require-rdma"];
+        assert_fails(&mut server.client("fill", &["-d", device, "--require-rdma"]), 3, &words);
+        assert_fails(&mut serve(&["-d", device, "--require-rdma"]), 3, &words);
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_server_that_has_another_rail_says_which() {
+    let server = Server::start(&["-d", "tcp"]);
+    let words =
+        ["error: the server has nothing to meet shm", "cause: it offers tcp", "farreach serve -d shm"];
+    assert_fails(&mut server.client("ping", &["-d", "shm"]), 3, &words);
+    assert_fails_as_json(&mut server.client("ping", &["-d", "shm"]), 3, &words);
+    // Nothing is named: what both have is taken, though shared memory would be nearer.
+    let ended = server.run("ping", &["-n", "10"]);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    // libfabric 1.17 calls it net.
+    let (tcp, net) = (" over tcp 127.0.0.1 (no RDMA)\n", " over net 127.0.0.1 (no RDMA)\n");
+    assert!(ended.stdout.contains(tcp) || ended.stdout.contains(net), "{ended:#?}");
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn an_engine_of_the_library_is_no_server() {
+    let engine = Engine::with(Settings::new().rails(["shm"])).expect("shared memory is here");
+    let address = engine.listen("127.0.0.1:0").expect("a free port").to_string();
+    for command in ["ping", "fill", "blast"] {
+        let mut client = Command::new(FARREACH);
+        let words = ["what listens there is a program that uses the library farreach, not the command"];
+        assert_fails(client.args([command, &address]), 4, &words);
+    }
+}
+
+/// What the server says to a client of this version, to its end; it is not waited for.
+fn greet_as(server: &Server, version: u16) -> Vec<u8> {
+    let mut stream = TcpStream::connect(server.address()).expect("it listens");
+    stream.set_read_timeout(Some(TOLD_WITHIN)).expect("a plain socket");
+    stream.write_all(&[b"frcmd\n".as_slice(), &version.to_be_bytes()].concat()).expect("it reads");
+    let (mut said, begun) = (Vec::new(), Instant::now());
+    stream.read_to_end(&mut said).expect("it ends the conversation");
+    assert!(begun.elapsed() < TOLD_WITHIN);
+    said
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_client_of_another_version_is_told_and_logged() {
+    let mut server = Server::start(&[]);
+    for (version, older) in [(1, "client"), (3, "server")] {
+        let said = greet_as(&server, version);
+        assert_eq!(said, b"frcmd\n\x00\x02", "its own version, by which the client knows");
+        let line = server.wait_for_log(&format!("upgrade the {older}"));
+        let cause = format!("the client speaks version {version} of the protocol, and this server version 2");
+        assert!(line.contains(&cause), "{line}");
+    }
+    assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn callers_that_are_no_clients_are_logged_and_keep_nobody_from_being_served() {
+    let mut server = Server::start(&[]);
+    let mut silent = TcpStream::connect(server.address()).expect("it listens");
+    let mut web = TcpStream::connect(server.address()).expect("it listens");
+    web.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it reads");
+    assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "others are served meanwhile");
+    server.wait_for_log("what has called does not speak as farreach does");
+    // The silent one is given up.
+    silent.set_read_timeout(Some(TOLD_WITHIN)).expect("a plain socket");
+    let mut said = Vec::new();
+    silent.read_to_end(&mut said).expect("it ends the conversation");
+    assert!(server.wait_for_log("says nothing").contains("the other side is connected"));
+}
+
+/// More than this host has.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn memory_that_is_not_there_is_told() {
+    let server = Server::start(&[]);
+    let words = ["for a region", "ask for fewer or smaller pages"];
+    assert_fails(&mut server.client("fill", &["--page-size", "1G", "--pages", "500"]), 1, &words);
+}

@@ -1,0 +1,13 @@
+//! Engines and their verbs rails over a real RDMA device, in the guest.
+#![allow(clippy::print_stderr)] // measurements are printed
+#![allow(clippy::result_large_err)] // a transfer's error hands its memory back
+#![allow(clippy::collapsible_match)] // a look at the clock is no part of a pattern
+
+#[path = "../faults/mod.rs"]
+mod faults;
+#[path = "../suite/mod.rs"]
+mod suite;
+
+mod over_soft_roce;
+mod provider_verbs;
+mod real_faults;

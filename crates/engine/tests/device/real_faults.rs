@@ -1,0 +1,100 @@
+//! Real faults over verbs, on a real device. Every process is on the same host, and its rails on the same device; but where a link is cut, there
+//! are two hosts with two devices each.
+
+use std::time::Duration;
+
+use farreach::provider::Provider;
+use farreach::provider::verbs::{VerbsProvider, VerbsSettings, rails_named};
+use farreach_testkit::Device;
+
+use crate::faults::Place;
+use crate::faults::cut::Cut;
+
+/// A guest that is emulated has seconds where others have milliseconds.
+const HEARTBEAT: Duration = Duration::from_millis(300);
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// Two rails, over links that can be cut.
+const TWO_DEVICES: Cut = Cut {
+    place: Place {
+        rails: &["rnear0", "rnear1"],
+        rounds,
+        heartbeat: HEARTBEAT,
+        // To destroy a queue pair, Soft-RoCE waits for its packets, and those wait up to three seconds for an address that nobody tells.
+        silence: Duration::from_secs(8),
+    },
+    far_rails: &["rfar0", "rfar1"],
+    stall: Duration::from_secs(3),
+    transfer_max: Duration::from_secs(12),
+};
+
+fn place() -> Place {
+    // A device's name is known only here, and a place is made once in a process.
+    let name: &'static str = Device::find().name.leak();
+    let rails: &'static [&'static str] = Box::leak(Box::new([name]));
+    Place { rails, rounds, heartbeat: HEARTBEAT, silence: SILENCE }
+}
+
+/// Ten, where somebody has the time for them.
+fn rounds() -> u32 {
+    std::env::var("FARREACH_FAULTS").map_or(2, |rounds| rounds.parse().expect("FARREACH_FAULTS is a number"))
+}
+
+/// A rail for a peer that is no engine.
+fn open() -> Box<dyn Provider> {
+    let settings = VerbsSettings::default();
+    let rails = rails_named(&Device::find().name, &settings).unwrap();
+    Box::new(VerbsProvider::open(&rails[0], &settings).unwrap())
+}
+
+mod one_guest {
+    use farreach_testkit::{in_own_network, on_host_a};
+
+    use super::{TWO_DEVICES, open, place};
+    use crate::faults::cut::{Hosts, pages_of_a_rail_whose_link_is_cut_go_over_the_other_one as cut};
+    use crate::faults::{killed, late, stopped};
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back() {
+        on_host_a(|| killed::a_sender_that_is_killed_is_lost_and_its_memory_comes_back(&place()));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_receiver_that_is_killed_is_lost() {
+        on_host_a(|| killed::a_receiver_that_is_killed_is_lost(&place()));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on() {
+        on_host_a(|| {
+            stopped::a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on(&place());
+        });
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_receiver_that_is_stopped_is_lost() {
+        on_host_a(|| stopped::a_receiver_that_is_stopped_is_lost(&place()));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one() {
+        in_own_network(|| cut(&TWO_DEVICES, &Hosts::with_devices()));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing() {
+        on_host_a(|| late::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(&place(), open));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn a_peer_that_does_not_answer_and_goes_on_changes_nothing() {
+        on_host_a(|| late::a_peer_that_does_not_answer_and_goes_on_changes_nothing(&place(), open));
+    }
+}

@@ -1,0 +1,12 @@
+//! Engines over simulated cards, where no RDMA library or device is needed.
+
+#[cfg(feature = "tls")]
+#[path = "../secure/mod.rs"]
+mod secure;
+#[path = "../suite/mod.rs"]
+mod suite;
+
+mod over_simulation;
+mod provider_sim;
+#[cfg(feature = "tls")]
+mod tls;

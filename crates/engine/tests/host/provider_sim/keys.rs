@@ -1,0 +1,156 @@
+//! Keys that are ended, and what that stops.
+
+use std::sync::Arc;
+
+use farreach::provider::sim::{Odds, SimCard, SimSettings};
+use farreach::provider::{DeadKeys, Proof, Provider};
+use farreach::{Rights, Slice};
+use farreach_memory::Exposed;
+
+use crate::provider_sim::pair::{GRANTED_LEN, Pair, Side};
+
+/// The slice that was exposed, as an engine takes it back.
+pub(crate) fn take_back(granted: Arc<Exposed>) -> Slice {
+    let exposed = Arc::into_inner(granted).expect("no provider has it");
+    // SAFETY: the caller has what proves that no peer touches it; or, where a test wants to be caught without, a simulated card looks first and
+    // does not touch it.
+    unsafe { exposed.conceal() }
+}
+
+/// Something else is exposed in its place, and what was is handed out.
+fn conceal(side: &mut Side) -> Arc<Exposed> {
+    side.provider.conceal(side.exposure.id).unwrap();
+    let other = Arc::new(farreach::Memory::allocate(GRANTED_LEN).unwrap().expose());
+    std::mem::replace(&mut side.granted, other)
+}
+
+fn sum(granted: &Exposed) -> usize {
+    let mut bytes = vec![0; GRANTED_LEN];
+    granted.read_at(0, &mut bytes);
+    bytes.iter().filter(|byte| **byte > 0).count()
+}
+
+#[test]
+fn a_dead_key_stops_what_begins_later_except_where_it_stops_nothing() {
+    for card in SimCard::kinds() {
+        let properties = card.properties.clone();
+        let mut pair = Pair::new(0, card.clone());
+        let granted = conceal(&mut pair.there);
+        pair.write(1, 0, b"late", None).unwrap();
+        pair.write(2, 8, b"behind it", None).unwrap();
+        pair.settle();
+        let lands = properties.dead_keys == DeadKeys::StopNothing;
+        assert_eq!(sum(&granted) > 0, lands);
+        let completed = pair.here.completed();
+        match (lands, properties.writes_prove, properties.links_end_alone) {
+            (true, ..) => assert_eq!(completed.len(), 2),
+            // It completes all the same, and what is behind it hangs, or completes before anybody knows.
+            (false, Proof::Sent, _) => assert!(completed.contains(&(1, true))),
+            (false, Proof::Delivered, _) => assert!(completed.iter().all(|(_, is_ok)| !is_ok)),
+        }
+        assert_eq!(pair.network.violations(), [], "whoever writes cannot know that the key is dead");
+        if lands {
+            continue;
+        }
+        pair.here.provider.reset().unwrap();
+        pair.here.poll();
+        drop(take_back(granted));
+        pair.assert_clean();
+    }
+}
+
+/// What is under way when its key is ended: a card that looks at each packet stops it, others go on.
+#[test]
+fn a_dead_key_stops_what_is_under_way_where_the_card_says_so() {
+    for card in SimCard::kinds() {
+        let stops_all = card.properties.dead_keys == DeadKeys::StopAll;
+        let (mut late, mut finished) = (0, 0);
+        for seed in 0..100 {
+            let mut pair = Pair::new(seed, card.clone());
+            pair.write(1, 0, &[7; 64], None).unwrap();
+            while sum(&pair.there.granted) == 0 {
+                assert!(pair.step());
+            }
+            let before = sum(&pair.there.granted);
+            let granted = conceal(&mut pair.there);
+            pair.settle();
+            late += sum(&granted) - before;
+            finished += usize::from(sum(&granted) == 64 && before < 64);
+            assert_eq!(pair.network.violations(), []);
+        }
+        assert_eq!((late > 0, finished > 0), (!stops_all, !stops_all));
+    }
+}
+
+#[test]
+fn memory_may_be_given_up_when_that_is_proven() {
+    for card in SimCard::kinds() {
+        for seed in 0..100 {
+            let mut pair = Pair::new(seed, card.clone());
+            for tag in 0..4 {
+                pair.write(tag, tag as usize * 64, &[7; 64], Some(1)).unwrap();
+            }
+            for _ in 0..seed % 20 {
+                pair.step();
+            }
+            let granted = conceal(&mut pair.there);
+            match card.properties.dead_keys {
+                DeadKeys::StopAll => {}
+                DeadKeys::StopNew => pair.there.provider.reset().unwrap(),
+                DeadKeys::StopNothing => pair.here.provider.reset().unwrap(),
+            }
+            let mut slice = take_back(granted);
+            slice.fill(0x55);
+            pair.settle();
+            assert!(slice.iter().all(|byte| *byte == 0x55));
+            assert_eq!(pair.network.violations(), []);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_ended_keeps_its_memory_for_good() {
+    for card in SimCard::kinds() {
+        let odds = Odds { conceal_fails: 1, ..Odds::default() };
+        let mut pair = Pair::with(SimSettings { odds, ..SimSettings::new(0) }, card);
+        let error = pair.there.provider.conceal(pair.there.exposure.id).unwrap_err();
+        assert_eq!((error.cause.as_str(), pair.network.leaked()), ("the key cannot be ended", 1));
+        pair.write(1, 0, b"page", None).unwrap();
+        pair.settle();
+        assert_eq!(pair.there.bytes(0, 4), b"page");
+        let granted = Arc::downgrade(&pair.there.granted);
+        drop(pair.there);
+        assert!(granted.upgrade().is_some(), "the network has it");
+        assert_eq!(pair.network.violations(), []);
+    }
+}
+
+#[test]
+fn a_card_that_is_dropped_lets_go_of_memory_unless_peers_still_reach_it() {
+    for card in SimCard::kinds() {
+        let stops_peers = card.properties.reset_stops_peers;
+        let mut pair = Pair::new(0, card);
+        let granted = Arc::downgrade(&pair.there.granted);
+        pair.write(1, 0, b"page", None).unwrap();
+        let (network, there) = (pair.network.clone(), pair.there);
+        drop(there);
+        assert_eq!((granted.upgrade().is_none(), network.leaked()), (stops_peers, usize::from(!stops_peers)));
+        while let Some(at_ns) = network.next_event_at() {
+            network.advance_to(at_ns);
+            pair.here.poll();
+        }
+        assert_eq!(network.violations(), []);
+    }
+}
+
+#[test]
+fn keys_are_ended_once_and_by_their_own_card() {
+    let mut pair = Pair::new(0, SimCard::rc());
+    let id = pair.there.exposure.id;
+    pair.here.provider.conceal(id).unwrap_err();
+    let other = pair.there.provider.expose(&pair.there.granted, Rights::READ).unwrap();
+    assert_ne!((other.id, other.key), (id, pair.there.exposure.key));
+    pair.there.provider.conceal(id).unwrap();
+    pair.there.provider.conceal(id).unwrap_err();
+    pair.there.provider.conceal(other.id).unwrap();
+}

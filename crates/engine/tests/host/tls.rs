@@ -1,0 +1,230 @@
+//! Engines over TLS, with simulated cards and real sockets: who is let in, by which name, and what both sides say where one is not.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
+use farreach::{ControlStream, Engine, Error, Peer, Settings, Tls, rustls};
+use farreach_testkit::Authority;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Long enough for whoever was refused to be known.
+const A_WHILE: Duration = Duration::from_millis(500);
+
+fn engine(network: &SimNetwork, settings: Settings) -> Engine {
+    let rail = SimProvider::new(network, 0, SimCard::tcp());
+    Engine::over(vec![Box::new(rail)], settings).unwrap()
+}
+
+fn network() -> SimNetwork {
+    SimNetwork::real_time(SimSettings::new(1))
+}
+
+/// Somebody of these names whom the authority vouches for, and who trusts it.
+fn tls(authority: &Authority, names: &[&str]) -> Tls {
+    let shown = authority.certify(names);
+    Tls::from_pem(shown.certificate, shown.key, authority.root()).unwrap()
+}
+
+fn named(name: &str) -> Settings {
+    Settings::new().name(name)
+}
+
+fn streams() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (one, listener.accept().unwrap().0)
+}
+
+fn talk(a: &Peer, b: &Peer) {
+    a.send("ping").wait(SOON).unwrap();
+    assert_eq!(b.recv().wait(SOON).unwrap(), b"ping");
+}
+
+#[track_caller]
+fn says(error: &Error, cause: &str, fix: &str) {
+    assert!(error.cause().contains(cause), "{error:?}");
+    assert!(error.fix().contains(fix), "{error:?}");
+}
+
+#[test]
+fn a_quiet_peer_stays() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let settings = |name| {
+        // A busy machine lets a process wait for half a second.
+        let heartbeat = (Duration::from_millis(100), Duration::from_secs(2));
+        named(name).heartbeat(heartbeat.0, heartbeat.1).tls(tls(&authority, &["127.0.0.1"]))
+    };
+    let (a, b) = (engine(&network, settings("a")), engine(&network, settings("b")));
+    let address = b.listen("127.0.0.1:0").unwrap();
+    let a_to_b = a.connect(address).unwrap().wait(SOON).unwrap();
+    let b_to_a = b.accept().wait(SOON).unwrap();
+    thread::sleep(Duration::from_secs(3));
+    talk(&a_to_b, &b_to_a);
+    talk(&b_to_a, &a_to_b);
+}
+
+#[test]
+fn who_speaks_tls_and_who_does_not_both_say_so() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    for caller_is_secure in [true, false] {
+        let secure = named("secure").tls(tls(&authority, &["127.0.0.1"]));
+        let (secure, plain) = (engine(&network, secure), engine(&network, named("plain")));
+        let (caller, called) = if caller_is_secure { (&secure, &plain) } else { (&plain, &secure) };
+        let address = called.listen("127.0.0.1:0").unwrap();
+        let begun = Instant::now();
+        let connecting = caller.connect(address).unwrap().wait(SOON).unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        let accepting = called.accept().wait(A_WHILE).unwrap_err();
+        let (here, there) = ("the peer speaks TLS, and this side does not", "the peer does not");
+        let (by_caller, by_called) = if caller_is_secure { (there, here) } else { (here, there) };
+        says(&connecting, by_caller, "Settings::tls");
+        says(&accepting, by_called, "Settings::tls");
+        assert!(matches!(connecting, Error::Connect { .. }), "{connecting:?}");
+        assert!(accepting.to_string().starts_with("accept from 127.0.0.1:"), "{accepting}");
+        // It was told, and is over.
+        let nobody = called.accept().wait(Duration::from_millis(20));
+        assert!(matches!(nobody, Err(Error::TimedOut { .. })), "{nobody:?}");
+    }
+}
+
+#[test]
+fn who_is_not_trusted_is_told_what_to_do() {
+    let network = network();
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let called = engine(&network, named("called").tls(tls(&ours, &["127.0.0.1"])));
+    let stranger = engine(&network, named("stranger").tls(tls(&theirs, &["127.0.0.1"])));
+    let address = called.listen("127.0.0.1:0").unwrap();
+    let error = stranger.connect(address).unwrap().wait(SOON).unwrap_err();
+    says(&error, "it comes from none of the roots that this side was given", "give this side the root");
+    let error = called.accept().wait(A_WHILE).unwrap_err();
+    says(&error, "it comes from none of the roots that the peer was given", "give the peer the root");
+    // The engine goes on.
+    let friend = engine(&network, named("friend").tls(tls(&ours, &[])));
+    let friend_to_called = friend.connect(address).unwrap().wait(SOON).unwrap();
+    let called_to_friend = called.accept().wait(SOON).unwrap();
+    talk(&friend_to_called, &called_to_friend);
+}
+
+/// However an address is given, its host is what the certificate has to be for.
+#[test]
+fn the_host_that_was_asked_for_is_the_name_that_is_checked() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let called = engine(&network, named("called").tls(tls(&authority, &["localhost"])));
+    let port = called.listen("localhost:0").unwrap().port();
+    let caller = engine(&network, named("caller").tls(tls(&authority, &[])));
+    for _ in 0..2 {
+        caller.connect(format!("localhost:{port}")).unwrap().wait(SOON).unwrap();
+        caller.connect(("localhost", port)).unwrap().wait(SOON).unwrap();
+    }
+    let address = std::net::ToSocketAddrs::to_socket_addrs(&("localhost", port)).unwrap().next().unwrap();
+    let error = caller.connect(address).unwrap().wait(SOON).unwrap_err();
+    says(&error, &format!("it is for localhost, and not for {}", address.ip()), "Tls::server_name");
+    let expecting = tls(&authority, &[]).server_name("localhost").unwrap();
+    let caller = engine(&network, named("caller").tls(expecting));
+    caller.connect(address).unwrap().wait(SOON).unwrap();
+}
+
+#[test]
+fn a_plain_stream_of_an_engine_over_tls_is_made_secure() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let secure = |name| engine(&network, named(name).tls(tls(&authority, &["127.0.0.1"])));
+    let (a, b) = (secure("a"), secure("b"));
+    let (one, other) = streams();
+    let (mut accepting, mut connecting) = (b.accept_over(other).unwrap(), a.connect_over(one).unwrap());
+    talk(&connecting.wait(SOON).unwrap(), &accepting.wait(SOON).unwrap());
+    // Not with one that wants none, whichever side that is.
+    let plain = engine(&network, named("plain"));
+    for (caller, called) in [(&a, &plain), (&plain, &a)] {
+        let (one, other) = streams();
+        let (mut accepting, mut connecting) =
+            (called.accept_over(other).unwrap(), caller.connect_over(one).unwrap());
+        for error in [connecting.wait(SOON).unwrap_err(), accepting.wait(SOON).unwrap_err()] {
+            says(&error, "speaks TLS, and", "Settings::tls");
+        }
+    }
+}
+
+#[test]
+fn a_session_that_both_have_talked_in_becomes_a_peer() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let (here, there) = (tls(&authority, &["127.0.0.1"]), tls(&authority, &["127.0.0.1"]));
+    let (mut one, mut other) = streams();
+    let (a, b) = (engine(&network, named("a")), engine(&network, named("b")));
+    let answering = thread::spawn(move || {
+        let mut session = there.accepting().unwrap();
+        let mut talk = rustls::Stream::new(&mut session, &mut other);
+        let mut wish = [0; 9];
+        talk.read_exact(&mut wish).unwrap();
+        talk.write_all(b"two").unwrap();
+        b.accept_over(ControlStream::tls(other, session)).unwrap().wait(SOON).unwrap()
+    });
+    let mut session = here.connecting("127.0.0.1").unwrap();
+    let mut wishing = rustls::Stream::new(&mut session, &mut one);
+    wishing.write_all(b"how many?").unwrap();
+    wishing.read_exact(&mut [0; 3]).unwrap();
+    let a_to_b = a.connect_over(ControlStream::tls(one, session)).unwrap().wait(SOON).unwrap();
+    let b_to_a = answering.join().unwrap();
+    talk(&a_to_b, &b_to_a);
+}
+
+/// Who connects waits as long as it says, and no longer.
+#[test]
+fn a_peer_that_never_answers_ends_the_wait() {
+    let (network, authority) = (network(), Authority::new("the house"));
+    let caller = engine(&network, named("caller").tls(tls(&authority, &[])));
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let begun = Instant::now();
+    let error = caller.connect(silent.local_addr().unwrap()).unwrap().wait(A_WHILE).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(error.to_string().contains("no answer within"), "{error}");
+}
+
+#[test]
+fn files_that_are_of_no_use_are_told_by_name() {
+    let authority = Authority::new("the house");
+    let (shown, other) = (authority.certify(&["127.0.0.1"]), authority.certify(&["127.0.0.1"]));
+    let folder = std::env::temp_dir().join(format!("farreach-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let files = [
+        ("cert.pem", shown.certificate.as_str()),
+        ("key.pem", &shown.key),
+        ("roots.pem", authority.root()),
+        ("other.pem", &other.key),
+        ("text.pem", "no PEM at all"),
+        ("torn.pem", &shown.certificate[..100]),
+    ];
+    for (name, content) in files {
+        std::fs::write(folder.join(name), content).unwrap();
+    }
+    let read = |cert: &str, key: &str, roots: &str| {
+        Tls::from_files(folder.join(cert), folder.join(key), folder.join(roots))
+    };
+    read("cert.pem", "key.pem", "roots.pem").unwrap();
+    let wrong = [
+        (read("none.pem", "key.pem", "roots.pem"), "none.pem", "no such file", "this user may read it"),
+        (read("text.pem", "key.pem", "roots.pem"), "text.pem", "no certificate in it", "`CERTIFICATE`"),
+        (read("torn.pem", "key.pem", "roots.pem"), "torn.pem", "", "`CERTIFICATE`"),
+        (
+            read("cert.pem", "text.pem", "roots.pem"),
+            "text.pem",
+            "no unencrypted private key",
+            "`PRIVATE KEY`",
+        ),
+        (read("cert.pem", "key.pem", "key.pem"), "roots in", "no certificate in it", "`CERTIFICATE`"),
+        (read("cert.pem", "other.pem", "roots.pem"), "cert.pem", "", "the key that belongs"),
+    ];
+    for (error, file, cause, fix) in wrong {
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains(file), "{error:?}");
+        says(&error, cause, fix);
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+    let good = Tls::from_pem(shown.certificate, shown.key, authority.root()).unwrap();
+    let error = good.clone().server_name("10.0.0.7:18520").unwrap_err();
+    says(&error, "", "without a port");
+    assert!(!format!("{good:?}").contains("PRIVATE"));
+}

@@ -1,0 +1,43 @@
+//! The suite over libfabric's tcp and shm, with whichever generation of it the dynamic linker finds.
+
+use farreach::{Engine, Settings};
+
+use crate::suite::{Provider, suite};
+
+fn over(rails: &[&str], settings: Settings) -> Engine {
+    Engine::with(settings.rails(rails.iter().copied())).unwrap()
+}
+
+const TCP: Provider = Provider { open: |settings| over(&["tcp"], settings), has_atomics: None, rails: 1 };
+const TWO_TCP: Provider =
+    Provider { open: |settings| over(&["tcp@127.0.0.1", "tcp@127.0.0.2"], settings), rails: 2, ..TCP };
+const SHM: Provider = Provider { open: |settings| over(&["shm"], settings), has_atomics: Some(true), ..TCP };
+
+suite! {
+    crate::over_libfabric::here, "needs libfabric: cargo xtask test runs it";
+    tcp = crate::over_libfabric::TCP;
+    two_tcp = crate::over_libfabric::TWO_TCP;
+}
+
+suite! {
+    crate::alone, "needs libfabric: cargo xtask test runs it";
+    shm = crate::over_libfabric::SHM;
+}
+
+#[cfg(feature = "tls")]
+mod over_tls {
+    use crate::over_libfabric::{TCP, over};
+    use crate::secure::over_tls;
+    use crate::suite::{Provider, suite};
+
+    const TLS: Provider = Provider { open: |settings| over(&["tcp"], over_tls(settings)), ..TCP };
+
+    suite! {
+        crate::over_libfabric::here, "needs libfabric: cargo xtask test runs it";
+        tcp = crate::over_libfabric::over_tls::TLS;
+    }
+}
+
+fn here(test: impl FnOnce()) {
+    test();
+}

@@ -1,0 +1,129 @@
+//! Real faults over libfabric's tcp, with whichever generation of it the dynamic linker finds.
+
+use std::time::Duration;
+
+use farreach_fabric::Library;
+
+use crate::faults::Place;
+use crate::faults::cut::Cut;
+
+const TCP: Place = Place {
+    rails: &["tcp@127.0.0.1"],
+    rounds,
+    heartbeat: Duration::from_millis(100),
+    // A machine that does too much at once lets a process wait for half a second.
+    silence: Duration::from_millis(1500),
+};
+
+/// Two rails, over links that can be cut.
+const TWO_TCP: Cut = Cut {
+    place: Place { rails: &["tcp@192.0.2.1", "tcp@192.0.2.5"], ..TCP },
+    far_rails: &["tcp@192.0.2.2", "tcp@192.0.2.6"],
+    stall: Duration::from_millis(700),
+    transfer_max: Duration::from_secs(6),
+};
+
+/// No key is enforced there.
+const SHM: Place = Place { rails: &["shm"], ..TCP };
+
+/// Fifty, where somebody has the time for them. Few with 1.17, whose tcp dies once in some hundreds of them (docs/PROVIDERS.md).
+fn rounds() -> u32 {
+    match std::env::var("FARREACH_FAULTS") {
+        Ok(rounds) => rounds.parse().expect("FARREACH_FAULTS is a number"),
+        Err(_) if Library::open().unwrap().version().major < 2 => 2,
+        Err(_) => 5,
+    }
+}
+
+mod tcp {
+    use std::net::Ipv4Addr;
+
+    use farreach::provider::Provider;
+    use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+    use farreach_testkit::in_own_network;
+
+    use crate::faults::cut::Hosts;
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back() {
+        crate::faults::killed::a_sender_that_is_killed_is_lost_and_its_memory_comes_back(&super::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_receiver_that_is_killed_is_lost() {
+        crate::faults::killed::a_receiver_that_is_killed_is_lost(&super::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on() {
+        crate::faults::stopped::a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on(
+            &super::TCP,
+        );
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_receiver_that_is_stopped_is_lost() {
+        crate::faults::stopped::a_receiver_that_is_stopped_is_lost(&super::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one() {
+        in_own_network(|| {
+            let hosts = Hosts::new();
+            crate::faults::cut::pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(
+                &super::TWO_TCP,
+                &hosts,
+            );
+        });
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(&super::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn a_peer_that_does_not_answer_and_goes_on_changes_nothing() {
+        crate::faults::late::a_peer_that_does_not_answer_and_goes_on_changes_nothing(&super::TCP, open);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn what_is_stale_or_out_of_bounds_is_never_posted() {
+        crate::faults::refused::what_is_stale_or_out_of_bounds_is_never_posted(open);
+    }
+
+    /// A rail for a peer that is no engine.
+    fn open() -> Box<dyn Provider> {
+        let bind = Some(Ipv4Addr::LOCALHOST.into());
+        // SAFETY: what it must not do, it does over tcp, which looks at keys.
+        Box::new(unsafe { FabricProvider::open_named("tcp", bind, &ProviderSettings::default()) }.unwrap())
+    }
+}
+
+mod shm {
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_does_not_come_back_while_a_stopped_process_may_write_to_it() {
+        crate::alone(|| {
+            crate::faults::kept::memory_does_not_come_back_while_a_stopped_process_may_write_to_it(
+                &super::SHM,
+            );
+        });
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn memory_comes_back_when_a_stopped_process_goes_on_and_says_so() {
+        crate::alone(|| {
+            crate::faults::kept::memory_comes_back_when_a_stopped_process_goes_on_and_says_so(&super::SHM);
+        });
+    }
+}

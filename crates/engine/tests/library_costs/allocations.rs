@@ -1,0 +1,108 @@
+//! Posting to a rail over libfabric and polling it allocate nothing.
+
+#[allow(dead_code)] // the suite uses all of it
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use farreach::provider::{Event, Provider, Refused, Request, Target, Targets};
+use farreach::{Buffer, Buffers, Shared};
+use farreach_testkit::{CountingAllocator, allocations};
+
+use crate::pair::{A, B, Granted, Pair, Place};
+
+#[global_allocator]
+static COUNTING: CountingAllocator = CountingAllocator;
+
+const COUNT: usize = 1000;
+const PAGE: u64 = 4096;
+
+/// Lists of pages that go out and come home, one at a time, to pages of the other side.
+struct Writer {
+    pair: Pair,
+    granted: Granted,
+    page: Shared,
+    list: Option<Vec<Buffer>>,
+}
+
+impl Writer {
+    fn new(place: &Place) -> Self {
+        let mut pair = Pair::open(place);
+        let granted = pair.expose(B, 16 * PAGE as usize);
+        let page = pair.slice(A, &[7; PAGE as usize]).share();
+        Self { pair, granted, page, list: Some(Vec::with_capacity(4)) }
+    }
+
+    /// Four pages to four places, one to one, or none at all, in turn.
+    fn request(&self, number: usize, mut list: Vec<Buffer>) -> Request {
+        let address = |place: u64| self.granted.exposure.address + place * PAGE;
+        let (key, immediate) = (self.granted.exposure.key, Some(number as u32));
+        let mut targets = Targets::new(key);
+        let pages = [0, 1, 4][number % 3];
+        for place in 0..pages {
+            list.push(self.page.clone().into());
+            assert!(targets.push(address(3 * place), PAGE));
+        }
+        let pieces = Buffers::List(list);
+        match pages {
+            0 => Request::Write { pieces, target: None, immediate },
+            1 => Request::Write {
+                pieces,
+                target: Some(Target { address: address(0), key, len: PAGE }),
+                immediate,
+            },
+            _ => Request::WriteScattered { pieces, targets, immediate },
+        }
+    }
+
+    fn write(&mut self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let (mut done, mut ticks) = (0, 0);
+        let mut waiting = None;
+        while done < count || ticks < count {
+            if let Some(list) = self.list.take() {
+                waiting = Some(self.request(done, list));
+            }
+            if let Some(request) = waiting.take().filter(|_| done < count) {
+                let [source, _] = &mut self.pair.rails;
+                if let Err(Refused { request, .. }) = source.post(self.pair.links[A], 1, request) {
+                    waiting = Some(request);
+                }
+            }
+            let [source, target] = &mut self.pair.rails;
+            let list = &mut self.list;
+            source
+                .poll(&mut |event| {
+                    let Event::Completed { buffers, outcome, .. } = event else { panic!("{event:?}") };
+                    outcome.unwrap();
+                    done += 1;
+                    let mut buffers = buffers.into_list();
+                    buffers.clear();
+                    *list = Some(buffers);
+                })
+                .unwrap();
+            target.poll(&mut |event| ticks += usize::from(matches!(event, Event::Tick { .. }))).unwrap();
+            assert!(Instant::now() < deadline, "{done} writes, {ticks} ticks");
+        }
+    }
+}
+
+fn allocations_of_writes(place: &Place) -> u64 {
+    let mut writer = Writer::new(place);
+    // The first ones connect, and fill what is kept for later.
+    writer.write(COUNT);
+    allocations(|| writer.write(COUNT))
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_thousand_requests_allocate_nothing() {
+    let tcp = Place {
+        name: "tcp",
+        bind: Some(|| Ipv4Addr::LOCALHOST.into()),
+        has_atomics: [true, false],
+        is_rdma: false,
+        has_descriptor: [true, true],
+    };
+    assert_eq!(allocations_of_writes(&tcp), 0);
+    assert_eq!(allocations_of_writes(&Place { name: "shm", bind: None, ..tcp }), 0);
+}

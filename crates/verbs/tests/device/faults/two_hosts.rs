@@ -1,0 +1,58 @@
+//! Faults that need two hosts: what a device sends to itself crosses no link, and the far device must be another one than this host's.
+//!
+//! Guests with one host leave this module out and count it as skipped (`xtask/src/vm/test.rs`).
+
+use farreach_testkit::on_host_a;
+use farreach_verbs::cm::Error;
+use farreach_verbs::cq::WorkStatus;
+
+use super::inject::{FarDevice, Partition};
+use super::peer::is_alone;
+use super::stream::{SAVED, Stream, Told};
+
+fn assert_two_hosts() {
+    assert!(!is_alone(), "this guest has one host");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_sender_whose_packets_vanish_is_told() {
+    on_host_a(|| {
+        assert_two_hosts();
+        let (mut stream, _peer) = Stream::sender();
+        stream.run(200);
+        let partition = Partition::make();
+        let told = stream.wait_told(partition.since, |_| true);
+        let Told::Completion(failure) = told else { panic!("{told:?}") };
+        assert_eq!(failure.status, WorkStatus::RetryExceeded, "{failure}");
+        assert!(failure.cause().contains("its packets do not arrive"), "{}", failure.cause());
+        stream.stop();
+        drop(partition);
+        assert!(stream.finish() >= SAVED, "those at least that were posted after the fault");
+    });
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_sender_whose_receivers_device_is_removed_is_told() {
+    on_host_a(|| {
+        assert_two_hosts();
+        let (mut stream, mut peer) = Stream::sender();
+        stream.run(200);
+        let device = FarDevice::remove();
+        match stream.wait_told(device.since, |_| true) {
+            Told::Connection(error @ Error::Disconnected { .. }) => {
+                assert!(error.cause().contains("ended the connection"), "{}", error.cause());
+            }
+            Told::Completion(failure) => {
+                assert_eq!(failure.status, WorkStatus::RetryExceeded);
+                assert!(failure.cause().contains("no acknowledgement from the peer"), "{}", failure.cause());
+            }
+            other => panic!("{other:?}"),
+        }
+        stream.finish();
+        // The peer is told too, and ends, without which the device would stay.
+        peer.wait_end();
+        drop(device);
+    });
+}

@@ -1,0 +1,12 @@
+//! The safe API over a real RDMA device, in the guest.
+
+mod alloc;
+mod cm;
+mod cost;
+mod datagram;
+mod examples;
+mod faults;
+mod objects;
+mod post;
+mod scale;
+mod wire;

@@ -1,0 +1,88 @@
+//! Which steps have passed for the files as they are, so that `ci --full` can resume.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::paths;
+use crate::process::{command, output};
+use crate::side_by_side::Report;
+
+/// The steps that have passed for one state of the repository.
+#[derive(Debug)]
+pub(super) struct Progress {
+    folder: PathBuf,
+}
+
+impl Progress {
+    /// Of the files as they are now, committed or not.
+    pub(super) fn of_this_tree() -> Result<Self> {
+        let folder = paths::target().join("ci").join(tree()?);
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder })
+    }
+
+    /// The report of a step that has passed.
+    pub(super) fn passed(&self, step: &str) -> Option<Report> {
+        serde_json::from_str(&fs::read_to_string(self.file(step)).ok()?).ok()
+    }
+
+    /// Notes that a step has passed.
+    pub(super) fn note(&self, report: &Report) -> Result<()> {
+        fs::write(self.file(&report.name), serde_json::to_string(report)?)
+            .context("cannot note that a step has passed")
+    }
+
+    /// Forgets everything: the next run begins anew.
+    pub(super) fn clear(self) -> Result<()> {
+        fs::remove_dir_all(&self.folder).context("cannot remove the notes of what has passed")
+    }
+
+    fn file(&self, step: &str) -> PathBuf {
+        self.folder.join(format!("{}.json", step.replace(' ', "_")))
+    }
+}
+
+/// Git's name for the tree of files as they are, written through an index of our own so that the user's stays as it is.
+fn tree() -> Result<String> {
+    let index = tempfile::tempdir()?;
+    let git = |words: &[&str]| -> Command {
+        let mut git = command("git", words);
+        git.current_dir(paths::repository()).env("GIT_INDEX_FILE", index.path().join("index"));
+        git
+    };
+    output(&mut git(&["add", "--all"]))?;
+    Ok(output(&mut git(&["write-tree"]))?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_has_passed_is_known_until_it_is_cleared() {
+        let folder = tempfile::tempdir().unwrap();
+        let progress = || Progress { folder: folder.path().join("tree") };
+        fs::create_dir(folder.path().join("tree")).unwrap();
+        let report = Report {
+            name: "vm test --guest newest".into(),
+            took: Duration::from_secs(7),
+            unsteady: vec!["x".into()],
+        };
+        assert_eq!(progress().passed(&report.name), None);
+        progress().note(&report).unwrap();
+        assert_eq!(progress().passed(&report.name), Some(report.clone()));
+        assert_eq!(progress().passed("vm test"), None);
+        progress().clear().unwrap();
+        assert_eq!(progress().passed(&report.name), None);
+    }
+
+    #[test]
+    fn the_tree_has_a_name() {
+        assert_eq!(tree().unwrap().len(), 40);
+    }
+}

@@ -1,0 +1,168 @@
+//! Which mutants were caught in which files: a list in the repository, so that CI runs only the mutants whose files have changed since.
+//!
+//! A mutant's fingerprint covers the file with its guard, the files of its test, and the mutant itself. A change elsewhere that makes a test blind
+//! is noticed only where all mutants run.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Mutant;
+
+/// Where the list is, from the repository's top.
+const FILE: &str = "xtask/src/mutants/caught.txt";
+
+const HEADER: &str = "\
+# Fingerprints of mutants that their tests have caught, written by `cargo xtask mutants --record`.
+# A mutant whose fingerprint is not here, because one of its files has changed, is run by `cargo xtask mutants --changed`.
+";
+
+/// The mutants that were caught, each with the fingerprint that it had.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    fingerprints: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// The one in the repository.
+    pub(super) fn read(repository: &Path) -> Result<Self> {
+        let text =
+            fs::read_to_string(repository.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let entries = lines.filter_map(|line| line.split_once(' '));
+        Self { fingerprints: entries.map(|(print, name)| (name.to_owned(), print.to_owned())).collect() }
+    }
+
+    /// Whether the mutant was caught in the files as they are.
+    pub(super) fn has(&self, mutant: &Mutant, repository: &Path) -> Result<bool> {
+        Ok(self.fingerprints.get(mutant.name) == Some(&fingerprint(mutant, repository)?))
+    }
+
+    pub(super) fn add(&mut self, mutant: &Mutant, repository: &Path) -> Result<()> {
+        self.fingerprints.insert(mutant.name.to_owned(), fingerprint(mutant, repository)?);
+        Ok(())
+    }
+
+    /// Writes it to the repository, without mutants that there are no more.
+    pub(super) fn write(&self, known: &[&Mutant], repository: &Path) -> Result<()> {
+        let mut text = HEADER.to_owned();
+        for (name, print) in &self.fingerprints {
+            if known.iter().any(|mutant| mutant.name == name) {
+                text.push_str(&format!("{print} {name}\n"));
+            }
+        }
+        fs::write(repository.join(FILE), text).with_context(|| format!("cannot write {FILE}"))
+    }
+}
+
+fn fingerprint(mutant: &Mutant, repository: &Path) -> Result<String> {
+    let mut parts = vec![mutant.guard.to_owned(), mutant.instead.to_owned(), mutant.test.to_owned()];
+    let sources = repository.join("crates").join(mutant.program().krate).join("src");
+    for file in std::iter::once(repository.join(mutant.file)).chain(files_of_test(&sources, mutant.test)) {
+        parts.push(fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?);
+    }
+    Ok(format!("{:016x}", hash(parts.iter().flat_map(|part| part.bytes().chain([0])))))
+}
+
+/// FNV-1a: the standard library's hashers may give other values in another release.
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The file of a test, by the modules in its name; with everything below, where it is a folder's `mod.rs`.
+fn files_of_test(sources: &Path, test: &str) -> Vec<PathBuf> {
+    let (mut folder, mut found) = (sources.to_owned(), Vec::new());
+    let mut modules: Vec<&str> = test.split("::").collect();
+    modules.pop();
+    for module in modules {
+        let file = folder.join(format!("{module}.rs"));
+        folder.push(module);
+        if file.is_file() {
+            found = vec![file];
+        } else if folder.join("mod.rs").is_file() {
+            found = files_in(&folder);
+        } else {
+            // A module within the file.
+            break;
+        }
+    }
+    found.sort();
+    found
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_in(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::all;
+    use super::*;
+    use crate::paths;
+
+    #[test]
+    fn every_mutant_has_the_files_of_its_test() {
+        for mutant in all() {
+            let sources = paths::repository().join("crates").join(mutant.program().krate).join("src");
+            assert!(!files_of_test(&sources, mutant.test).is_empty(), "{}", mutant.test);
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_of_its_files_or_of_the_mutant_makes_it_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("crates/memory/src");
+        fs::create_dir_all(source.join("table")).unwrap();
+        let write = |name: &str, text: &str| fs::write(source.join(name), text).unwrap();
+        for (file, text) in [("a.rs", "guard"), ("table/mod.rs", ""), ("table/door.rs", "test")] {
+            write(file, text);
+        }
+        let mutant = Mutant {
+            name: "it goes wrong",
+            file: "crates/memory/src/a.rs",
+            guard: "guard",
+            instead: "",
+            test: "table::tests::it",
+        };
+        let mut record = Record::default();
+        record.add(&mutant, folder.path()).unwrap();
+        assert!(record.has(&mutant, folder.path()).unwrap());
+        for file in ["a.rs", "table/mod.rs", "table/door.rs"] {
+            let before = fs::read_to_string(source.join(file)).unwrap();
+            write(file, "changed");
+            assert!(!record.has(&mutant, folder.path()).unwrap(), "{file}");
+            write(file, &before);
+        }
+        assert!(record.has(&mutant, folder.path()).unwrap());
+        let other = Mutant { instead: "none", ..mutant };
+        assert!(!record.has(&other, folder.path()).unwrap());
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(FILE).parent().unwrap()).unwrap();
+        let (known, gone) = (all().next().unwrap(), "a mutant that is no more");
+        let mut record = Record::default();
+        record.add(known, paths::repository()).unwrap();
+        record.fingerprints.insert(gone.to_owned(), "0".to_owned());
+        record.write(&[known], folder.path()).unwrap();
+        record.fingerprints.remove(gone);
+        assert_eq!(Record::read(folder.path()).unwrap(), record);
+    }
+}
