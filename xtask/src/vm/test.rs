@@ -26,7 +26,7 @@ const GUESTS: [&[&str]; 4] = [
 const GUESTS_AT_ONCE: usize = 2;
 
 /// What every one of them has beside: memory of all kinds, and time for a machine that is busy.
-const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "2400"];
+const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "3600"];
 
 /// Tests that only some guests run. Of the others it is told how many they leave out, and why.
 struct Apart {
