@@ -85,9 +85,9 @@ pub(crate) fn built(cargo: &mut Command) -> Result<String> {
     output(cargo)?.lines().filter_map(program).next_back().context("cargo names no program")
 }
 
-/// Builds an example for release, beside the tests' own build, where a test that counts its instructions finds it.
-pub(crate) fn build_release_example(package: &str, example: &str) -> Result<()> {
-    let words = ["build", "--quiet", "--release", "--package", package, "--example", example];
+/// Builds an example as packages are built, beside the tests' own build, where a test that counts its instructions finds it.
+pub(crate) fn build_dist_example(package: &str, example: &str) -> Result<()> {
+    let words = ["build", "--quiet", "--profile", "dist", "--package", package, "--example", example];
     run(command("cargo", words).current_dir(paths::repository()))
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::attempts::{Attempt, Program, exactly, failures};
-use crate::binaries::{Tier, all_test_binaries, build_release_example};
+use crate::binaries::{Tier, all_test_binaries, build_dist_example};
 use crate::cell::Cell;
 use crate::host_tests::{cell_with_libraries, threads};
 use crate::paths;
@@ -48,8 +48,8 @@ pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     }
     let programs = programs(args.name.as_deref())?;
     if programs.iter().any(|it| it.binary.tier == Tier::Library) {
-        build_release_example("farreach-fabric", "fabric_cost")?;
-        build_release_example("farreach", "paged")?;
+        build_dist_example("farreach-fabric", "fabric_cost")?;
+        build_dist_example("farreach", "paged")?;
     }
     let cells: Vec<Cell> =
         Userland::BOTH.iter().map(|it| Ok(cell_with_libraries(*it)?.0)).collect::<Result<_>>()?;

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 
 use crate::attempts::{ALLOW_UNSTABLE, Program, REPORT_TIME, Tally};
 use crate::bench::bare;
-use crate::binaries::{TestBinary, Tier, build_release_example, test_binaries};
+use crate::binaries::{TestBinary, Tier, build_dist_example, test_binaries};
 use crate::cell::Cell;
 use crate::paths;
 use crate::process::{command, run};
@@ -67,8 +67,8 @@ fn libraries(args: &TestArgs) -> Result<()> {
     let programs: Vec<Program> =
         test_binaries(Tier::Library)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
     let expected = programs.iter().map(|program| program.tests.len()).sum();
-    build_release_example("farreach-fabric", "fabric_cost")?;
-    build_release_example("farreach", "paged")?;
+    build_dist_example("farreach-fabric", "fabric_cost")?;
+    build_dist_example("farreach", "paged")?;
     let mut failed = Vec::new();
     for userland in Userland::BOTH.into_iter().filter(|it| args.with.is_none_or(|with| with == *it)) {
         let (mut cell, origin) = cell_with_libraries(userland)?;

@@ -68,14 +68,14 @@ fn file(tool: &str) -> PathBuf {
     PathBuf::from(format!("/tmp/{tool}.{}.{number}", std::process::id()))
 }
 
-/// An example of a package, in the release build beside this test's.
-pub fn release_example(package: &str, name: &str) -> PathBuf {
+/// An example of a package, in the build of packages (`dist`) beside this test's.
+pub fn dist_example(package: &str, name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("Linux tells a program's file");
     let target = test.ancestors().nth(3).map(Path::to_owned).expect("tests are built three folders deep");
-    let program = target.join("release/examples").join(name);
+    let program = target.join("dist/examples").join(name);
     assert!(
         program.exists(),
-        "{} is not built: cargo build --release --package {package} --example {name}",
+        "{} is not built: cargo build --profile dist --package {package} --example {name}",
         program.display()
     );
     program

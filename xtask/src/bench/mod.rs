@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::binaries::build_release_example;
+use crate::binaries::build_dist_example;
 use crate::cell::Cell;
 use crate::paths;
 use crate::vm::Userland;
@@ -181,13 +181,13 @@ struct Programs {
 
 impl Programs {
     fn build(args: &CommonArgs) -> Result<Self> {
-        build_release_example("farreach", "paged")?;
+        build_dist_example("farreach", "paged")?;
         let root = args.userland.root().get()?;
         println!("with the libraries of {}", root.origin);
         Ok(Self {
             cell: Cell::new(&root.path)?,
             bare: bare::build(args.userland)?,
-            engine: paths::target().join("release/examples/paged"),
+            engine: paths::target().join("dist/examples/paged"),
         })
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::kernel::KernelChoice;
 use super::spec::{GuestSpec, Topology};
 use crate::attempts::{self, Program};
-use crate::binaries::{Tier, build_release_example, test_binaries};
+use crate::binaries::{Tier, build_dist_example, test_binaries};
 use crate::paths;
 use crate::side_by_side::{self, AfterFailure, Job};
 
@@ -182,7 +182,7 @@ fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
         let left_out = leave_out_long(&mut programs);
         println!("── {left_out} tests that take minutes are left out: `cargo xtask vm test` runs them");
     }
-    build_release_example("farreach-verbs", "cost")?;
+    build_dist_example("farreach-verbs", "cost")?;
     let mut jobs = Vec::new();
     for guest in GUESTS {
         let name = guest.join(" ");

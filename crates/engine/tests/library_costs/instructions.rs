@@ -3,7 +3,7 @@
 //! Counted over the example `paged`, built for release, and over `benches/bare`, which does the same in C with a page an operation. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away. What waits is counted, too.
 
-use farreach_testkit::cost::{Counted, bare_program, release_example, tell};
+use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
 
 /// Instructions that a page may cost more than in C. It is 650 at most; the goal is 200, and ARCHITECTURE.md tells what is between.
 const MOST_ABOVE_BARE: f64 = 750.0;
@@ -42,7 +42,7 @@ fn a_page_makes_no_further_system_call() {
 
 /// The program in C, and ours.
 fn both() -> [Counted; 2] {
-    [bare_program(), release_example("farreach", "paged")].map(|program| Counted::new(program, &["write"]))
+    [bare_program(), dist_example("farreach", "paged")].map(|program| Counted::new(program, &["write"]))
 }
 
 fn per_page(program: &Counted, provider: &str, count: fn(&Counted, &[&str]) -> u64) -> f64 {

@@ -3,7 +3,7 @@
 //! Counted over the example `fabric_cost`, built for release, and over `benches/bare/paged cost`, which does the same in C. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
 
-use farreach_testkit::cost::{Counted, bare_program, release_example, tell};
+use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
 
 /// What a write, posted and completed, may cost more than in C, in instructions. It is 70; the goal is 50, and ARCHITECTURE.md tells what
 /// is between.
@@ -54,7 +54,7 @@ fn compare_instructions(provider: &str) {
 
 /// The program in C, and ours.
 fn both() -> [Counted; 2] {
-    let fabric = release_example("farreach-fabric", "fabric_cost");
+    let fabric = dist_example("farreach-fabric", "fabric_cost");
     [Counted::new(bare_program(), &["cost"]), Counted::new(fabric, &[])].map(|it| it.within(COUNTED))
 }
 

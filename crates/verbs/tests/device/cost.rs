@@ -4,7 +4,7 @@
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
 
 use farreach_testkit::Device;
-use farreach_testkit::cost::{Counted, release_example, tell};
+use farreach_testkit::cost::{Counted, dist_example, tell};
 
 /// What a request may cost more by the safe door than by the raw one, in instructions. It is 103; the goal is 50, and ARCHITECTURE.md
 /// tells what is between.
@@ -36,7 +36,7 @@ mod one_guest {
 }
 
 fn instructions_per_request(door: &str) -> f64 {
-    let program = Counted::new(release_example("farreach-verbs", "cost"), &[door, &Device::find().name]);
+    let program = Counted::new(dist_example("farreach-verbs", "cost"), &[door, &Device::find().name]);
     let of = |rounds: u32| program.instructions(&[&rounds.to_string()]) as f64;
     (of(LONG) - of(SHORT)) / f64::from((LONG - SHORT) * REQUESTS)
 }
