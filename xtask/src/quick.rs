@@ -31,8 +31,11 @@ pub(crate) fn execute(args: &QuickArgs) -> Result<()> {
     let changed = changed_files(args.since.as_deref())?;
     let crates = workspace.touched_by(&changed);
     timed("format, tidy, licences, clippy", check::quick)?;
-    timed("build of the tests", || all_test_binaries().map(drop))?;
-    let binaries = all_test_binaries()?;
+    let mut binaries = Vec::new();
+    timed("build of the tests", || {
+        binaries = all_test_binaries()?;
+        Ok(())
+    })?;
     timed("unit tests", || run_all(binaries.iter().filter(|it| !it.is_integration_test())))?;
     let touched =
         |it: &&TestBinary| it.tier == Tier::Host && it.is_integration_test() && crates.contains(&it.krate);
