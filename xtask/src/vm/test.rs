@@ -32,7 +32,16 @@ const EVERY_GUEST: [&str; 6] = ["--numa", "2", "--hugepages", "64", "--limit", "
 struct Apart {
     tests: Tests,
     is_run_in: fn(&GuestSpec) -> bool,
+    when: When,
     reason: &'static str,
+}
+
+/// When a rule of [`APART`] holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// With `--short`.
+    Short,
 }
 
 enum Tests {
@@ -42,21 +51,29 @@ enum Tests {
     Of(&'static [&'static str]),
 }
 
-const APART: [Apart; 7] = [
-    Apart { tests: Tests::In("two_hosts::"), is_run_in: has_two_hosts, reason: "need two hosts" },
+const APART: &[Apart] = &[
+    Apart {
+        tests: Tests::In("two_hosts::"),
+        is_run_in: has_two_hosts,
+        when: When::Always,
+        reason: "need two hosts",
+    },
     Apart {
         tests: Tests::In("two_devices::"),
         is_run_in: |spec| spec.topology == Topology::Two && !spec.two_guests,
+        when: When::Always,
         reason: "need two devices in one process: the guest of the newest kernel with two hosts has them",
     },
     Apart {
         tests: Tests::In("verbs_under_rxm::"),
         is_run_in: |spec| !has_two_hosts(spec),
+        when: When::Always,
         reason: "stay on one host: one-host guests of both kernels run them",
     },
     Apart {
         tests: Tests::In("one_guest::"),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest && !has_two_hosts(spec),
+        when: When::Always,
         reason: "are the same everywhere: the newest kernel with one host runs them",
     },
     Apart {
@@ -71,6 +88,7 @@ const APART: [Apart; 7] = [
             "cli failures::",
         ]),
         is_run_in: |spec| spec.kernel == KernelChoice::Newest,
+        when: When::Always,
         reason: "are of the command, which is the same on every kernel: `cli commands` runs on each",
     },
     Apart {
@@ -87,24 +105,69 @@ const APART: [Apart; 7] = [
             "verbs-sys ",
         ]),
         is_run_in: |spec| !has_two_hosts(spec),
+        when: When::Always,
         reason: "are of one process with itself, whatever its network is: one-host guests of both kernels run them",
     },
     Apart {
         tests: Tests::Of(&["cli devices::", "engine provider_verbs::", "verbs examples::"]),
         // In a namespace, a device has other addresses than elsewhere. Each of two machines is one host.
         is_run_in: |spec| !spec.two_guests,
+        when: When::Always,
         reason: "do not know of the second machine: the guest of this kernel with one host runs them",
     },
-];
-
-/// Tests that `--short` leaves out, by crate and name: each takes minutes, and what it shows is shown in part by others.
-const LONG: &[&str] = &[
-    // Every fault of a link between two hosts, diagnosed for real. What each means is tested as a function of data in the command's unit tests.
-    "cli doctor_pair::two_hosts::dropped_packets_are_told_by_their_direction",
-    "cli doctor_pair::two_hosts::full_packets_that_are_lost_are_told_with_the_size_that_works",
-    "cli doctor_pair::two_hosts::ports_of_unlike_mtu_are_a_warning",
-    "cli doctor_way::two_hosts::",
-    "cli failures::two_hosts::packets_that_a_firewall_drops_are_told_from_a_peer_that_is_gone",
+    Apart {
+        tests: Tests::Of(&[
+            // What each fault means is tested as a function of data in the command's unit tests.
+            "cli doctor_pair::two_hosts::dropped_packets_are_told_by_their_direction",
+            "cli doctor_pair::two_hosts::full_packets_that_are_lost_are_told_with_the_size_that_works",
+            "cli doctor_pair::two_hosts::ports_of_unlike_mtu_are_a_warning",
+            "cli doctor_way::two_hosts::",
+            "cli doctor::one_guest::a_card_without_an_ipv4_gid_is_told",
+            "cli doctor::one_guest::a_control_group_that_has_no_queue_pair_left_is_told",
+            "cli doctor::one_guest::a_net_device_with_small_packets_is_told",
+            "cli doctor::one_guest::memory_that_may_not_be_locked_is_told_in_bytes",
+            "cli doctor::one_guest::without_huge_pages_some_are_reserved",
+            // The same over tcp and shared memory is among the library tests.
+            "cli chip::one_guest::",
+            "cli crowd::one_guest::",
+            "cli faults::one_guest::agents_that_are_killed_end_their_tests",
+            "cli faults::one_guest::agents_that_are_stopped_end_their_tests",
+            "fabric programs::one_guest::soft_roce::a_",
+            "fabric programs::one_guest::soft_roce::nonsense_is_refused_with_a_reason",
+            "fabric programs::one_guest::soft_roce::sixteen_clients_are_served_at_once",
+            "fabric programs::one_guest::soft_roce::small_and_middle_pages_are_verified",
+            "engine over_soft_roce::one_guest::verbs_under_rxm::",
+            "engine real_faults::one_guest::a_peer_that_does_not_answer_and_goes_on_changes_nothing",
+            "engine real_faults::one_guest::a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing",
+            "engine real_faults::one_guest::a_receiver_that_is_stopped_is_lost",
+            "engine real_faults::one_guest::a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on",
+            // Nothing like them is run elsewhere.
+            "cli failures::two_hosts::packets_that_a_firewall_drops_are_told_from_a_peer_that_is_gone",
+            "verbs cost::",
+        ]),
+        is_run_in: |_| false,
+        when: When::Short,
+        reason: "take long: `cargo xtask vm test` without --short runs them",
+    },
+    Apart {
+        tests: Tests::Of(&[
+            "cli bench::",
+            "cli chip::",
+            "cli devices::",
+            "engine provider_verbs::closing::",
+            "engine provider_verbs::costs::",
+            "engine provider_verbs::faults::",
+            "engine provider_verbs::links::",
+            "engine provider_verbs::messages::",
+            "engine provider_verbs::naming::",
+            "engine provider_verbs::requests::",
+            "engine provider_verbs::sleeping::",
+            "verbs examples::",
+        ]),
+        is_run_in: |spec| !has_two_hosts(spec),
+        when: When::Short,
+        reason: "do the same on one host: `cargo xtask vm test` without --short runs them on two as well",
+    },
 ];
 
 fn has_two_hosts(spec: &GuestSpec) -> bool {
@@ -125,7 +188,7 @@ pub(crate) struct TestArgs {
     #[arg(long, conflicts_with_all = ["guest", "filter"])]
     itself: bool,
 
-    /// Leave out the tests that take minutes.
+    /// Leave out the tests that take long, and on two hosts those that do the same on one.
     #[arg(long)]
     short: bool,
 
@@ -168,6 +231,12 @@ pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
     run(&args)
 }
 
+impl TestArgs {
+    fn has_asked_for(&self, test: &str) -> bool {
+        self.filter.as_ref().is_none_or(|filter| test.contains(filter.as_str()))
+    }
+}
+
 /// The tests of the guest itself.
 fn itself() -> Job {
     let words = ["test", "--package", "xtask", "--", "--ignored", "--test-threads=1"];
@@ -176,12 +245,9 @@ fn itself() -> Job {
 
 /// One for each guest: `cargo xtask vm run`, with its words.
 fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
-    let mut programs: Vec<Program> =
+    let programs: Vec<Program> =
         test_binaries(Tier::Device)?.into_iter().map(Program::ignored_of).collect::<Result<_>>()?;
-    if args.short {
-        let left_out = leave_out_long(&mut programs);
-        println!("── {left_out} tests that take minutes are left out: `cargo xtask vm test` runs them");
-    }
+    every_rule_has_tests(&programs)?;
     build_dist_example("farreach-verbs", "cost")?;
     let mut jobs = Vec::new();
     for guest in GUESTS {
@@ -196,7 +262,7 @@ fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
             println!("── {name}: skipped: {reason}");
             continue;
         }
-        let choice = choose(&spec, &programs, args.filter.as_deref());
+        let choice = choose(&spec, &programs, args);
         if choice.programs.is_empty() {
             println!("── {name}: skipped: no test of that name runs there");
             continue;
@@ -214,19 +280,24 @@ fn jobs(args: &TestArgs, lists: &Path) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-/// Leaves out what takes minutes, and gives how many tests that are.
-fn leave_out_long(programs: &mut Vec<Program>) -> usize {
-    let count = |programs: &[Program]| -> usize { programs.iter().map(|it| it.tests.len()).sum() };
-    let before = count(programs);
-    for Program { binary, tests } in programs.iter_mut() {
-        tests.retain(|test| !Tests::Of(LONG).hold(&binary.krate, test));
-    }
-    programs.retain(|program| !program.tests.is_empty());
-    before - count(programs)
+/// A rule of [`APART`] for tests that are gone, or have another name now, does not say what it means.
+fn every_rule_has_tests(programs: &[Program]) -> Result<()> {
+    let is_there = |beginning: &str| {
+        programs.iter().any(|Program { binary, tests }| {
+            tests.iter().any(|test| full_name(&binary.krate, test).starts_with(beginning))
+        })
+    };
+    let names = APART.iter().flat_map(|apart| match apart.tests {
+        Tests::Of(beginnings) => beginnings,
+        Tests::In(_) => &[],
+    });
+    let gone: Vec<_> = names.filter(|name| !is_there(name)).collect();
+    ensure!(gone.is_empty(), "xtask/src/vm/test.rs names tests that are not there: {gone:?}");
+    Ok(())
 }
 
-/// The crates whose tests take half of the time of a guest with one host.
-const HALF: [&str; 2] = ["engine", "fabric"];
+/// The crates whose tests take half of the time of all guests of a kernel, and so one of the two that run at a time.
+const HALF: [&str; 2] = ["cli", "engine"];
 
 /// What several guests of a kind run, each with its name: a guest with one host has the most tests, and leaves half of the machine idle.
 fn parts(spec: &GuestSpec, programs: Vec<Program>) -> Vec<(String, Vec<Program>)> {
@@ -262,14 +333,15 @@ struct Choice {
     left_out: Vec<(usize, &'static str)>,
 }
 
-fn choose(spec: &GuestSpec, programs: &[Program], filter: Option<&str>) -> Choice {
-    let apart: Vec<&Apart> = APART.iter().filter(|apart| !(apart.is_run_in)(spec)).collect();
+fn choose(spec: &GuestSpec, programs: &[Program], args: &TestArgs) -> Choice {
+    let holds = |apart: &&Apart| apart.when == When::Always || args.short;
+    let apart: Vec<&Apart> = APART.iter().filter(holds).filter(|apart| !(apart.is_run_in)(spec)).collect();
     let mut left_out: Vec<_> = apart.iter().map(|apart| (0, apart.reason)).collect();
     let mut chosen = Vec::new();
     for Program { binary, tests } in programs {
         let mut run = Vec::new();
         // As libtest has it: a part of the name is enough.
-        for test in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
+        for test in tests.iter().filter(|test| args.has_asked_for(test)) {
             match apart.iter().position(|apart| apart.tests.hold(&binary.krate, test)) {
                 Some(index) => left_out[index].0 += 1,
                 None => run.push(test.clone()),
@@ -288,11 +360,15 @@ impl Tests {
         match self {
             Self::In(module) => test.contains(module),
             Self::Of(beginnings) => {
-                let name = format!("{krate} {test}");
+                let name = full_name(krate, test);
                 beginnings.iter().any(|beginning| name.starts_with(beginning))
             }
         }
     }
+}
+
+fn full_name(krate: &str, test: &str) -> String {
+    format!("{krate} {test}")
 }
 
 #[cfg(test)]
@@ -331,7 +407,7 @@ mod tests {
             ("fabric", &["over_soft_roce::verbs_under_rxm::write"]),
         ]);
         let counts = in_each_guest(|spec| {
-            let choice = choose(spec, &programs, None);
+            let choice = choose(spec, &programs, &TestArgs::default());
             let left_out: usize = choice.left_out.iter().map(|(count, _)| count).sum();
             assert_eq!(count(&choice) + left_out, 7);
             count(&choice)
@@ -343,9 +419,10 @@ mod tests {
     fn only_what_the_filter_lets_through_is_run_and_counted() {
         let programs =
             programs(&[("cli", &["two_hosts::cut", "two_hosts::removed", "cut"]), ("verbs", &["class"])]);
-        let counts = in_each_guest(|spec| count(&choose(spec, &programs, Some("cut"))));
+        let cut = TestArgs { filter: Some("cut".to_owned()), ..TestArgs::default() };
+        let counts = in_each_guest(|spec| count(&choose(spec, &programs, &cut)));
         assert_eq!(counts, [1, 2, 1, 2]);
-        let choice = choose(&GuestSpec::from_words(GUESTS[0]), &programs, Some("cut"));
+        let choice = choose(&GuestSpec::from_words(GUESTS[0]), &programs, &cut);
         assert_eq!(choice.left_out, [(1, "need two hosts")]);
         assert_eq!(choice.programs.len(), 1, "no program is started that has nothing to run");
     }
@@ -356,44 +433,27 @@ mod tests {
         let names = |words: &[&str]| -> Vec<String> {
             parts(&GuestSpec::from_words(words), programs.clone()).into_iter().map(|(name, _)| name).collect()
         };
-        assert_eq!(names(GUESTS[0]), [", engine and fabric", ", cli"]);
+        assert_eq!(names(GUESTS[0]), [", cli and engine", ", fabric"]);
         assert_eq!(names(GUESTS[1]), [""]);
     }
 
     #[test]
-    fn what_takes_minutes_can_be_left_out() {
-        let mut programs =
-            programs(&[("cli", &["doctor_way::two_hosts::x", "doctor_pair::y"]), ("verbs", &["z"])]);
-        assert_eq!(leave_out_long(&mut programs), 1);
-        assert_eq!(programs[0].tests, ["doctor_pair::y"]);
+    fn what_takes_long_can_be_left_out_and_is_counted() {
+        let programs = programs(&[
+            ("cli", &["doctor_way::two_hosts::x", "doctor_pair::two_hosts::y", "bench::z"]),
+            ("verbs", &["cost::one_guest::z"]),
+        ]);
+        let short = TestArgs { short: true, ..TestArgs::default() };
+        let run = |args: &TestArgs| in_each_guest(|spec| count(&choose(spec, &programs, args)));
+        assert_eq!(run(&TestArgs::default()), [2, 3, 0, 0]);
+        assert_eq!(run(&short), [1, 1, 0, 0]);
+        let choice = choose(&GuestSpec::from_words(GUESTS[1]), &programs, &short);
+        assert_eq!(choice.left_out.iter().map(|(count, _)| count).sum::<usize>(), 3);
     }
 
     #[test]
-    fn every_long_test_is_there() {
-        for long in LONG {
-            let (krate, path) = long.split_once(' ').unwrap();
-            let (module, rest) = path.split_once("::").unwrap();
-            let file = format!("crates/{krate}/tests/device/{module}.rs");
-            let text = std::fs::read_to_string(paths::repository().join(file)).unwrap();
-            let name = rest.rsplit("::").next().unwrap();
-            let is_there = name.is_empty() || text.contains(&format!("fn {name}("));
-            assert!(is_there, "there is no {long}");
-        }
-    }
-
-    #[test]
-    fn every_module_that_is_named_is_there() {
-        for apart in &APART {
-            let Tests::Of(beginnings) = apart.tests else { continue };
-            for beginning in beginnings {
-                let (krate, module) = beginning.split_once(' ').unwrap();
-                let tests = paths::repository().join("crates").join(krate).join("tests");
-                let places = match module.strip_suffix("::") {
-                    Some(module) => [format!("device/{module}.rs"), format!("device/{module}/mod.rs")],
-                    None => ["device.rs".to_owned(), "device/main.rs".to_owned()],
-                };
-                assert!(places.iter().any(|place| tests.join(place).exists()), "there is no {beginning}");
-            }
-        }
+    fn a_rule_for_tests_that_are_not_there_is_an_error() {
+        let error = every_rule_has_tests(&programs(&[("cli", &["bench::z"])])).unwrap_err().to_string();
+        assert!(error.contains("\"cli chip::\"") && !error.contains("cli bench::"), "{error}");
     }
 }
