@@ -18,8 +18,7 @@ fn clients(server: &mut Server) -> Vec<Client> {
         [("ping", &["-D", "300"]), ("blast", &["-D", "300", "-s", "64K", "--depth", "4"])];
     let clients = tests.map(|(command, words)| server.start_client(command, words));
     server.wait_for_logs(" from ", tests.len());
-    // When pages of the fill come, the others have begun too.
-    clients.into_iter().chain([server.start_fill(&[])]).collect()
+    clients.into_iter().chain([server.start_fill_that_is_prepared(&[])]).collect()
 }
 
 /// The library has the same faults in every guest; here it is what the command says to them.

@@ -1,7 +1,8 @@
 //! ping, fill and blast over libfabric's rails, as a user runs them.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::support::client::TOLD_WITHIN;
 use crate::support::run::{Ended, end_of};
@@ -16,7 +17,7 @@ fn rails() -> [Rail; 2] {
         device,
         names: [name, name],
         is_rdma: false,
-        trips: 200,
+        trips: 50,
         pages: 64,
         messages: 100,
         is_slow: false,
@@ -52,20 +53,15 @@ fn what_the_server_tells_is_of_its_own_time() {
     }
 }
 
-/// A hundred round trips before the one that is asked for, where each takes so long, would keep a person waiting, and Ctrl-C too.
+/// Where a hundred round trips of a warm-up would keep a person waiting, there are fewer: of both sides, the one that counts skips as many.
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
-fn the_warm_up_of_a_ping_is_short_whatever_the_size() {
+fn a_ping_of_large_messages_has_as_many_round_trips_as_were_asked_for() {
     let server = Server::start(&[]);
     for operation in ["write", "read"] {
-        let begun = Instant::now();
         let ended = server.run("ping", &["-d", "tcp", "-s", "64M", "-n", "3", "--op", operation, "--json"]);
-        let took = begun.elapsed();
         assert_eq!(ended.code, Some(0), "{ended:#?}");
-        let row = &ended.json()["rows"][0];
-        assert_eq!(row["round_trips"], 3);
-        let trip = Duration::from_nanos(row["rtt"]["max_ns"].as_u64().expect("a time"));
-        assert!(took < 100 * trip, "{operation}: {took:?}, where a round trip takes {trip:?}");
+        assert_eq!(ended.json()["rows"][0]["round_trips"], 3);
     }
 }
 
@@ -156,48 +152,44 @@ const LONG: &str = "60";
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn ctrl_c_tells_what_was_measured_until_then() {
-    const TESTS: [(&str, &[&str]); 6] = [
-        ("ping", &["-D", LONG]),
-        ("ping", &["-D", LONG, "--op", "send", "-s", "8,64"]),
-        ("ping", &["-D", LONG, "--op", "read"]),
-        ("blast", &["-D", LONG]),
-        ("blast", &["-D", LONG, "-r"]),
-        ("blast", &["-D", LONG, "-b"]),
+    let mut server = Server::start(&[]);
+    for (command, words) in [("ping", &["-d", "shm", "-D", LONG][..]), ("blast", &["-d", "tcp", "-D", LONG])]
+    {
+        let told = "interrupted: this is what was measured until then";
+        let ended = server.interrupt_once(command, words, |ended| ended.stdout.contains(told));
+        assert_eq!(ended.code, Some(130), "{command} {words:?}: {ended:#?}");
+        assert_eq!(ended.stdout.lines().last(), Some(told), "{ended:#?}");
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn ctrl_c_reports_what_was_measured_until_then() {
+    const TESTS: [(&str, &[&str]); 8] = [
+        ("ping", &["-d", "tcp", "-D", LONG]),
+        ("ping", &["-d", "tcp", "-D", LONG, "--op", "send", "-s", "8,64"]),
+        ("ping", &["-d", "tcp", "-D", LONG, "--op", "read"]),
+        ("ping", &["-d", "shm", "-D", LONG, "--op", "send"]),
+        ("blast", &["-d", "tcp", "-D", LONG]),
+        ("blast", &["-d", "tcp", "-D", LONG, "-r"]),
+        ("blast", &["-d", "tcp", "-D", LONG, "-b"]),
+        ("blast", &["-d", "shm", "-D", LONG, "-b"]),
     ];
-    for device in ["shm", "tcp"] {
-        let mut server = Server::start(&[]);
-        let start = |format: &'static [&str]| {
-            TESTS.map(|(command, words)| {
-                server.start_client(command, &[&["-d", device], words, format].concat())
-            })
-        };
-        let (texts, reports) = (start(&[]), start(&["--json"]));
-        server.wait_for_logs(" from ", 2 * TESTS.len());
-        thread::sleep(Duration::from_secs(3));
-        texts.iter().chain(&reports).for_each(|client| client.signal("INT"));
-        for ((command, words), (text, report)) in TESTS.iter().zip(texts.into_iter().zip(reports)) {
-            let ended = text.end_within(TOLD_WITHIN);
-            assert_eq!(ended.code, Some(130), "{command} {words:?}: {ended:#?}");
-            let last = ended.stdout.lines().last();
-            assert_eq!(last, Some("interrupted: this is what was measured until then"), "{ended:#?}");
-            let ended = report.end_within(TOLD_WITHIN);
-            assert_eq!(
-                (ended.code, ended.stderr.as_str()),
-                (Some(130), ""),
-                "{command} {words:?}: {ended:#?}"
-            );
-            let report = ended.json();
-            schema::assert_valid(command, &report);
-            assert_eq!(report["is_interrupted"], true);
-            let measured = match *command {
-                "ping" => report["rows"][0]["round_trips"].as_u64(),
-                _ => ["to_server", "from_server"]
-                    .iter()
-                    .filter_map(|way| report[way]["messages"].as_u64())
-                    .max(),
-            };
-            assert!(measured > Some(0), "nothing was measured: {report:#}");
-        }
+    let measured = |command: &str, report: &Value| match command {
+        "ping" => report["rows"][0]["round_trips"].as_u64(),
+        _ => ["to_server", "from_server"].iter().filter_map(|way| report[way]["messages"].as_u64()).max(),
+    };
+    let mut server = Server::start(&[]);
+    for (command, words) in TESTS {
+        let words = [words, &["--json"]].concat();
+        let ended =
+            server.interrupt_once(command, &words, |ended| measured(command, &ended.json()) > Some(0));
+        let told = (ended.code, ended.stderr.as_str());
+        assert_eq!(told, (Some(130), ""), "{command} {words:?}: {ended:#?}");
+        let report = ended.json();
+        schema::assert_valid(command, &report);
+        assert_eq!(report["is_interrupted"], true);
+        assert!(measured(command, &report) > Some(0), "nothing was measured: {report:#}");
     }
 }
 

@@ -1,7 +1,5 @@
 //! What a report of `farreach chip` must say, whatever it went over.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use super::run::Ended;
@@ -50,19 +48,12 @@ pub(crate) fn assert_lock(report: &Value, clients: u64, rounds: u64) {
 
 /// Interrupts a contest for a lock that would last for hours, once somebody has taken it: sooner or later, as fast as the machine is.
 pub(crate) fn interrupt_contest(server: &mut Server, words: &[&str]) -> Ended {
-    let mut after = Duration::from_secs(1);
-    loop {
-        let ended = server.interrupt("chip", &[words, &["--rounds", "100000000"]].concat(), after);
-        // A report as JSON counts them; on a screen there is a line for them.
-        let has_begun = match words.contains(&"--json") {
-            true => ended.json()["lock"]["acquisitions"].as_u64() > Some(0),
-            false => ended.stdout.contains("as it must be"),
-        };
-        if has_begun || after > Duration::from_secs(30) {
-            return ended;
-        }
-        after *= 4;
-    }
+    let words = [words, &["--rounds", "100000000"]].concat();
+    // A report as JSON counts them; on a screen there is a line for them.
+    server.interrupt_once("chip", &words, |ended| match words.contains(&"--json") {
+        true => ended.json()["lock"]["acquisitions"].as_u64() > Some(0),
+        false => ended.stdout.contains("as it must be"),
+    })
 }
 
 /// One who had enough was told what was measured, and the lock has excluded until then.

@@ -22,6 +22,11 @@ impl Host {
         }
     }
 
+    /// Whether it is on the machine that this test runs on: then it has the same files and processes.
+    pub(crate) fn is_this_machine(self) -> bool {
+        self == Self::HERE || env::var("FARREACH_TOPOLOGY").as_deref() != Ok("guest-a")
+    }
+
     /// A command there.
     pub(crate) fn command(self, words: &[&str]) -> Command {
         let mut command = Command::new("host");

@@ -179,7 +179,7 @@ impl Rail {
     /// The server goes on when the client has enough, until all is there: its messages are told of its own time.
     pub(crate) fn blasts_reckon_with_the_time_of_who_wrote(&self) {
         for way in ["-r", "-b"] {
-            let report = self.report("blast", &[way, "-D", "0.1", "-s", "16M", "--depth", "32"]);
+            let report = self.report("blast", &[way, "-D", "0.1", "-s", "4M", "--depth", "32"]);
             let server = report["processors"]["server"]["wall_ns"].as_f64().expect("a time") / 1e9;
             let totals = &report["from_server"];
             let bits = totals["bytes"].as_f64().expect("a number") * 8.0;

@@ -11,7 +11,7 @@ const MOST_ABOVE_BARE: f64 = 750.0;
 /// Pages of a round, and rounds of a short run and of a long one.
 const PAGES: f64 = 4096.0;
 const SHORT: u32 = 2;
-const LONG: u32 = 10;
+const LONG: u32 = 6;
 
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
