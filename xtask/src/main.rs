@@ -13,6 +13,8 @@ mod ci;
 mod cleanroom;
 mod cross;
 mod debian;
+mod fetch;
+mod fingerprint;
 mod flaky;
 mod headers;
 mod host_tests;
@@ -48,12 +50,14 @@ enum Task {
     Check(check::CheckArgs),
     /// cargo-deny: licences, sources and banned crates.
     Deny,
+    /// Fetch what `ci` needs from Debian's archive: roots with the libraries, headers, a kernel.
+    Fetch,
     /// Run tests again and again beside a load, and name those that fail now and then.
     Flaky(flaky::FlakyArgs),
     /// Tests that need no RDMA kernel, with both generations of libfabric and rdma-core.
     Test(host_tests::TestArgs),
     /// What threads share without a lock, run in every order of the threads.
-    Model,
+    Model(model::ModelArgs),
     /// Takes each guard of soundness out by itself: the test that watches it must fail.
     Mutants(mutants::MutantsArgs),
     /// The engine beside bare libfabric, in the same run.
@@ -91,9 +95,10 @@ fn main() -> ExitCode {
         Task::Ci(args) => ci::execute(&args).map(|()| 0),
         Task::Check(args) => check::execute(&args).map(|()| 0),
         Task::Deny => licences::deny().map(|()| 0),
+        Task::Fetch => fetch::execute().map(|()| 0),
         Task::Flaky(args) => flaky::execute(&args).map(|()| 0),
         Task::Test(args) => host_tests::execute(&args).map(|()| 0),
-        Task::Model => model::execute().map(|()| 0),
+        Task::Model(args) => model::execute(&args).map(|()| 0),
         Task::Mutants(args) => mutants::execute(&args).map(|()| 0),
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),

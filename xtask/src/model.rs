@@ -1,29 +1,87 @@
 //! Models: what threads share without a lock, run in every order of the threads and with every value that a load may see.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
+use crate::fingerprint;
 use crate::paths;
 use crate::process::{command, output};
+
+/// `cargo xtask model`
+#[derive(Debug, clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Run only the models of crates whose modelled files have changed since they were last seen to hold.
+    #[arg(long)]
+    changed: bool,
+
+    /// Note that they hold: the list that it writes belongs into the commit.
+    #[arg(long, conflicts_with = "changed")]
+    record: bool,
+}
 
 /// The models of one crate.
 struct Models {
     package: &'static str,
     /// How their names begin, among the tests of the library.
     prefixes: &'static [&'static str],
+    /// The folders with the models and with what they model.
+    folders: &'static [&'static str],
 }
 
 const MODELS: &[Models] = &[
-    Models { package: "farreach-verbs", prefixes: &["qp::model::"] },
-    Models { package: "farreach-fabric", prefixes: &["ep::model::"] },
-    Models { package: "farreach", prefixes: &["control::model::", "helm::model::"] },
+    Models { package: "farreach-verbs", prefixes: &["qp::model::"], folders: &["crates/verbs/src/qp"] },
+    Models { package: "farreach-fabric", prefixes: &["ep::model::"], folders: &["crates/fabric/src/ep"] },
+    Models {
+        package: "farreach",
+        prefixes: &["control::model::", "helm::model::"],
+        folders: &["crates/engine/src/control", "crates/engine/src/helm"],
+    },
 ];
 
-/// Runs every model.
-pub(crate) fn execute() -> Result<()> {
-    let mut count = 0;
-    for Models { package, prefixes } in MODELS {
+/// Where it is noted which files the models were seen to hold with.
+const HELD: &str = "xtask/src/model-held.txt";
+
+const HELD_HEADER: &str = "\
+# Fingerprints of the files whose models hold, written by `cargo xtask model --record`.
+# A crate whose fingerprint is not here is run by `cargo xtask model --changed`.
+";
+
+/// Runs the models.
+pub(crate) fn execute(args: &ModelArgs) -> Result<()> {
+    let repository = paths::repository();
+    let held = fs::read_to_string(repository.join(HELD)).unwrap_or_default();
+    let (mut count, mut record) = (0, HELD_HEADER.to_owned());
+    for models in MODELS {
+        let entry = models.entry(repository)?;
+        if args.changed && held.lines().any(|line| line == entry) {
+            println!("{}: its files are those that its models were seen to hold with", models.package);
+            continue;
+        }
+        count += models.run()?;
+        record.push_str(&format!("{entry}\n"));
+    }
+    println!("models: {count} hold");
+    if args.record {
+        fs::write(repository.join(HELD), record).with_context(|| format!("cannot write {HELD}"))?;
+    }
+    Ok(())
+}
+
+impl Models {
+    /// The line that says that they hold with the files as they are.
+    fn entry(&self, repository: &Path) -> Result<String> {
+        let files: Vec<_> =
+            self.folders.iter().flat_map(|folder| fingerprint::files_in(&repository.join(folder))).collect();
+        ensure!(!files.is_empty(), "{:?} have no files", self.folders);
+        Ok(format!("{} {}", fingerprint::of(&[], &files)?, self.package))
+    }
+
+    /// Runs them; how many hold.
+    fn run(&self) -> Result<usize> {
+        let Self { package, prefixes, .. } = self;
         let words = ["test", "--package", package, "--lib", "--"];
         let mut cargo = command("cargo", words);
         let told = output(for_models(cargo.args(*prefixes).current_dir(paths::repository())))?;
@@ -33,10 +91,8 @@ pub(crate) fn execute() -> Result<()> {
             ensure!(is_there, "{package} has no model whose name begins with {prefix}");
         }
         println!("{}", models.join("\n"));
-        count += models.len();
+        Ok(models.len())
     }
-    println!("models: {count} hold");
-    Ok(())
 }
 
 /// Whether a test of a library is a model.
@@ -50,4 +106,24 @@ pub(crate) fn for_models(cargo: &mut Command) -> &mut Command {
         .env("RUSTFLAGS", "--cfg loom")
         .env("CARGO_TARGET_DIR", paths::target().join("model"))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_modelled_file_changes_the_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("crates/verbs/src/qp");
+        fs::create_dir_all(&source).unwrap();
+        assert!(MODELS[0].entry(folder.path()).is_err(), "there is nothing to model");
+        fs::write(source.join("ring.rs"), "a").unwrap();
+        let before = MODELS[0].entry(folder.path()).unwrap();
+        fs::write(source.join("ring.rs"), "b").unwrap();
+        assert_ne!(MODELS[0].entry(folder.path()).unwrap(), before);
+        for models in MODELS {
+            models.entry(paths::repository()).unwrap();
+        }
+    }
 }

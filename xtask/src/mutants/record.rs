@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use super::Mutant;
+use crate::fingerprint;
 
 /// Where the list is, from the repository's top.
 const FILE: &str = "xtask/src/mutants/caught.txt";
@@ -62,17 +63,10 @@ impl Record {
 }
 
 fn fingerprint(mutant: &Mutant, repository: &Path) -> Result<String> {
-    let mut parts = vec![mutant.guard.to_owned(), mutant.instead.to_owned(), mutant.test.to_owned()];
     let sources = repository.join("crates").join(mutant.program().krate).join("src");
-    for file in std::iter::once(repository.join(mutant.file)).chain(files_of_test(&sources, mutant.test)) {
-        parts.push(fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?);
-    }
-    Ok(format!("{:016x}", hash(parts.iter().flat_map(|part| part.bytes().chain([0])))))
-}
-
-/// FNV-1a: the standard library's hashers may give other values in another release.
-fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let mut files = vec![repository.join(mutant.file)];
+    files.extend(files_of_test(&sources, mutant.test));
+    fingerprint::of(&[mutant.guard, mutant.instead, mutant.test], &files)
 }
 
 /// The file of a test, by the modules in its name; with everything below, where it is a folder's `mod.rs`.
@@ -86,24 +80,10 @@ fn files_of_test(sources: &Path, test: &str) -> Vec<PathBuf> {
         if file.is_file() {
             found = vec![file];
         } else if folder.join("mod.rs").is_file() {
-            found = files_in(&folder);
+            found = fingerprint::files_in(&folder);
         } else {
             // A module within the file.
             break;
-        }
-    }
-    found.sort();
-    found
-}
-
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(files_in(&path));
-        } else {
-            found.push(path);
         }
     }
     found

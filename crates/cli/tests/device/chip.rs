@@ -1,12 +1,11 @@
 //! `farreach chip` over verbs: queue pairs of its own, on Soft-RoCE, which has no on-chip memory.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
-use crate::support::chip::{MEMORY, assert_interrupted, assert_lock, assert_steps, interrupt_contest};
+use crate::support::chip::{
+    MEMORY, assert_interrupted, assert_lock, assert_steps, interrupt_contest, kill_agent_of_contest,
+};
 use crate::support::host::Host;
-use crate::support::run::end_of;
 use crate::support::server::Server;
 
 /// What the server's device is called: where there are two hosts, it is the other one's.
@@ -97,12 +96,7 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn an_agent_that_dies_is_told() {
         let mut server = Server::start_far(&[]);
-        let mut client = server.client("chip", &["--host-memory", "--clients", "2", "--rounds", "100000000"]);
-        let running = std::thread::spawn(move || end_of(&mut client));
-        server.wait_for_log("chip from");
-        std::thread::sleep(Duration::from_secs(5));
-        server.kill_agents();
-        let ended = running.join().expect("the client ends");
+        let (ended, _) = kill_agent_of_contest(&mut server, &["--clients", "2"]);
         assert_eq!(ended.code, Some(4), "{ended:#?}");
         assert!(ended.stdout.contains("read back"), "what was done is told: {ended:#?}");
     }

@@ -1,10 +1,12 @@
 //! `farreach chip` over libfabric's rails: no card is there, so it is the host's memory or none.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::chip::{MEMORY, assert_interrupted, assert_lock, assert_steps, interrupt_contest};
+use crate::support::chip::{
+    MEMORY, assert_interrupted, assert_lock, assert_steps, interrupt_contest, kill_agent_of_contest,
+};
 use crate::support::run::end_of;
 use crate::support::schema;
 use crate::support::server::Server;
@@ -143,16 +145,10 @@ fn who_has_enough_is_told_what_was_measured() {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn an_agent_that_dies_is_told_soon_and_the_server_goes_on() {
     let mut server = Server::start(&[]);
-    let mut client = server.client("chip", &["--host-memory", "--rounds", "100000000"]);
-    let running = std::thread::spawn(move || end_of(&mut client));
-    server.wait_for_log("chip from");
-    std::thread::sleep(Duration::from_millis(500));
-    let killed = Instant::now();
-    server.kill_agents();
-    let ended = running.join().expect("the client ends");
+    let (ended, took) = kill_agent_of_contest(&mut server, &[]);
     assert_eq!(ended.code, Some(4), "{ended:#?}");
     assert!(ended.stderr.contains("error: ") && ended.stdout.contains("read back"), "{ended:#?}");
-    assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+    assert!(took < Duration::from_secs(10), "{took:?}");
     server.wait_for_log("its agent was ended by signal 9");
     let next = server.run("chip", &["--host-memory", "--rounds", "10"]);
     assert_eq!(next.code, Some(0), "{next:#?}");

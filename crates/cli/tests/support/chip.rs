@@ -1,5 +1,8 @@
 //! What a report of `farreach chip` must say, whatever it went over.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::run::Ended;
@@ -8,6 +11,9 @@ use super::server::Server;
 /// The bytes of the message, and of the memory unless another size is asked for.
 pub(crate) const MESSAGE: u64 = 4096;
 pub(crate) const MEMORY: u64 = 131_072;
+
+/// A client that has not ended after so long never does.
+const HANGS: Duration = Duration::from_secs(180);
 
 /// Every step with its bytes, each of which took some time.
 pub(crate) fn assert_steps(report: &Value, memory: u64) {
@@ -54,6 +60,26 @@ pub(crate) fn interrupt_contest(server: &mut Server, words: &[&str]) -> Ended {
         true => ended.json()["lock"]["acquisitions"].as_u64() > Some(0),
         false => ended.stdout.contains("as it must be"),
     })
+}
+
+/// Kills the agent of a contest for a lock once every step before it is done: sooner or later, as fast as the machine is. How the client ended, and how
+/// long that took.
+pub(crate) fn kill_agent_of_contest(server: &mut Server, words: &[&str]) -> (Ended, Duration) {
+    let words = [words, &["--host-memory", "--rounds", "100000000"]].concat();
+    let mut after = Duration::from_millis(300);
+    loop {
+        let before = server.count_log("chip from");
+        let client = server.start_client("chip", &words);
+        server.wait_for_logs("chip from", before + 1);
+        thread::sleep(after);
+        let killed = Instant::now();
+        server.kill_agents();
+        let ended = client.end_within(HANGS);
+        if ended.stdout.contains("read back") || after > Duration::from_secs(30) {
+            return (ended, killed.elapsed());
+        }
+        after *= 4;
+    }
 }
 
 /// One who had enough was told what was measured, and the lock has excluded until then.

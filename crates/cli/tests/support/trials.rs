@@ -163,31 +163,46 @@ impl Rail {
     }
 
     /// What the server used is told of the time that was measured: neither of what came before, nor of its wait for the client's last word.
+    ///
+    /// On a busy machine either side may wait for a core when it reads the time. So one of several runs has to agree: what is always counted
+    /// wrongly does so in none.
     pub(crate) fn pings_tell_both_sides_of_the_same_time(&self) {
+        const RUNS: usize = 10;
         for operation in ["send", "write", "read"] {
-            let report = self.report("ping", &["-n", &self.trips.to_string(), "--op", operation]);
-            let wall = |side: &str| {
-                let wall = report["rows"][0]["processors"][side]["wall_ns"].as_u64();
-                Duration::from_nanos(wall.expect("a time"))
-            };
-            let (client, server) = (wall("client"), wall("server"));
-            let most = client + Duration::from_millis(60);
-            assert!(client / 2 < server && server < most, "{operation}: {client:?} and {server:?}");
+            let mut told = Vec::new();
+            let agrees = (0..RUNS).any(|_| {
+                let report = self.report("ping", &["-n", &self.trips.to_string(), "--op", operation]);
+                let wall = |side: &str| {
+                    let wall = report["rows"][0]["processors"][side]["wall_ns"].as_u64();
+                    Duration::from_nanos(wall.expect("a time"))
+                };
+                let (client, server) = (wall("client"), wall("server"));
+                told.push((client, server));
+                client / 2 < server && server < client + Duration::from_millis(60)
+            });
+            assert!(agrees, "{operation}, client and server: {told:?}");
         }
     }
 
     /// The server goes on when the client has enough, until all is there: its messages are told of its own time.
+    ///
+    /// Its stopwatch is read once more before it tells of it, and it may wait for a core in between: one of several runs has to agree.
     pub(crate) fn blasts_reckon_with_the_time_of_who_wrote(&self) {
+        const RUNS: usize = 10;
         for way in ["-r", "-b"] {
-            let report = self.report("blast", &[way, "-D", "0.1", "-s", "4M", "--depth", "32"]);
-            let server = report["processors"]["server"]["wall_ns"].as_f64().expect("a time") / 1e9;
-            let totals = &report["from_server"];
-            let bits = totals["bytes"].as_f64().expect("a number") * 8.0;
-            let told = totals["bits_per_second"].as_f64().expect("a rate");
-            // Its own stopwatch is read once more before it tells of it.
-            assert!((0.95..1.2).contains(&(told * server / bits)), "{way}: {report:#}");
-            let elapsed = totals["elapsed_ns"].as_f64().expect("a time") / 1e9;
-            assert!((told * elapsed / bits - 1.0).abs() < 0.01, "{way}: {report:#}");
+            let mut told = Vec::new();
+            let agrees = (0..RUNS).any(|_| {
+                let report = self.report("blast", &[way, "-D", "0.1", "-s", "4M", "--depth", "32"]);
+                let server = report["processors"]["server"]["wall_ns"].as_f64().expect("a time") / 1e9;
+                let totals = &report["from_server"];
+                let bits = totals["bytes"].as_f64().expect("a number") * 8.0;
+                let rate = totals["bits_per_second"].as_f64().expect("a rate");
+                let elapsed = totals["elapsed_ns"].as_f64().expect("a time") / 1e9;
+                assert!((rate * elapsed / bits - 1.0).abs() < 0.01, "{way}: {report:#}");
+                told.push(rate * server / bits);
+                (0.95..1.2).contains(&(rate * server / bits))
+            });
+            assert!(agrees, "{way}: {told:?}");
         }
     }
 

@@ -1,0 +1,35 @@
+//! What tells whether files have changed since a slow check has passed with them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The fingerprint of some texts and of the files, in their order.
+pub(crate) fn of(texts: &[&str], files: &[PathBuf]) -> Result<String> {
+    let mut parts: Vec<String> = texts.iter().map(|&text| text.to_owned()).collect();
+    for file in files {
+        parts.push(fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?);
+    }
+    Ok(format!("{:016x}", hash(parts.iter().flat_map(|part| part.bytes().chain([0])))))
+}
+
+/// FNV-1a: the standard library's hashers may give other values in another release.
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Every file in a folder and below, sorted; none if there is no such folder.
+pub(crate) fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_in(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
