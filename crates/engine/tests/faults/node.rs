@@ -1,12 +1,13 @@
 //! The victim: a process.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use farreach_testkit::example;
+use farreach_testkit::{example, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Place;
@@ -74,11 +75,21 @@ impl Node {
         at
     }
 
-    /// SIGSTOP; tells when.
+    /// SIGSTOP; tells when it has stopped. The signal alone is not enough: a thread that runs on another core goes on until it is interrupted, and may
+    /// answer what it is asked meanwhile.
     pub(crate) fn stop(&self) -> Instant {
-        let at = Instant::now();
         self.signal(Signal::STOP);
-        at
+        wait_for("stopped process", || self.is_stopped().then(Instant::now))
+    }
+
+    /// Whether each of its threads is stopped.
+    fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it was not waited for");
+        threads.flatten().all(|thread| {
+            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // Its name is in brackets, and may have some itself.
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// SIGCONT.
