@@ -222,7 +222,7 @@ pub(crate) fn execute(args: &AttemptArgs) -> Result<()> {
         fs::read_to_string(&args.list).with_context(|| format!("cannot read {}", args.list.display()))?;
     let programs: Vec<Program> = serde_json::from_str(&list)?;
     if let Some(runs) = args.runs {
-        return flaky::repeat(&programs, runs, |program, _| args.start(program, &exactly(&program.tests)));
+        return flaky::repeat(&programs, runs, 1, |program, _| args.start(program, &exactly(&program.tests)));
     }
     let mut tally = Tally::default();
     for program in &programs {

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -40,6 +43,9 @@ pub(crate) struct FlakyArgs {
     guest: Option<String>,
 }
 
+/// So many programs at a time: most of them wait for most of their time.
+const AT_ONCE: usize = 2;
+
 /// Runs the tests; an error names those that failed.
 pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     let _load = Load::start(args.load)?;
@@ -53,7 +59,7 @@ pub(crate) fn execute(args: &FlakyArgs) -> Result<()> {
     }
     let cells: Vec<Cell> =
         Userland::BOTH.iter().map(|it| Ok(cell_with_libraries(*it)?.0)).collect::<Result<_>>()?;
-    repeat(&programs, args.runs, |program, run| start(program, &cells[run as usize % cells.len()]))
+    repeat(&programs, args.runs, AT_ONCE, |program, run| start(program, &cells[run as usize % cells.len()]))
 }
 
 /// The programs that run on this machine, with their tests of this name.
@@ -87,38 +93,44 @@ fn start(program: &Program, cell: &Cell) -> Result<Command> {
     Ok(test)
 }
 
-/// Runs the programs in turn, so many times. `start` makes the command of a program for a run.
+/// Runs the programs so many times, `at_once` of them at a time. `start` makes the command of a program for a run.
 pub(crate) fn repeat(
     programs: &[Program],
     runs: u32,
-    start: impl Fn(&Program, u32) -> Result<Command>,
+    at_once: usize,
+    start: impl Fn(&Program, u32) -> Result<Command> + Sync,
 ) -> Result<()> {
     let began = Instant::now();
+    let minutes = || began.elapsed().as_secs_f32() / 60.0;
     let tests: usize = programs.iter().map(|program| program.tests.len()).sum();
-    let mut failed = Failed::default();
-    for run in 0..runs {
-        let started = Instant::now();
-        let mut slowest = (0.0, String::new());
-        for program in programs {
-            let started = Instant::now();
-            let name = program.binary.name();
-            failed.note(&name, run, &Attempt::make(start(program, run)?)?)?;
-            let took = started.elapsed().as_secs_f32();
-            if took > slowest.0 {
-                slowest = (took, name);
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Failed::default()));
+    let lock = || failed.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || -> Result<()> {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let (run, program) = ((index / programs.len()) as u32, &programs[index % programs.len()]);
+            if run >= runs {
+                return Ok(());
+            }
+            let attempt = Attempt::make(start(program, run)?)?;
+            let mut failed = lock();
+            failed.note(&program.binary.name(), run, &attempt)?;
+            if (index + 1) % programs.len() == 0 {
+                let count = failed.count();
+                println!(
+                    "run {} of {runs} is over after {:.0} minutes, {count} failures so far",
+                    run + 1,
+                    minutes()
+                );
             }
         }
-        println!(
-            "run {} of {runs}: {:.0} s, {} failures so far; slowest: {} {:.0} s",
-            run + 1,
-            started.elapsed().as_secs_f32(),
-            failed.count(),
-            slowest.1,
-            slowest.0
-        );
-    }
-    let minutes = began.elapsed().as_secs_f32() / 60.0;
-    println!("flaky: {tests} tests, {runs} runs each, {} failures, {minutes:.0} minutes", failed.count());
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("it does not panic"))
+    })?;
+    let failed = lock();
+    println!("flaky: {tests} tests, {runs} runs each, {} failures, {:.0} minutes", failed.count(), minutes());
     failed.close(runs)
 }
 
@@ -194,6 +206,7 @@ impl Drop for Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binaries::TestBinary;
 
     fn attempt(script: &str) -> Attempt {
         Attempt::make(command("sh", ["-c", script])).unwrap()
@@ -213,6 +226,30 @@ mod tests {
         assert!(names[0].contains("signal: 11"), "{names:?}");
         assert_eq!(names[1], "t/host a::b");
         assert!(failed.close(4).is_err());
+    }
+
+    #[test]
+    fn every_program_runs_so_many_times() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = |name: &str| Program {
+            binary: TestBinary {
+                krate: name.to_owned(),
+                target: "host".to_owned(),
+                tier: Tier::Host,
+                executable: PathBuf::new(),
+                directory: PathBuf::new(),
+            },
+            tests: vec!["a".to_owned()],
+        };
+        let programs = ["x", "y", "z"].map(program);
+        for at_once in [1, 2] {
+            let start = |program: &Program, run| {
+                let file = folder.path().join(format!("{}-{run}-{at_once}", program.binary.krate));
+                Ok(command("touch", [file.to_str().unwrap()]))
+            };
+            repeat(&programs, 4, at_once, start).unwrap();
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3 * 4 * 2);
     }
 
     #[test]
