@@ -50,7 +50,7 @@ enum Task {
     Check(check::CheckArgs),
     /// cargo-deny: licences, sources and banned crates.
     Deny,
-    /// Fetch what `ci` needs from Debian's archive: roots with the libraries, headers, a kernel.
+    /// Fetch what other tasks need from Debian's archive: roots with the libraries, headers, kernels.
     Fetch,
     /// Run tests again and again beside a load, and name those that fail now and then.
     Flaky(flaky::FlakyArgs),

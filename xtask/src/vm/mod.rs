@@ -10,7 +10,6 @@ mod roots;
 mod spec;
 mod test;
 
-pub(crate) use self::kernel::KernelChoice;
 pub(crate) use self::roots::Userland;
 pub(crate) use self::spec::{GuestSpec, Task};
 
@@ -75,7 +74,7 @@ pub(crate) fn repeat(guest: &str, filter: &str, runs: u32) -> Result<()> {
 /// Fetches whatever a guest can be made of.
 pub(crate) fn fetch() -> Result<()> {
     use clap::ValueEnum;
-    for kernel in KernelChoice::value_variants() {
+    for kernel in kernel::KernelChoice::value_variants() {
         kernel.get()?;
     }
     for userland in Userland::value_variants() {
