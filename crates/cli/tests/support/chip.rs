@@ -6,14 +6,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::run::Ended;
-use super::server::Server;
+use super::server::{PATIENCE, Server, sooner_or_later};
 
 /// The bytes of the message, and of the memory unless another size is asked for.
 pub(crate) const MESSAGE: u64 = 4096;
 pub(crate) const MEMORY: u64 = 131_072;
-
-/// A client that has not ended after so long never does.
-const HANGS: Duration = Duration::from_secs(180);
 
 /// Every step with its bytes, each of which took some time.
 pub(crate) fn assert_steps(report: &Value, memory: u64) {
@@ -66,20 +63,15 @@ pub(crate) fn interrupt_contest(server: &mut Server, words: &[&str]) -> Ended {
 /// long that took.
 pub(crate) fn kill_agent_of_contest(server: &mut Server, words: &[&str]) -> (Ended, Duration) {
     let words = [words, &["--host-memory", "--rounds", "100000000"]].concat();
-    let mut after = Duration::from_millis(300);
-    loop {
-        let before = server.count_log("chip from");
-        let client = server.start_client("chip", &words);
-        server.wait_for_logs("chip from", before + 1);
+    let attempt = |after: Duration| {
+        let client = server.start_served("chip", &words);
         thread::sleep(after);
         let killed = Instant::now();
         server.kill_agents();
-        let ended = client.end_within(HANGS);
-        if ended.stdout.contains("read back") || after > Duration::from_secs(30) {
-            return (ended, killed.elapsed());
-        }
-        after *= 4;
-    }
+        let ended = client.end_within(PATIENCE);
+        (ended, killed.elapsed())
+    };
+    sooner_or_later(attempt, |(ended, _)| ended.stdout.contains("read back"))
 }
 
 /// One who had enough was told what was measured, and the lock has excluded until then.

@@ -54,7 +54,22 @@ impl Place {
 }
 
 /// How long it may take to be there, to say something, or to end: longer than any machine needs, because it only detects a hang.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Tries something with a longer and longer pause until it went well, or the pause is longer than any machine needs: what came of it last.
+pub(crate) fn sooner_or_later<T>(
+    mut attempt: impl FnMut(Duration) -> T,
+    went_well: impl Fn(&T) -> bool,
+) -> T {
+    let mut pause = Duration::from_millis(300);
+    loop {
+        let outcome = attempt(pause);
+        if went_well(&outcome) || pause > Duration::from_secs(30) {
+            return outcome;
+        }
+        pause *= 4;
+    }
+}
 
 /// Notes its process id, which another host may have given it, and becomes the server. Its output goes to files, because what is said on
 /// another machine comes only when the command there has ended.
@@ -119,12 +134,7 @@ impl Server {
 
     /// Runs a client that is interrupted, as by Ctrl-C, when the server has begun to serve it and so much time has passed.
     pub(crate) fn interrupt(&mut self, command: &str, words: &[&str], after: Duration) -> Ended {
-        let begun = format!("{command} from");
-        let before = self.count_log(&begun);
-        let client = self.start_client(command, words);
-        self.wait_for(&format!("begin with {command}"), |server| {
-            (server.count_log(&begun) > before).then_some(())
-        });
+        let client = self.start_served(command, words);
         thread::sleep(after);
         client.signal("INT");
         client.end_within(PATIENCE)
@@ -137,14 +147,7 @@ impl Server {
         words: &[&str],
         has_enough: impl Fn(&Ended) -> bool,
     ) -> Ended {
-        let mut after = Duration::from_millis(300);
-        loop {
-            let ended = self.interrupt(command, words, after);
-            if has_enough(&ended) || after > Duration::from_secs(30) {
-                return ended;
-            }
-            after *= 4;
-        }
+        sooner_or_later(|after| self.interrupt(command, words, after), has_enough)
     }
 
     /// What it has printed before clients came.
@@ -255,6 +258,15 @@ impl Server {
         Client::start(&mut self.client(command, words))
     }
 
+    /// Starts a client, and gives it back when the server has begun to serve it.
+    pub(crate) fn start_served(&mut self, command: &str, words: &[&str]) -> Client {
+        let begun = format!("{command} from");
+        let before = self.count_log(&begun);
+        let client = self.start_client(command, words);
+        self.wait_for_logs(&begun, before + 1);
+        client
+    }
+
     /// Starts a fill with these words more, and gives it back when its pages come.
     ///
     /// How fast a fill is differs from machine to machine by more than ten times. So it has more pages until it lasts long enough: it tells of its
@@ -273,10 +285,7 @@ impl Server {
 
     /// Starts a fill with these words more, and gives it back while its agent makes the pages, which takes seconds: each has a generator of its own.
     pub(crate) fn start_fill_that_is_prepared(&mut self, words: &[&str]) -> Client {
-        let before = self.count_log("fill from");
-        let client = self.start_client("fill", &[words, &["-s", "8", "-n", "500000"]].concat());
-        self.wait_for_logs("fill from", before + 1);
-        client
+        self.start_served("fill", &[words, &["-s", "8", "-n", "500000"]].concat())
     }
 
     /// Tells it to end by this signal: with which code it did, if it did within so long. What another one started has no code here.

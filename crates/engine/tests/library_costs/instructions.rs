@@ -1,6 +1,6 @@
 //! What a page costs by the engine above bare libfabric, in instructions and in system calls.
 //!
-//! Counted over the example `paged`, built for release, and over `benches/bare`, which does the same in C with a page an operation. Two runs of
+//! Counted over the example `paged`, built as packages are, and over `benches/bare`, which does the same in C with a page an operation. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away. What waits is counted, too.
 
 use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};

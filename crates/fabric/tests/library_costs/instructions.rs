@@ -1,6 +1,6 @@
 //! What the safe door costs above bare libfabric, in instructions and in system calls.
 //!
-//! Counted over the example `fabric_cost`, built for release, and over `benches/bare/paged cost`, which does the same in C. Two runs of
+//! Counted over the example `fabric_cost`, built as packages are, and over `benches/bare/paged cost`, which does the same in C. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
 
 use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};

@@ -1,6 +1,6 @@
 //! What the safe door costs beside the raw one, counted in instructions.
 //!
-//! Counted by callgrind over the example `cost`, built for release, which posts and completes the same requests by either door. Two runs of
+//! Counted by callgrind over the example `cost`, built as packages are, which posts and completes the same requests by either door. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
 
 use farreach_testkit::Device;
