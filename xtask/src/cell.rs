@@ -132,8 +132,9 @@ for pseudo in proc sys dev; do
     mkdir -p "$root/$pseudo"
     mount --rbind "/$pseudo" "$root/$pseudo"
 done
-# Each process that opens libfabric reads this list to its end, for a symbol that only vendors' kernels have.
-mount --bind /dev/null "$root/proc/kallsyms"
+# Each process that opens libfabric reads this list to its end, for a symbol that only vendors' kernels have. Not every kernel
+# has the list.
+[ ! -e "$root/proc/kallsyms" ] || mount --bind /dev/null "$root/proc/kallsyms"
 mount -t tmpfs tmp "$root/tmp"
 # Killed processes leave files of shared memory behind, named by their numbers, and numbers come again.
 mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
