@@ -17,6 +17,7 @@ mod fetch;
 mod fingerprint;
 mod flaky;
 mod headers;
+mod held;
 mod host_tests;
 mod layout;
 mod licences;
@@ -30,7 +31,9 @@ mod process;
 mod quick;
 mod side_by_side;
 mod sim;
+mod soundness;
 mod start;
+mod stolen;
 mod tidy;
 mod vm;
 
@@ -63,6 +66,8 @@ enum Task {
     /// The engine beside bare libfabric, in the same run.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// What attacks the first promise and needs no guest: programs that once broke it, and Miri.
+    Soundness(soundness::SoundnessArgs),
     /// Whole engines over simulated cards, in virtual time: random histories with faults, each by its seed.
     Sim(sim::SimArgs),
     /// Tests of what calls libfabric, under valgrind's memcheck.
@@ -101,6 +106,7 @@ fn main() -> ExitCode {
         Task::Model(args) => model::execute(&args).map(|()| 0),
         Task::Mutants(args) => mutants::execute(&args).map(|()| 0),
         Task::Bench(command) => bench::execute(&command).map(|()| 0),
+        Task::Soundness(args) => soundness::execute(&args).map(|()| 0),
         Task::Sim(args) => sim::execute(&args).map(|()| 0),
         Task::Memcheck(args) => memcheck::execute(&args).map(|()| 0),
         Task::Vm(command) => vm::execute(command),

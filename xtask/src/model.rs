@@ -1,12 +1,10 @@
 //! Models: what threads share without a lock, run in every order of the threads and with every value that a load may see.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use crate::fingerprint;
+use crate::held::{self, Held};
 use crate::paths;
 use crate::process::{command, output};
 
@@ -52,33 +50,21 @@ const HELD_HEADER: &str = "\
 /// Runs the models.
 pub(crate) fn execute(args: &ModelArgs) -> Result<()> {
     let repository = paths::repository();
-    let held = fs::read_to_string(repository.join(HELD)).unwrap_or_default();
-    let (mut count, mut record) = (0, HELD_HEADER.to_owned());
+    let (mut count, mut held) = (0, Held::open(repository, HELD, HELD_HEADER));
     for models in MODELS {
-        let entry = models.entry(repository)?;
-        if args.changed && held.lines().any(|line| line == entry) {
+        let entry = held::entry(repository, models.package, models.folders)?;
+        if args.changed && held.has(&entry) {
             println!("{}: its files are those that its models were seen to hold with", models.package);
             continue;
         }
         count += models.run()?;
-        record.push_str(&format!("{entry}\n"));
+        held.note(&entry);
     }
     println!("models: {count} hold");
-    if args.record {
-        fs::write(repository.join(HELD), record).with_context(|| format!("cannot write {HELD}"))?;
-    }
-    Ok(())
+    if args.record { held.write() } else { Ok(()) }
 }
 
 impl Models {
-    /// The line that says that they hold with the files as they are.
-    fn entry(&self, repository: &Path) -> Result<String> {
-        let files: Vec<_> =
-            self.folders.iter().flat_map(|folder| fingerprint::files_in(&repository.join(folder))).collect();
-        ensure!(!files.is_empty(), "{:?} have no files", self.folders);
-        Ok(format!("{} {}", fingerprint::of(&[], &files)?, self.package))
-    }
-
     /// Runs them; how many hold.
     fn run(&self) -> Result<usize> {
         let Self { package, prefixes, .. } = self;
@@ -113,17 +99,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_a_modelled_file_changes_the_entry() {
-        let folder = tempfile::tempdir().unwrap();
-        let source = folder.path().join("crates/verbs/src/qp");
-        fs::create_dir_all(&source).unwrap();
-        assert!(MODELS[0].entry(folder.path()).is_err(), "there is nothing to model");
-        fs::write(source.join("ring.rs"), "a").unwrap();
-        let before = MODELS[0].entry(folder.path()).unwrap();
-        fs::write(source.join("ring.rs"), "b").unwrap();
-        assert_ne!(MODELS[0].entry(folder.path()).unwrap(), before);
+    fn what_is_modelled_is_there() {
         for models in MODELS {
-            models.entry(paths::repository()).unwrap();
+            held::entry(paths::repository(), models.package, models.folders).unwrap();
         }
     }
 }

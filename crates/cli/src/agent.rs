@@ -6,7 +6,6 @@
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -17,7 +16,7 @@ use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
-use crate::session::{self, Guard, Host, Line, Order, Talk, Task, Welcome};
+use crate::session::{self, Line, Order, Talk, Task, Welcome, host_name};
 use crate::{interrupt, measure, terminal};
 
 /// What `farreach serve` tells its agent.
@@ -76,7 +75,7 @@ fn log(client: SocketAddr, what: &str) {
 fn greet(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Host::this(),
+        host: host_name(),
         offers: Wish::of(&args.rails),
     };
     if let Some(folder) = &args.tls {
@@ -92,7 +91,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) ->
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
     {
-        log(client, &format!("doctor from {}: {}", order.host.name, task.words()));
+        log(client, &format!("doctor from {}: {}", order.host, task.words()));
         doctor::answer(&mut line, task, &args.rails, args.gid_index)?;
         return Ok("doctor is done".to_owned());
     }
@@ -105,12 +104,10 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) ->
         }
     };
     line.say(&Ok::<_, Failure>(()))?;
-    let connection = line.stream().try_clone().context("no descriptor is left")?;
-    let _guard = Guard::new(connection, &engine, move || give_up(client));
     let peer = engine.accept_over(line.into_control())?.wait(RAIL_PATIENCE)?;
     let talk = Talk::of_agent(peer);
     let over = talk.peer.rails().join(", ");
-    log(client, &format!("{} from {} over {over}", order.task.name(), order.host.name));
+    log(client, &format!("{} from {} over {over}", order.task.name(), order.host));
     match perform(args, &engine, &talk, &order.task) {
         Ok(()) => {
             talk.linger();
@@ -125,20 +122,10 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) ->
     }
 }
 
-/// The client is gone, and a library does not come back from its memory.
-fn give_up(client: SocketAddr) {
-    log(
-        client,
-        "the client has ended or was stopped, and a library here waits for ever for what it holds: its agent ends",
-    );
-    #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
-    process::exit(Exit::Failed.code().into());
-}
-
 /// The engine that the client wants to meet.
 fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
     let rails = order.rails.among(&args.rails, here);
-    let mut settings = order.engine.settings().rails(rails).name(Host::this().name);
+    let mut settings = order.engine.settings().rails(rails).name(host_name());
     if let Some(index) = args.gid_index {
         settings = settings.gid_index(index);
     }

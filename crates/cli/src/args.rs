@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
 const MORE: &str = "\
 One machine reads and writes another machine's memory: over InfiniBand, RoCE,
-iWARP or AWS EFA; over tcp or shared memory where there is no RDMA card.
+iWARP or AWS EFA; over tcp where there is no RDMA card.
 Start `farreach serve` on one host, and a test on the same or another one, which
 names the first: `farreach ping storage-7`.
 

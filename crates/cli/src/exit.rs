@@ -179,7 +179,7 @@ fn of_word(error: &WordError) -> Failure {
         WordError::Rail(error) => of_rail(error),
         WordError::TimedOut(after) => stuck("a word is being changed", *after),
         WordError::Unsupported => {
-            failure(Exit::Unavailable).fix("take a rail that has them: -d shm on one host, or an RDMA card")
+            failure(Exit::Unavailable).fix("take a rail that has them: an RDMA card, or Soft-RoCE")
         }
         _ => failure(Exit::Failed),
     }

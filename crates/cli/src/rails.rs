@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
-use crate::session::{Host, Welcome};
+use crate::session::Welcome;
 
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
-    /// Rails to use, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
+    /// Rails to use, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions::rail_names))]
     pub(crate) devices: Vec<String>,
 
@@ -25,7 +25,7 @@ pub(crate) struct RailArgs {
     #[arg(short = 'x', long, value_name = "INDEX")]
     pub(crate) gid_index: Option<u32>,
 
-    /// Never fall back to tcp or shared memory
+    /// Never fall back to tcp
     #[arg(long)]
     pub(crate) require_rdma: bool,
 }
@@ -65,7 +65,7 @@ impl Wish {
 }
 
 /// What libfabric would be asked for, where nothing was named.
-const PROVIDERS: [&str; 3] = ["efa", "shm", "tcp"];
+const PROVIDERS: [&str; 2] = ["efa", "tcp"];
 
 /// A rail that this host has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,10 +116,9 @@ fn providers() -> Result<Vec<Found>, Failure> {
     let found = |info: &Info| {
         let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
         let address = info.source().map(|it| it.to_string()).unwrap_or_default();
-        // A port comes with each client, and the address of shared memory is this process.
+        // A port comes with each client.
         let address = address.strip_suffix(":0").unwrap_or(&address);
-        let is_worth_telling = *name != "shm" && !address.is_empty();
-        let through = if is_worth_telling { format!(", {address}") } else { String::new() };
+        let through = if address.is_empty() { String::new() } else { format!(", {address}") };
         let through = format!("libfabric {}{through}", info.provider());
         Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
     };
@@ -134,8 +133,9 @@ pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
     if fabric::is_provider(name) {
         let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
         let cards = if cards.is_empty() { "none".to_owned() } else { cards.join(", ") };
-        let cause =
-            format!("libfabric does not offer it; of its providers there are {others}, and of cards {cards}");
+        let cause = format!(
+            "libfabric does not offer it, or an engine cannot rely on it; of its providers there are {others}, and of cards {cards}"
+        );
         return failure.cause(cause).fix("name one of them; see `farreach devices` for what there is");
     }
     match why_no_card(name, args) {
@@ -184,8 +184,8 @@ pub(crate) struct Choice {
     pub(crate) why: String,
 }
 
-/// Chooses this side's rails to a peer: what was named; otherwise the cards, if both have such; otherwise shared memory on one host, and tcp
-/// between two. `here` is this side's address of the connection to the peer.
+/// Chooses this side's rails to a peer: what was named; otherwise the cards, if both have such; otherwise tcp. `here` is this
+/// side's address of the connection to the peer.
 pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Result<Choice, Failure> {
     let offers = &welcome.offers;
     if !args.devices.is_empty() {
@@ -232,7 +232,7 @@ fn without_card(
     };
     if args.require_rdma && !has("efa") {
         let failure = Failure::new(Exit::Unavailable, "no rail is RDMA");
-        let without_it = "without --require-rdma the test goes over tcp or shared memory";
+        let without_it = "without --require-rdma the test goes over tcp";
         return Err(if !has_cards {
             let (cause, fix) = why_no_cards(args);
             failure.cause(format!("{without}; here: {cause}")).fix(format!("{fix}; {without_it}"))
@@ -240,13 +240,10 @@ fn without_card(
             failure.cause(without).fix(format!("see `farreach devices` on the server; {without_it}"))
         });
     }
-    let apart = Host::this().apart_from(&welcome.host);
-    let (name, because) = if has("efa") {
-        ("efa", "AWS EFA is on both sides")
-    } else if apart.is_none() && has("shm") {
-        ("shm", "the server is on this host")
+    let (name, why) = if has("efa") {
+        ("efa", format!("{without}, and AWS EFA is on both sides"))
     } else if has("tcp") {
-        ("tcp", apart.unwrap_or("there is no shared memory on both sides"))
+        ("tcp", without.to_owned())
     } else {
         let failure = Failure::new(Exit::Unavailable, "there is no rail to the server");
         let here: Vec<&str> = found.iter().map(|rail| rail.name.as_str()).collect();
@@ -258,7 +255,7 @@ fn without_card(
             .fix(fix));
     };
     let names = vec![at(name, here)];
-    Ok(Choice { wish: Wish::of(&names), names, why: format!("{without}, and {because}") })
+    Ok(Choice { wish: Wish::of(&names), names, why })
 }
 
 /// Who names a GID wants the card that has it, and nothing else.
@@ -317,8 +314,8 @@ mod tests {
         let wish = Wish::of(&names(&["rxe0", "tcp@10.0.0.7"]));
         assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]) });
         let here = "10.0.0.8:99".parse().expect("an address");
-        assert_eq!(wish.among(&names(&["mlx5_0", "shm", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
-        assert_eq!(wanting(&names(&["tcp@10.0.0.7", "shm"]), &wish), Some("shm"));
+        assert_eq!(wish.among(&names(&["mlx5_0", "efa", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
+        assert_eq!(wanting(&names(&["tcp@10.0.0.7", "efa"]), &wish), Some("efa"));
     }
 
     #[test]

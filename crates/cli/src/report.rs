@@ -106,7 +106,7 @@ impl Head {
                 peer_farreach: session.welcome.version.clone(),
                 libfabric: Library::open().ok().map(|library| library.version().to_string()),
             },
-            peer: PeerReport { address: session.address.clone(), host: session.welcome.host.name.clone() },
+            peer: PeerReport { address: session.address.clone(), host: session.welcome.host.clone() },
             rails: rails.map(RailReport::of).collect(),
             rails_why: session.choice.why.clone(),
             wait,

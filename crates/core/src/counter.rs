@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-/// A counter of one engine, as its peers name it. A slot that is used again gets another epoch.
+/// A counter of one engine, as its peers name it. A slot is used again when all others have been, and then has another epoch: a name comes
+/// again after four million others.
 ///
 /// ```
 /// use farreach_core::counter::Counters;
@@ -129,9 +130,14 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub struct Counters {
     slots: Vec<Slot>,
-    /// The longest unused first: a late tick meets another epoch for as long as possible.
+    /// Used before, the longest unused first. They are taken when no slot is new any more: a late tick meets nobody for as long as possible.
     free: std::collections::VecDeque<u16>,
+    /// Slots that hold something, and those that counters have been promised for names.
+    taken: usize,
 }
+
+/// As many as a tick can name.
+const SLOTS: usize = 1 << 16;
 
 #[derive(Debug)]
 struct Slot {
@@ -142,7 +148,7 @@ struct Slot {
 #[derive(Debug)]
 enum Holds {
     Nothing,
-    Counter(Counter),
+    Counter(Box<Counter>),
     /// What a counter is called on one link, where ticks do not say over which link they came.
     Name {
         counter: CounterId,
@@ -155,7 +161,9 @@ struct Counter {
     reached: u64,
     /// What came over each link.
     links: BTreeMap<LinkId, Link>,
-    names: Vec<CounterId>,
+    names: Vec<(LinkId, CounterId)>,
+    /// How many names it was promised.
+    names_max: usize,
     peers: Vec<u32>,
     is_peer_lost: bool,
     is_aborted: bool,
@@ -175,8 +183,30 @@ impl Counters {
 
     /// A new one, at 0, which counts for these peers; none where 65,536 are open.
     pub fn open(&mut self, peers: impl IntoIterator<Item = u32>) -> Option<CounterId> {
-        let counter = Counter { peers: peers.into_iter().collect(), ..Counter::default() };
-        self.put(Holds::Counter(counter))
+        self.open_with_names(peers, 0)
+    }
+
+    /// As [`open`](Self::open), for a counter that will have so many [names](Self::name) at a time: they share the 65,536, and one that
+    /// could not have them all is not opened. More than these it can have while there are slots that nobody was promised.
+    ///
+    /// ```
+    /// use farreach_core::counter::Counters;
+    ///
+    /// let mut counters = Counters::new();
+    /// // One slot for the counter, and two for its names.
+    /// let opened = std::iter::from_fn(|| counters.open_with_names([7], 2)).count();
+    /// assert_eq!(opened, 65_536 / 3);
+    /// ```
+    pub fn open_with_names(
+        &mut self,
+        peers: impl IntoIterator<Item = u32>,
+        names_max: usize,
+    ) -> Option<CounterId> {
+        let taken = self.taken.checked_add(names_max)?.checked_add(1).filter(|taken| *taken <= SLOTS)?;
+        let counter = Counter { peers: peers.into_iter().collect(), names_max, ..Counter::default() };
+        let id = self.put(Holds::Counter(Box::new(counter)))?;
+        self.taken = taken;
+        Some(id)
     }
 
     /// Another name for one, for ticks that do not say over which link they come: whoever ticks by it has come over this link.
@@ -185,42 +215,62 @@ impl Counters {
     /// use farreach_core::counter::{Counters, LinkId, Tick};
     ///
     /// let mut counters = Counters::new();
-    /// let counter = counters.open([7]).unwrap();
+    /// let counter = counters.open_with_names([7], 1).unwrap();
     /// let name = counters.name(counter, LinkId(1)).unwrap();
     /// assert_eq!(counters.arrive_named(Tick::new(name, 3).unwrap()), Some((counter, 3)));
     /// assert_eq!(counters.settle(LinkId(1), counter), Some(3));
     /// assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()), None, "the link was lost");
     /// ```
     pub fn name(&mut self, id: CounterId, link: LinkId) -> Option<CounterId> {
-        self.get(id)?;
+        // One that was not promised takes a slot that nobody was promised.
+        let is_more = self.get(id).map(|counter| counter.names.len() >= counter.names_max)?;
+        if is_more && self.taken == SLOTS {
+            return None;
+        }
         let name = self.put(Holds::Name { counter: id, link })?;
-        self.get_mut(id)?.names.push(name);
+        self.taken += usize::from(is_more);
+        let counter = self.get_mut(id)?;
+        counter.names_max += usize::from(is_more);
+        counter.names.push((link, name));
         Some(name)
     }
 
+    /// Ends the names of links that are gone for good: others may have them.
+    pub fn retain_names(&mut self, id: CounterId, is_kept: impl Fn(LinkId) -> bool) {
+        let Some(counter) = self.get_mut(id) else { return };
+        let ended: Vec<_> = counter.names.extract_if(.., |(link, _)| !is_kept(*link)).collect();
+        for (_, name) in ended {
+            self.vacate(name);
+        }
+    }
+
     fn put(&mut self, holds: Holds) -> Option<CounterId> {
-        let slot = match self.free.pop_front() {
-            Some(slot) => slot,
-            None => {
-                let slot = u16::try_from(self.slots.len()).ok()?;
+        let slot = match u16::try_from(self.slots.len()) {
+            Ok(slot) => {
                 self.slots.push(Slot { epoch: 0, holds: Holds::Nothing });
                 slot
             }
+            Err(_) => self.free.pop_front()?,
         };
         let place = &mut self.slots[usize::from(slot)];
         place.holds = holds;
         Some(CounterId { slot, epoch: place.epoch })
     }
 
+    fn vacate(&mut self, id: CounterId) {
+        let slot = &mut self.slots[usize::from(id.slot)];
+        slot.holds = Holds::Nothing;
+        slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
+        self.free.push_back(id.slot);
+    }
+
     /// Ends one, with its names. What still arrives for it is counted by nobody.
     pub fn close(&mut self, id: CounterId) {
         let Some(counter) = self.get_mut(id) else { return };
-        let names = std::mem::take(&mut counter.names);
-        for id in names.into_iter().chain([id]) {
-            let slot = &mut self.slots[usize::from(id.slot)];
-            slot.holds = Holds::Nothing;
-            slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
-            self.free.push_back(id.slot);
+        let (names, names_max) = (std::mem::take(&mut counter.names), counter.names_max);
+        self.taken -= 1 + names_max;
+        for id in names.into_iter().map(|(_, name)| name).chain([id]) {
+            self.vacate(id);
         }
     }
 
@@ -269,10 +319,10 @@ impl Counters {
         }
     }
 
-    /// A peer is gone: waits for its pages end.
-    pub fn lose_peer(&mut self, peer: u32) {
-        for slot in &mut self.slots {
-            if let Holds::Counter(counter) = &mut slot.holds {
+    /// A peer is gone: waits for its pages by these counters end.
+    pub fn lose_peer(&mut self, peer: u32, counters: impl IntoIterator<Item = CounterId>) {
+        for id in counters {
+            if let Some(counter) = self.get_mut(id) {
                 counter.is_peer_lost |= counter.peers.contains(&peer);
             }
         }

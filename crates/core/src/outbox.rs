@@ -23,10 +23,6 @@ use state::{Again, Debt, Posted, Transfer};
 /// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
 
-/// What is no longer than this is told of at once, if it is all that there is, also by rails where ticks go apart: a second operation would
-/// take longer than all of it.
-const SMALL: u64 = 4096;
-
 /// One rail to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RailSettings {
@@ -38,8 +34,6 @@ pub struct RailSettings {
     pub window: u32,
     /// Its share.
     pub weight: u32,
-    /// Whether pages are told of by operations of their own, when they are there: for rails where long writes go faster without a tick.
-    pub ticks_apart: bool,
 }
 
 /// Names a transfer of one outbox.
@@ -136,7 +130,6 @@ impl Outbox {
             under_way: 0,
             begun_on: None,
             untold: vec![0; self.settings.len()],
-            flying: vec![0; self.settings.len()],
             refused: VecDeque::new(),
             again: VecDeque::new(),
             debts: 0,
@@ -209,13 +202,13 @@ impl Outbox {
             return None;
         }
         let page_len = transfer.plan.page_len();
-        let takes_more = |rail: usize| self.windows[rail].free() > 0 && self.tellable(transfer, rail) > 0;
+        let takes_more = |rail: usize| self.windows[rail].free() > 0;
         let rail = match transfer.begun_on {
             Some(rail) => Some(rail).filter(|rail| takes_more(*rail)),
             None => self.rails.pick(page_len, takes_more),
         }?;
         let mut limits = self.settings[rail].limits;
-        limits.pages = limits.pages.min(self.tellable(transfer, rail));
+        limits.pages = limits.pages.min(TICK_PAGES_MAX);
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
@@ -224,26 +217,16 @@ impl Outbox {
         self.post_counted(id, rail, operation)
     }
 
-    /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there, or a tick can tell of no more.
+    /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there.
     fn next_bell(&mut self, id: TransferId) -> Option<Post> {
         let transfer = self.transfers.get(id.0)?;
         transfer.counter?;
-        let is_posted = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
-        let is_due = |rail: &usize| {
-            let is_there = !self.settings[*rail].ticks_apart || transfer.flying[*rail] == 0;
-            let is_whole = is_posted || self.tellable(transfer, *rail) == 0;
-            transfer.untold[*rail] > 0 && is_whole && is_there && self.has_room(*rail)
-        };
+        if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
+            return None;
+        }
+        let is_due = |rail: &usize| transfer.untold[*rail] > 0 && self.has_room(*rail);
         let rail = (0..self.settings.len()).find(is_due)?;
         self.post_counted(id, rail, Operation::default())
-    }
-
-    /// How many pages the next operation may have on a rail, so that a tick can tell of them.
-    fn tellable(&self, transfer: &Transfer, rail: usize) -> u32 {
-        match self.settings[rail].ticks_apart {
-            true => TICK_PAGES_MAX.saturating_sub(transfer.untold[rail]),
-            false => TICK_PAGES_MAX,
-        }
     }
 
     fn has_room(&self, rail: usize) -> bool {
@@ -255,17 +238,14 @@ impl Outbox {
     }
 
     /// Posts an operation whose pages are to be told of: at once where the rail keeps no order; where it does, by the last one of the
-    /// transfer there, or when a tick can tell of no more; and where ticks go apart, by one that has nothing else to do.
+    /// transfer there, or when a tick can tell of no more.
     fn post_counted(&mut self, id: TransferId, rail: usize, operation: Operation) -> Option<Post> {
         let limits = self.settings[rail].limits;
         let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.untold[rail] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
         let is_full = pages + limits.pages.min(TICK_PAGES_MAX) > TICK_PAGES_MAX;
-        let tells = match self.settings[rail].ticks_apart {
-            true => operation.bytes == 0 || (is_last && pages == operation.pages && operation.bytes <= SMALL),
-            false => !limits.is_ordered || is_last || is_full,
-        };
+        let tells = !limits.is_ordered || is_last || is_full;
         let tick = transfer.counter.filter(|_| tells).and_then(|counter| Tick::new(counter, pages));
         transfer.untold[rail] = match tick {
             Some(_) => 0,
@@ -294,7 +274,6 @@ impl Outbox {
         self.rails.charge(rail, operation.bytes);
         let of = self.transfers.get_mut(transfer.0)?;
         of.under_way += 1;
-        of.flying[rail] += u32::from(debt.is_none() && operation.bytes > 0);
         let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt, stake }).ok()?;
         Some(Post { slot, rail, transfer, tick })
     }
@@ -339,7 +318,6 @@ impl Outbox {
         self.rails.finish(posted.rail, posted.operation.bytes);
         if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
             transfer.under_way -= 1;
-            transfer.flying[posted.rail] -= u32::from(posted.debt.is_none() && posted.operation.bytes > 0);
         }
         Some(posted)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::counter::{CounterId, LinkId};
 
 /// The version of the frames. It changes with every change of them.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// The longest frame: who announces a longer one is not one of us.
 pub const FRAME_MAX: usize = 64 * 1024;
@@ -32,7 +32,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer speaks version 0 and this side version 1: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer speaks version 0 and this side version 2: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -133,6 +133,11 @@ pub enum Frame {
         /// How many.
         count: u32,
     },
+    /// All messages before this number are held for the user here, whatever becomes of the rails.
+    Held {
+        /// The number of the next one.
+        next: u64,
+    },
     /// Are you there?
     Ping {
         /// Comes back.
@@ -158,10 +163,6 @@ pub struct Hello {
     pub name: String,
     /// How often it says something, in milliseconds, even if there is nothing to say.
     pub heartbeat_ms: u32,
-    /// What is the same for all processes of one running machine, and for no other.
-    pub host: String,
-    /// Its process there.
-    pub process: u32,
     /// What each of its rails is of: ends of the same kind go together.
     pub rails: Vec<String>,
     /// How many messages it holds that its user has not taken.

@@ -4,6 +4,7 @@
 //! $ node receive rails=tcp                          # listens, grants, counts, and verifies its own memory afterwards
 //! $ node send peer=127.0.0.1:40123 rails=tcp        # connects, and writes into what it is granted, round after round
 //! $ node echo peer=127.0.0.1:40123 rails=tcp        # connects, and writes back what was written to it
+//! $ node hold peer=127.0.0.1:40123 rails=tcp        # connects, grants, and looks for bytes that nobody sends
 //! ```
 //!
 //! Also `listen=ADDRESS`, and `heartbeat=MS`, `silence=MS`, `stall=MS`. It tells what happens in lines on stdout, the last of which
@@ -28,6 +29,11 @@ const PAGE: usize = 64 << 10;
 const ECHO_LEN: usize = 256 << 10;
 const ECHO_PAGE: usize = 4 << 10;
 
+/// What is held for everything.
+const HOLD_LEN: usize = 1 << 20;
+/// What nobody sends.
+const POISON: u8 = 0xEE;
+
 /// Nothing that goes well takes so long.
 const SOON: Duration = Duration::from_secs(30);
 /// A wait that only the peer's end ends.
@@ -37,7 +43,7 @@ const WATCHED: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
     let mut words = std::env::args().skip(1);
-    let role = words.next().ok_or("a role is missing: send, receive or echo")?;
+    let role = words.next().ok_or("a role is missing: send, receive, echo or hold")?;
     let options: HashMap<String, String> = words
         .map(|word| match word.split_once('=') {
             Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
@@ -49,7 +55,8 @@ fn main() -> Result<()> {
         "send" => send(&engine, &connect(&engine, &options)?),
         "receive" => receive(&engine, &accept(&engine, &options)?),
         "echo" => echo(&engine, &connect(&engine, &options)?),
-        other => Err(format!("`{other}` is no role: send, receive or echo").into()),
+        "hold" => hold(&engine, &connect(&engine, &options)?),
+        other => Err(format!("`{other}` is no role: send, receive, echo or hold").into()),
     }
 }
 
@@ -114,12 +121,12 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     let (grant, counter) = grant(engine, peer, LEN)?;
     let outcome = counter.wait(u64::MAX, LONG);
     let lost_at = Instant::now();
-    let mut memory = grant.revoke(SOON)?;
+    let memory = grant.revoke(SOON)?;
     let back_after = lost_at.elapsed();
-    println!("holds {:016x}", sum(&memory));
-    memory.fill(0xEE);
+    println!("holds {:016x}", sum(&memory.to_vec()));
+    memory.write_at(0, &vec![0xEE; memory.len()]);
     std::thread::sleep(WATCHED);
-    if memory.iter().any(|byte| *byte != 0xEE) {
+    if memory.to_vec().iter().any(|byte| *byte != 0xEE) {
         return Err("a late write has landed".into());
     }
     println!("ended {outcome:?} after {} pages; the memory was back after {back_after:?}", counter.reached());
@@ -160,6 +167,62 @@ fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
         };
     }
     Ok(())
+}
+
+/// Grants memory for everything, writes to what it is granted where it is told to, and looks for bytes that the peer never sends; until the peer is gone,
+/// or says that it is done.
+fn hold(engine: &Engine, peer: &Peer) -> Result<()> {
+    let mut memory = engine.allocate(HOLD_LEN)?;
+    memory.fill(0x33);
+    let grant = peer.grant(memory, Rights::all())?;
+    peer.send(grant.token().to_string()).wait(SOON)?;
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        look_for_poison(&grant)?;
+        match peer.recv().wait(Duration::from_millis(5)) {
+            Ok(message) if message == b"done" => break,
+            Ok(message) => {
+                if let Some(token) = message.strip_prefix(b"write ") {
+                    let token = std::str::from_utf8(token)?.parse()?;
+                    let Ok(destination) = peer.remote(token).wait(SOON) else { break };
+                    if write_until_the_end(engine, peer, &destination)? {
+                        break;
+                    }
+                }
+            }
+            Err(Error::TimedOut { .. }) => {}
+            Err(_) => break,
+        }
+    }
+    std::thread::sleep(WATCHED);
+    look_for_poison(&grant)?;
+    println!("ended clean");
+    Ok(())
+}
+
+fn look_for_poison(grant: &Grant) -> Result<()> {
+    let mut bytes = vec![0; grant.len()];
+    grant.read_at(0, &mut bytes);
+    match bytes.iter().filter(|byte| **byte == POISON).count() {
+        0 => Ok(()),
+        count => Err(format!("{count} bytes came that nobody has sent").into()),
+    }
+}
+
+/// Writes until the peer wants its memory back, is gone, or says that it is done; whether it has said so.
+fn write_until_the_end(engine: &Engine, peer: &Peer, destination: &RemoteSlice) -> Result<bool> {
+    let source = engine.allocate(HOLD_LEN)?.share();
+    let map = PageMap::contiguous(PAGE as u64, (HOLD_LEN / PAGE) as u32);
+    loop {
+        match peer.write_pages(source.clone(), &map, destination, None).wait(LONG) {
+            Ok(_) if peer.recv().wait(Duration::ZERO).is_ok_and(|message| message == b"done") => {
+                return Ok(true);
+            }
+            Ok(_) => {}
+            Err(error) if is_end(&error.reason) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn write_all(peer: &Peer, source: Slice, to: &RemoteSlice, counter: &RemoteCounter) -> Result<Slice> {

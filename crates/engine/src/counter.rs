@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use farreach_core::counter::CounterId;
 
-use crate::driver::{Command, Driver};
-use crate::helm::Helm;
-use crate::machine::CounterCell;
+use crate::driver::Command;
+use crate::machine::{CounterCell, Watcher};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::running::Running;
 use crate::{Outcome, ParseTokenError};
 
 /// Counts the pages that a peer has written: when it has reached N, the bytes of N pages are there, and visible to whoever has seen it.
@@ -33,7 +33,7 @@ use crate::{Outcome, ParseTokenError};
 /// # }
 /// ```
 pub struct Counter {
-    pub(crate) helm: Arc<Helm<Driver>>,
+    pub(crate) helm: Arc<Running>,
     pub(crate) id: CounterId,
     pub(crate) cell: Arc<CounterCell>,
 }
@@ -56,7 +56,8 @@ impl Counter {
 
     /// So many pages, to be waited for or awaited.
     pub fn reach(&self, pages: u64) -> Pending<Arrival> {
-        Pending { helm: Arc::clone(&self.helm), answer: Arrival { cell: Arc::clone(&self.cell), pages } }
+        let (cell, watcher) = (Arc::clone(&self.cell), self.cell.watch.watcher());
+        Pending { helm: Arc::clone(&self.helm), answer: Arrival { cell, watcher, pages } }
     }
 }
 
@@ -77,6 +78,7 @@ impl fmt::Debug for Counter {
 #[derive(Debug)]
 pub struct Arrival {
     cell: Arc<CounterCell>,
+    watcher: Watcher,
     pages: u64,
 }
 
@@ -92,7 +94,7 @@ impl Sealed for Arrival {
     }
 
     fn wake(&self, waker: &Waker) {
-        self.cell.watch.wake(waker);
+        self.watcher.wake(waker);
     }
 
     fn take(&mut self) -> Option<Outcome> {

@@ -13,12 +13,17 @@ use crate::control::{Control, ControlStream, Speech};
 use crate::driver::{Command, Connected, Doorstep, Driver};
 use crate::error::Error;
 use crate::helm::{Awaited, Helm, Promise, Ticket, promise};
-use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning};
+use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning, Watcher};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::provider::{Properties, Provider};
+use crate::running::Running;
+use crate::time::nanoseconds;
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 
 /// One side of everything: rails to peers, memory, and a worker that drives when nobody waits. Clones are the same engine.
+///
+/// It goes on as long as anybody has a clone of it, or a peer, a grant or a counter of it, or waits for something. Dropping the last of them
+/// tells peers goodbye where nothing of theirs is under way, and waits for nobody. [`close`](Self::close) ends it in order.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,18 +45,12 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<Helm<Driver>>,
+    helm: Arc<Running>,
     doorstep: Arc<Doorstep>,
     rails: Vec<Properties>,
     messages: u32,
     #[cfg(feature = "tls")]
     tls: Option<crate::Tls>,
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.helm.stop();
-    }
 }
 
 impl Engine {
@@ -71,15 +70,12 @@ impl Engine {
         let hello = Hello {
             incarnation: u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id()),
             name: settings.name.clone(),
-            heartbeat_ms: settings.heartbeat.as_millis() as u32,
-            host: host(),
-            process: std::process::id(),
+            heartbeat_ms: wanted_heartbeat(&settings),
             rails: Vec::new(),
             messages: settings.messages,
         };
-        let is_gone = |hello: &Hello| hello.host == host() && !is_running(hello.process);
         let tuning = tuning(&settings, &providers);
-        let machine = Machine::new(providers, hello, tuning, Box::new(is_gone))?;
+        let machine = Machine::new(providers, hello, tuning)?;
         let rails = machine.rails().cloned().collect();
         let system =
             |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
@@ -95,7 +91,7 @@ impl Engine {
         let helm = Arc::new(Helm::new(driver, settings.progress));
         helm.start_worker().map_err(system("start the worker"))?;
         let engine = Self(Arc::new(Inner {
-            helm,
+            helm: Running::new(helm),
             doorstep,
             rails,
             messages: settings.messages,
@@ -218,7 +214,8 @@ impl Engine {
     /// The next peer that has connected. When the time is over and somebody was refused meanwhile, or in the minute before, the error is
     /// [`Error::Accept`], which says who and why, and not [`Error::TimedOut`]. The engine listens on in either case.
     pub fn accept(&self) -> Pending<Accepting> {
-        Pending { helm: Arc::clone(&self.0.helm), answer: Accepting { engine: self.clone() } }
+        let watcher = self.0.doorstep.watch.watcher();
+        Pending { helm: Arc::clone(&self.0.helm), answer: Accepting { engine: self.clone(), watcher } }
     }
 
     /// Allocates memory, and registers it with every rail.
@@ -247,6 +244,27 @@ impl Engine {
         call(&self.0.helm, |driver, _| driver.machine.peer_count())
     }
 
+    /// Ends it in order, at most within this time: peers hold every message that was sent to them, nothing of ours is under way with them, and
+    /// they are told goodbye. Handles on peers that are left say that these are lost.
+    ///
+    /// ```no_run
+    /// # fn end(engine: farreach::Engine, peer: farreach::Peer) -> Result<(), farreach::Error> {
+    /// peer.send("the last one");
+    /// engine.close(std::time::Duration::from_secs(5))
+    /// # }
+    /// ```
+    pub fn close(self, timeout: Duration) -> Result<(), Error> {
+        let (promise, ticket) = promise();
+        let call = move |driver: &mut Driver, now: u64| driver.machine.leave_all(promise, now);
+        self.0.helm.submit(Command::Call(Box::new(call)));
+        let _ = self.0.helm.wait(&ticket, crate::time::after(timeout));
+        match ticket.take() {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) => Err(Error::Ended),
+            None => Err(Error::TimedOut { what: "close", after: timeout }),
+        }
+    }
+
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
         Peer::new(&self.0.helm, key, cell, address, self.0.messages)
     }
@@ -259,12 +277,18 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// How often a peer is to be heard of, in milliseconds: often enough that one who is well is never silent for too long.
+fn wanted_heartbeat(settings: &Settings) -> u32 {
+    let often_enough = settings.heartbeat.min(settings.silence / 3);
+    u32::try_from(often_enough.as_millis()).unwrap_or(u32::MAX)
+}
+
 /// A call takes no longer than a registration does; who waits longer has found a defect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Has the machine do something, and waits for it.
 pub(crate) fn call<T: Send + 'static>(
-    helm: &Arc<Helm<Driver>>,
+    helm: &Running,
     call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
 ) -> Result<T, Error> {
     let (promise, ticket) = promise();
@@ -272,35 +296,24 @@ pub(crate) fn call<T: Send + 'static>(
     let _ = helm.wait(&ticket, std::time::Instant::now() + CALL_TIMEOUT);
     match ticket.take() {
         Some(Ok(answer)) => Ok(answer),
-        _ => Err(Error::Ended),
+        Some(Err(_)) => Err(Error::Ended),
+        // The thread that drives would wait for itself.
+        None => Err(Error::InWaker),
     }
 }
 
 fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {
     let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
     let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
-    let ns = |time: Duration| time.as_nanos() as u64;
     Tuning {
-        heartbeat: ns(settings.heartbeat),
-        silence: ns(settings.silence),
-        stall: ns(settings.stall),
-        drain: ns(settings.drain),
-        cool_down: ns(settings.cool_down),
+        heartbeat: nanoseconds(settings.heartbeat),
+        silence: nanoseconds(settings.silence),
+        stall: nanoseconds(settings.stall),
+        drain: nanoseconds(settings.drain),
+        cool_down: nanoseconds(settings.cool_down),
         messages: settings.messages,
         message_max,
     }
-}
-
-/// What is the same for all processes of one running machine, and for no other.
-fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
-}
-
-fn is_running(process: u32) -> bool {
-    // One that has ended and was not waited for does nothing any more either: its state is Z or X.
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
 }
 
 fn seed() -> u32 {
@@ -314,13 +327,13 @@ pub struct Connecting {
     engine: Engine,
     address: SocketAddr,
     ticket: Ticket<Connected>,
-    made: Option<Peer>,
+    made: Option<(Peer, Watcher)>,
 }
 
 impl Connecting {
     /// With what has gone wrong with its links, if something has: that is what is to be mended.
     fn refused(&self, cause: &str) -> Error {
-        let note = self.made.as_ref().and_then(|peer| peer.notes().pop());
+        let note = self.made.as_ref().and_then(|(peer, _)| peer.notes().pop());
         let (cause, fix) = match note {
             Some(note) => (format!("{cause}: {note}"), note.fix),
             None => (cause.to_owned(), NO_RAIL_FIX.to_owned()),
@@ -343,28 +356,31 @@ impl Sealed for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
             None => self.ticket.is_ready(),
-            Some(peer) => peer.cell().is_up() || peer.lost().is_some(),
+            Some((peer, _)) => peer.cell().is_up() || peer.lost().is_some(),
         }
     }
 
     fn wake(&self, waker: &Waker) {
         match &self.made {
             None => self.ticket.wake(waker),
-            Some(peer) => peer.cell().watch.wake(waker),
+            Some((_, watcher)) => watcher.wake(waker),
         }
     }
 
     fn take(&mut self) -> Option<Self::Found> {
         if self.made.is_none() {
             match self.ticket.take()? {
-                Ok(Ok((key, cell))) => self.made = Some(self.engine.peer(key, cell, self.address)),
+                Ok(Ok((key, cell))) => {
+                    let watcher = cell.watch.watcher();
+                    self.made = Some((self.engine.peer(key, cell, self.address), watcher));
+                }
                 Ok(Err(error)) => return Some(Err(error)),
                 Err(_) => return Some(Err(Error::Ended)),
             }
         }
-        let peer = self.made.as_ref()?;
+        let (peer, _) = self.made.as_ref()?;
         if peer.cell().is_up() {
-            return self.made.take().map(Ok);
+            return self.made.take().map(|(peer, _)| Ok(peer));
         }
         let cause = peer.lost()?.to_owned();
         Some(Err(self.refused(&cause)))
@@ -389,6 +405,7 @@ const LATELY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Accepting {
     engine: Engine,
+    watcher: Watcher,
 }
 
 impl Answer for Accepting {
@@ -403,7 +420,7 @@ impl Sealed for Accepting {
     }
 
     fn wake(&self, waker: &Waker) {
-        self.engine.0.doorstep.watch.wake(waker);
+        self.watcher.wake(waker);
     }
 
     fn take(&mut self) -> Option<Self::Found> {

@@ -109,6 +109,9 @@ pub enum Error {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
+    /// A waker, which the thread runs that drives the engine, has asked for what that thread would have to do.
+    #[error("a waker has called what waits for the engine")]
+    InWaker,
 }
 
 impl fmt::Debug for Error {
@@ -149,7 +152,7 @@ impl Error {
         match self {
             Self::Rail(error) => error.fix.clone(),
             Self::NoRail { needs_rdma: true, .. } => {
-                "see `farreach devices`; without require_rdma the engine falls back to tcp and shm".to_owned()
+                "see `farreach devices`; without require_rdma the engine falls back to tcp".to_owned()
             }
             Self::NoRail { tried, .. } => {
                 tried.first().map_or("see `farreach devices` for what there is".to_owned(), |(_, error)| {
@@ -166,6 +169,7 @@ impl Error {
             Self::TooMany { .. } => "drop those that are not needed any more".to_owned(),
             Self::System { .. } => "see the limits of this process: ulimit -n, ulimit -l".to_owned(),
             Self::Ended => "make a new engine".to_owned(),
+            Self::InWaker => "only wake in a waker, and ask for it in the task that it wakes".to_owned(),
         }
     }
 }
@@ -305,10 +309,10 @@ mod tests {
         let (address, cause, fix) = ("10.0.0.7:1".to_owned(), "nobody".to_owned(), "start it".to_owned());
         let error = Error::Connect { address, cause, fix };
         assert_eq!(format!("{error:?}"), "connect to 10.0.0.7:1: nobody\nfix: start it");
-        let tried = vec![("shm".to_owned(), ProviderError::new("open", "busy", "wait"))];
+        let tried = vec![("tcp".to_owned(), ProviderError::new("open", "busy", "wait"))];
         let told = format!("{:?}", Error::NoRail { tried, needs_rdma: false });
         assert!(
-            told.starts_with("no rail could be opened\ncause: shm: ") && told.ends_with("\nfix: wait"),
+            told.starts_with("no rail could be opened\ncause: tcp: ") && told.ends_with("\nfix: wait"),
             "{told}"
         );
     }

@@ -2,23 +2,24 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use farreach_memory::Exposed;
 
 use crate::driver::{Command, Driver};
-use crate::helm::{Awaited, Helm, Ticket, promise};
+use crate::helm::{Awaited, Ticket, promise};
 use crate::machine::{PeerKey, RevokeAnswer};
 use crate::pending::{Answer, Pending, sealed::Sealed};
-use crate::{ParseTokenError, Rights, Slice};
+use crate::time::nanoseconds;
+use crate::{ParseTokenError, Peer, Rights};
 
 /// Memory of ours that a peer may reach. It never derefs to bytes: the peer may change them at any time. It is copied in and out.
 ///
-/// [`revoke`](Self::revoke) gives the slice back when the peer provably reaches it no more. Dropped without, the engine does the same and
-/// frees it.
+/// [`revoke`](Self::revoke) ends it. Dropped without, the engine does the same and frees the memory when the peer provably reaches it no more.
 ///
 /// ```no_run
 /// # fn grant(engine: &farreach::Engine, peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -28,13 +29,21 @@ use crate::{ParseTokenError, Rights, Slice};
 /// let grant = peer.grant(engine.allocate(1 << 20)?, Rights::WRITE).map_err(|refused| refused.error)?;
 /// peer.send(grant.token().to_string()).wait(Duration::from_secs(1))?;
 /// // … the peer writes, and a counter says so …
-/// let slice = grant.revoke(Duration::from_secs(5))?;
-/// println!("{:?}", &slice[..16]);
+/// match grant.revoke(Duration::from_secs(5))?.try_into_slice() {
+///     Ok(slice) => println!("{:?}", &slice[..16]),
+///     // Over tcp nothing proves that the peer has stopped: the bytes are copied, and the memory can be granted again.
+///     Err(exposed) => {
+///         let mut copy = [0; 16];
+///         exposed.read_at(0, &mut copy);
+///         println!("{copy:?}");
+///     }
+/// }
 /// # Ok(())
 /// # }
 /// ```
 pub struct Grant {
-    pub(crate) helm: Arc<Helm<Driver>>,
+    /// Not let go of before the grant: who is gone cannot say that it has stopped.
+    pub(crate) peer: Peer,
     pub(crate) id: u64,
     /// Taken out by whoever ends it.
     pub(crate) memory: Option<Arc<Exposed>>,
@@ -84,28 +93,34 @@ impl Grant {
         self.memory().word_at(offset)
     }
 
-    /// Ends it, and gives the slice back when the peer reaches it no more: its key is dead, and nothing that was begun by it is under way. What
-    /// that takes depends on the rail: a card's key is enough; elsewhere the peer's word, its end, or the rail's new beginning.
+    /// Ends it. The peer is told to stop. The keys are ended when the peer says that it has stopped, when it is lost, or after `timeout`. Then the memory comes
+    /// back.
     ///
-    /// Where that is not proven in time the grant is handed back, to be revoked again. The peer was told to stop.
-    pub fn revoke(self, timeout: Duration) -> Result<Slice, RevokeError> {
-        self.begin_revoke(timeout).wait(timeout + MARGIN)
+    /// [`Exposed::try_into_slice`] makes it a [`Slice`](crate::Slice) if it is proven that the peer reaches it no more. Over an RDMA card it always is: the card
+    /// refuses a key that was ended. Over tcp a write that is under way goes on, and the peer's word is no proof. The memory can then be copied from,
+    /// or granted again, where a last write of this peer may still land in it. It becomes a slice when the rail is reset, which the engine does
+    /// at once for a peer that is lost or does not answer, and when the engine is closed. If the peer is known to have stopped by other means, the
+    /// unsafe [`Exposed::into_slice_unchecked`] gives the slice.
+    pub fn revoke(self, timeout: Duration) -> Result<Exposed, RevokeError> {
+        self.begin_revoke(timeout).wait(timeout.saturating_add(MARGIN))
     }
 
     /// As [`revoke`](Self::revoke), to be awaited: it ends by itself after `timeout`.
     pub fn begin_revoke(mut self, timeout: Duration) -> Pending<Revoked> {
         let (promise, ticket) = promise();
-        let (id, helm) = (self.id, Arc::clone(&self.helm));
-        let memory = self.memory.take().map(|memory| Arc::downgrade(&memory));
+        let (id, peer) = (self.id, self.peer.clone());
+        let handle = self.memory.take();
+        let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
         let call = move |driver: &mut Driver, now: u64| {
-            let deadline = now.saturating_add(timeout.as_nanos() as u64);
+            // Not before: without any handle of the user's, the engine may answer a revoke that was given up, and nobody reads that.
+            drop(handle);
+            // The largest number of all is for who does not want it back.
+            let deadline = now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1);
             driver.machine.revoke(id, deadline, Some(promise), now);
         };
-        helm.submit(Command::Call(Box::new(call)));
-        Pending {
-            helm: Arc::clone(&helm),
-            answer: Revoked { ticket, grant: Some((helm, id, memory.unwrap_or_default())) },
-        }
+        peer.running().submit(Command::Call(Box::new(call)));
+        let helm = Arc::clone(peer.running());
+        Pending { helm, answer: Revoked { ticket, grant: Some(Wanted { peer, id, memory }) } }
     }
 }
 
@@ -115,11 +130,15 @@ const MARGIN: Duration = Duration::from_secs(1);
 impl Drop for Grant {
     fn drop(&mut self) {
         if self.memory.take().is_some() {
-            let id = self.id;
-            let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(id, u64::MAX, None, now);
-            self.helm.submit(Command::Call(Box::new(call)));
+            give_up(&self.peer, self.id);
         }
     }
+}
+
+/// Nobody wants it back: it is freed when the peer reaches it no more.
+fn give_up(peer: &Peer, id: u64) {
+    let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(id, u64::MAX, None, now);
+    peer.running().submit(Command::Call(Box::new(call)));
 }
 
 impl fmt::Debug for Grant {
@@ -131,16 +150,30 @@ impl fmt::Debug for Grant {
 /// Memory that is wanted back.
 pub struct Revoked {
     ticket: Ticket<RevokeAnswer>,
-    grant: Option<(Arc<Helm<Driver>>, u64, std::sync::Weak<Exposed>)>,
+    /// Until it has ended, or the grant was handed back.
+    grant: Option<Wanted>,
+}
+
+struct Wanted {
+    peer: Peer,
+    id: u64,
+    memory: Weak<Exposed>,
 }
 
 impl Revoked {
-    fn not_yet(&mut self, why: String) -> RevokeError {
-        let grant = self
-            .grant
-            .take()
-            .and_then(|(helm, id, memory)| Some(Grant { helm, id, memory: Some(memory.upgrade()?) }));
-        RevokeError { why, grant }
+    /// The grant goes back into the user's hand, unless the engine has taken the memory out of it.
+    fn hand_back(&mut self) -> Option<Grant> {
+        let memory = self.grant.as_ref()?.memory.upgrade()?;
+        let Wanted { peer, id, .. } = self.grant.take()?;
+        Some(Grant { peer, id, memory: Some(memory) })
+    }
+}
+
+impl Drop for Revoked {
+    fn drop(&mut self) {
+        if let Some(Wanted { peer, id, .. }) = self.grant.take() {
+            give_up(&peer, id);
+        }
     }
 }
 
@@ -151,11 +184,11 @@ impl fmt::Debug for Revoked {
 }
 
 impl Answer for Revoked {
-    type Output = Result<Slice, RevokeError>;
+    type Output = Result<Exposed, RevokeError>;
 }
 
 impl Sealed for Revoked {
-    type Found = Result<Slice, RevokeError>;
+    type Found = Result<Exposed, RevokeError>;
 
     fn is_ready(&self) -> bool {
         self.ticket.is_ready()
@@ -166,16 +199,31 @@ impl Sealed for Revoked {
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        Some(match self.ticket.take()? {
-            Ok(RevokeAnswer::Back(slice)) => Ok(slice),
-            Ok(RevokeAnswer::NotYet(why)) => Err(self.not_yet(why)),
-            Ok(RevokeAnswer::Leaked(why)) => Err(RevokeError { why, grant: None }),
+        let answer = self.ticket.take()?;
+        if !matches!(answer, Ok(RevokeAnswer::NotYet(_))) {
+            self.grant = None;
+        }
+        Some(match answer {
+            Ok(RevokeAnswer::Back(memory)) => Ok(memory),
+            Ok(RevokeAnswer::NotYet(why)) => {
+                Err(RevokeError { why: why.to_owned(), grant: self.hand_back() })
+            }
             Err(_) => self.ended(),
         })
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(self.not_yet(format!("no answer within {after:?}")))
+        loop {
+            let grant = self.hand_back();
+            if grant.is_some() || self.grant.is_none() {
+                return Err(RevokeError { why: format!("no answer within {after:?}"), grant });
+            }
+            // The engine has taken the memory out of the grant just now, and answers next: nothing of the user's runs in between.
+            if let Some(found) = self.take() {
+                return found;
+            }
+            thread::yield_now();
+        }
     }
 
     fn ended(&mut self) -> Self::Found {
@@ -190,7 +238,7 @@ impl Sealed for Revoked {
 pub struct RevokeError {
     /// Why.
     pub why: String,
-    /// The grant, to be revoked again. Where there is none, the memory is leaked, and counted.
+    /// The grant, to be revoked again. There is none where the engine has ended: the memory went with it.
     pub grant: Option<Grant>,
 }
 

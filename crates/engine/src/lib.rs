@@ -1,6 +1,6 @@
 //! One machine reads and writes another machine's memory: the model a user programs in, over verbs and libfabric alike.
 //!
-//! An [`Engine`] has rails: RDMA cards, or libfabric's tcp and shared memory where there is none. It connects to other engines, its
+//! An [`Engine`] has rails: RDMA cards, or libfabric's tcp where there is none. It connects to other engines, its
 //! [`Peer`]s. A peer is granted memory ([`Peer::grant`]), and writes pages into it ([`Peer::write_pages`]); a [`Counter`] tells how many have
 //! arrived.
 //!
@@ -20,8 +20,11 @@
 //! peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
 //!
 //! assert_eq!(counter.wait(64, SOON), Outcome::Reached);
-//! let memory = grant.revoke(SOON)?;
-//! println!("64 pages are here: {:?}…", &memory[..16]);
+//! match grant.revoke(SOON)?.try_into_slice() {
+//!     Ok(slice) => println!("64 pages are here, and ours alone: {:?}…", &slice[..16]),
+//!     // Over tcp nothing proves that the peer has stopped: the bytes are copied out.
+//!     Err(exposed) => println!("64 pages are here: {:?}…", &exposed.to_vec()[..16]),
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -31,7 +34,7 @@
 //! - **No order, arrival counted.** Pages land in any order, over any rail. When a counter has reached N, the bytes of N pages are there, and visible to
 //!   whoever has seen it. A rail that is lost in the middle costs no page, and none is counted twice.
 //! - **A slice is in exactly one place.** A transfer takes its memory along and gives it back when no card has a part of it any more, whatever was
-//!   dropped or timed out. Granted memory comes back by [`Grant::revoke`], when the peer provably reaches it no more.
+//!   dropped or timed out. Granted memory is a slice again when the peer provably reaches it no more ([`Grant::revoke`]); no peer's word counts for that.
 //! - **Every wait ends**: done, peer lost, timed out, or given up. A peer that is silent for too long is lost, and with it every wait on it.
 //! - **Whoever waits drives.** [`Pending::wait`] polls the cards itself; what is awaited as a future is driven by the engine's worker, which sleeps when
 //!   there is nothing to do.
@@ -41,8 +44,7 @@
 //!
 //! It finds no peers: an address is given. It encrypts no data: pages and messages go over the rails as they are, and anyone on their way can read and
 //! change them. What the engines tell each other beside the data, keys of granted memory among it, goes over TLS where that is asked for
-//! (`Settings::tls`, with the feature `tls`), so that only whom a certificate vouches for is let in. A peer is trusted to speak for its own memory and counters, and not to lie
-//! about having stopped: over libfabric's shared memory, which enforces no keys, its word is all there is.
+//! (`Settings::tls`, with the feature `tls`), so that only whom a certificate vouches for is let in. A peer is trusted to speak for its own memory and counters.
 #![deny(unsafe_code)]
 
 mod address;
@@ -58,12 +60,13 @@ mod machine;
 mod pages;
 mod peer;
 mod pending;
-#[expect(unsafe_code, reason = "where a library is called that cannot check what it is told")]
 pub mod provider;
 mod rights;
+mod running;
 mod settings;
 #[cfg(test)]
 mod simulation;
+mod time;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
@@ -75,7 +78,7 @@ pub use engine::{Accepting, Connecting, Engine};
 pub use error::{Error, SendError, TransferError, TransferReason, WordError};
 pub use explain::{Explanation, RailShare};
 pub use farreach_core::counter::Outcome;
-pub use farreach_memory::{Buffer, Buffers, Memory, MemoryOptions, Shared, Slice};
+pub use farreach_memory::{Buffer, Buffers, Exposed, Memory, MemoryOptions, Shared, Slice};
 pub use grant::{Grant, GrantToken, RemoteSlice, RevokeError, Revoked};
 pub use helm::Progress;
 pub use pages::{PageMap, Pages};

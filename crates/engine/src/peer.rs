@@ -8,14 +8,16 @@ use std::task::Waker;
 use std::time::Duration;
 
 use farreach_core::plan::Plan;
+use farreach_memory::Exposed;
 
 use crate::driver::{Command, Driver};
 use crate::error::{Error, SendError, TransferError, TransferReason, WordError};
 use crate::grant::PeerKeyTag;
-use crate::helm::{Awaited, Helm, Ticket, promise};
-use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, WordOrder, WordRequest};
+use crate::helm::{Awaited, Ticket, promise};
+use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, Watcher, WordOrder, WordRequest};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::provider::ProviderError;
+use crate::running::Running;
 use crate::transfer::PagesMoved;
 use crate::{
     Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
@@ -43,7 +45,7 @@ static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(0);
 pub struct Peer(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<Helm<Driver>>,
+    helm: Arc<Running>,
     key: PeerKey,
     cell: Arc<PeerCell>,
     address: SocketAddr,
@@ -62,7 +64,7 @@ impl Drop for Inner {
 
 impl Peer {
     pub(crate) fn new(
-        helm: &Arc<Helm<Driver>>,
+        helm: &Arc<Running>,
         key: PeerKey,
         cell: Arc<PeerCell>,
         address: SocketAddr,
@@ -120,18 +122,16 @@ impl Peer {
         crate::engine::call(&self.0.helm, call)
     }
 
-    /// Lets the peer at a slice. On failure it is handed back.
-    pub fn grant(&self, slice: Slice, rights: Rights) -> Result<Grant, GrantError> {
-        let key = self.0.key;
-        match self.call(move |driver, now| driver.machine.grant(key, slice, rights, now)) {
-            Ok(Ok(made)) => {
-                Ok(Grant { helm: Arc::clone(&self.0.helm), id: made.id, memory: Some(made.memory) })
-            }
-            Ok(Err((error, slice))) => {
+    /// Lets the peer at a slice, or at memory that was granted before and is not proven to be free. On failure it is handed back.
+    pub fn grant(&self, memory: impl Into<Exposed>, rights: Rights) -> Result<Grant, GrantError> {
+        let (key, memory) = (self.0.key, memory.into());
+        match self.call(move |driver, now| driver.machine.grant(key, memory, rights, now)) {
+            Ok(Ok(made)) => Ok(Grant { peer: self.clone(), id: made.id, memory: Some(made.memory) }),
+            Ok(Err((error, memory))) => {
                 let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.to_owned() });
-                Err(GrantError { error: lost.unwrap_or_else(|| error.into()), slice })
+                Err(GrantError { error: lost.unwrap_or_else(|| error.into()), memory })
             }
-            Err(error) => Err(GrantError { error, slice: None }),
+            Err(error) => Err(GrantError { error, memory: None }),
         }
     }
 
@@ -172,8 +172,8 @@ impl Peer {
         what: &'static str,
         find: impl Fn(&mut Driver) -> Option<T> + Send + Sync + 'static,
     ) -> Pending<Offer<T>> {
-        let (helm, cell) = (Arc::clone(&self.0.helm), Arc::clone(&self.0.cell));
-        self.pending(Offer { helm, cell, find: Arc::new(find), ticket: None, seen: None, what })
+        let (peer, watcher) = (self.clone(), self.0.cell.watch.watcher());
+        self.pending(Offer { peer, watcher, find: Arc::new(find), ticket: None, seen: None, what })
     }
 
     /// Writes pages of `source` to the peer's memory, as the map says. When it is done the bytes are there; the counter, if one is named, has
@@ -246,16 +246,41 @@ impl Peer {
         self.pending(PagesMoved { ticket, peer: self.0.key, number, refused: None })
     }
 
-    /// Sends a message: in order, each once. It is done when the peer has room for it, and it is on its way.
+    /// Sends a message: in order, each once. It is done when the peer's engine holds it: then it arrives, whatever becomes of this side.
     pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<Sent> {
         let (promise, ticket) = promise();
         self.0.helm.submit(Command::Send(self.0.key, message.into(), promise));
         self.pending(Sent { ticket })
     }
 
+    /// All messages that were sent until now: done when the peer's engine holds them.
+    pub fn flush(&self) -> Pending<Sent> {
+        let (promise, ticket) = promise();
+        let key = self.0.key;
+        let call = move |driver: &mut Driver, now: u64| driver.machine.flush(key, promise, now);
+        self.0.helm.submit(Command::Call(Box::new(call)));
+        self.pending(Sent { ticket })
+    }
+
+    /// Ends it in order, at most within this time: the peer holds every message that was sent, nothing of ours is under way with it, no grant
+    /// is being revoked, and it is told goodbye. Clones of this say that it is lost.
+    ///
+    /// Without, the same begins when the last clone is dropped, and nobody waits for it.
+    pub fn close(self, timeout: Duration) -> Result<(), Error> {
+        let key = self.0.key;
+        let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
+        self.0.helm.submit(Command::Call(Box::new(call)));
+        let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
+        match self.0.helm.wait(&left, crate::time::after(timeout)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::TimedOut { what: "close", after: timeout }),
+            Err(_) => Err(Error::Ended),
+        }
+    }
+
     /// The next message of the peer's. What came before it was lost is received all the same.
     pub fn recv(&self) -> Pending<Received> {
-        self.pending(Received { peer: self.clone() })
+        self.pending(Received { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
     }
 
     /// Adds to a word of the peer's memory; it gives what was there.
@@ -288,6 +313,10 @@ impl Peer {
         self.pending(Word { ticket })
     }
 
+    pub(crate) fn running(&self) -> &Arc<Running> {
+        &self.0.helm
+    }
+
     pub(crate) fn cell(&self) -> &Arc<PeerCell> {
         &self.0.cell
     }
@@ -310,15 +339,15 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Why memory was not granted: and the slice, where it could be had back.
+/// Why memory was not granted, and the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 #[non_exhaustive]
 pub struct GrantError {
     /// Why.
     pub error: Error,
-    /// The slice.
-    pub slice: Option<Slice>,
+    /// The memory, unless the engine has ended or a rail keeps it.
+    pub memory: Option<Exposed>,
 }
 
 /// A counter of a peer's that we raise.
@@ -333,8 +362,8 @@ type Find<T> = dyn Fn(&mut Driver) -> Option<T> + Send + Sync;
 
 /// Something that the peer has told its user of, and will tell us, or has.
 pub struct Offer<T> {
-    helm: Arc<Helm<Driver>>,
-    cell: Arc<PeerCell>,
+    peer: Peer,
+    watcher: Watcher,
     find: Arc<Find<T>>,
     ticket: Option<Ticket<Option<T>>>,
     /// The peer's changes when it was last asked for.
@@ -347,13 +376,13 @@ impl<T: Send + 'static> Offer<T> {
     fn ask(&mut self) {
         let (promise, ticket) = promise();
         let find = Arc::clone(&self.find);
-        self.seen = Some(self.cell.changes());
-        self.helm.submit(Command::Call(Box::new(move |driver, _| promise.keep(find(driver)))));
+        self.seen = Some(self.peer.cell().changes());
+        self.peer.0.helm.submit(Command::Call(Box::new(move |driver, _| promise.keep(find(driver)))));
         self.ticket = Some(ticket);
     }
 
     fn has_changed(&self) -> bool {
-        self.seen != Some(self.cell.changes())
+        self.seen != Some(self.peer.cell().changes())
     }
 }
 
@@ -375,7 +404,7 @@ impl<T: Send + 'static> Sealed for Offer<T> {
     }
 
     fn wake(&self, waker: &Waker) {
-        self.cell.watch.wake(waker);
+        self.watcher.wake(waker);
         if let Some(ticket) = &self.ticket {
             ticket.wake(waker);
         }
@@ -387,7 +416,7 @@ impl<T: Send + 'static> Sealed for Offer<T> {
         }
         let answer = self.ticket.as_ref()?.take()?;
         self.ticket = None;
-        match (answer, self.cell.lost()) {
+        match (answer, self.peer.cell().lost()) {
             (Ok(Some(found)), _) => Some(Ok(found)),
             (Ok(None), Some(reason)) => Some(Err(Error::PeerLost { reason: reason.to_owned() })),
             (Ok(None), None) => None,
@@ -401,6 +430,22 @@ impl<T: Send + 'static> Sealed for Offer<T> {
 
     fn ended(&mut self) -> Self::Found {
         Err(Error::Ended)
+    }
+}
+
+/// Until the peer is gone.
+struct Left<'a> {
+    cell: &'a PeerCell,
+    watcher: Watcher,
+}
+
+impl Awaited for Left<'_> {
+    fn is_ready(&self) -> bool {
+        self.cell.lost().is_some()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        self.watcher.wake(waker);
     }
 }
 
@@ -442,6 +487,7 @@ impl Sealed for Sent {
 #[derive(Debug)]
 pub struct Received {
     peer: Peer,
+    watcher: Watcher,
 }
 
 impl Answer for Received {
@@ -456,7 +502,7 @@ impl Sealed for Received {
     }
 
     fn wake(&self, waker: &Waker) {
-        self.peer.cell().watch.wake(waker);
+        self.watcher.wake(waker);
     }
 
     fn take(&mut self) -> Option<Self::Found> {

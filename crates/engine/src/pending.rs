@@ -4,15 +4,19 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::driver::Driver;
-use crate::helm::{Awaited, Helm};
+use crate::helm::Awaited;
+use crate::running::Running;
+use crate::time;
 
 /// Something that was asked for. Either a thread [waits](Self::wait) for it, and drives the engine meanwhile; or it is awaited, as a
 /// future of any executor, and the engine's worker drives.
 ///
 /// It is under way whether anybody waits or not. One that is dropped gives nothing back early.
+///
+/// As a future it wakes its task from the thread that drives the engine, and under no lock. A waker only wakes: in it, whatever would wait ends
+/// at once as if the time were over, because what it waits for is that thread's work. A panic in a waker ends nothing but the waker.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -32,7 +36,7 @@ use crate::helm::{Awaited, Helm};
 /// ```
 #[must_use = "it goes on by itself, but whether it went well is told here"]
 pub struct Pending<A: Answer> {
-    pub(crate) helm: Arc<Helm<Driver>>,
+    pub(crate) helm: Arc<Running>,
     pub(crate) answer: A,
 }
 
@@ -76,8 +80,13 @@ impl<A: sealed::Sealed> Awaited for Wait<'_, A> {
 
 impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Pending<A> {
     /// Waits, at most so long. After that it may be waited for again.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended and its outcome was taken before, by this or as a future, unless it is of the kind that can be asked for again: an
+    /// arrival, a message, a peer.
     pub fn wait(&mut self, timeout: Duration) -> A::Output {
-        let deadline = Instant::now() + timeout;
+        let deadline = time::after(timeout);
         loop {
             if let Some(answer) = self.answer.take() {
                 return answer;

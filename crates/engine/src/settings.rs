@@ -79,24 +79,24 @@ impl Settings {
         self
     }
 
-    /// Which rails it opens, by name: a device (`rxe0`, `mlx5_0`), or a provider of libfabric's (`tcp`, `shm`, `efa`), for tcp with the address to
-    /// bind to if wanted (`tcp@10.0.0.7`). By default the cards that are there; where there is none, tcp and shm.
+    /// Which rails it opens, by name: a device (`rxe0`, `mlx5_0`), or a provider of libfabric's (`tcp`, `efa`), for tcp with the address to
+    /// bind to if wanted (`tcp@10.0.0.7`). By default the cards that are there; where there is none, tcp.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self
     }
 
-    /// An error instead of falling back to tcp or shm.
+    /// An error instead of falling back to tcp.
     pub fn require_rdma(mut self) -> Self {
         self.require_rdma = true;
         self
     }
 
-    /// How often peers hear from it at least, and after which silence a peer is lost.
+    /// How often peers hear from it at least, and after which silence a peer is lost. Peers learn of both, and speak often enough.
     pub fn heartbeat(mut self, every: Duration, silence: Duration) -> Self {
         (self.heartbeat, self.silence) = (every, silence);
         // A link that hangs is told from a peer that hangs by who is silent.
-        self.stall = self.stall.max(silence + every);
+        self.stall = self.stall.max(silence.saturating_add(every));
         self
     }
 

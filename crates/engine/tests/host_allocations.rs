@@ -46,7 +46,7 @@ impl Pair {
                 let request = match posted % 2 {
                     0 => Request::Write {
                         pieces: slice.into(),
-                        target: Some(self.target),
+                        target: self.target,
                         immediate: Some(posted as u32),
                     },
                     _ => Request::Send { pieces: slice.into() },

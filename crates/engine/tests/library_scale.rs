@@ -15,12 +15,6 @@ fn a_hundred_idle_peers_over_tcp_leave_the_core_alone() {
 
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
-fn a_hundred_idle_peers_over_shm_leave_the_core_alone() {
-    crowd::hub("shm", scale::idle::a_hundred_idle_peers_leave_the_core_alone);
-}
-
-#[test]
-#[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_thousand_peers_come_get_a_page_and_leave_nothing() {
     crowd::hub("tcp", scale::peers::a_thousand_come_get_a_page_and_leave_nothing);
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use farreach_fabric_sys as sys;
-use farreach_memory::{DomainId, Exposed};
+use farreach_memory::{DomainId, KeyGuard};
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::mr;
+use crate::mr::{self, MemoryRegion};
 use crate::{Error, Fabric, Info, Library, Mode, MrMode, Profile, Threading};
 
 /// An open domain: `fi_domain(3)`.
@@ -48,18 +48,21 @@ struct Inner {
 struct Inbound {
     /// Open, or not provably closed.
     endpoints: usize,
-    /// Regions that are gone, and that a write under way may still reach.
-    kept: Vec<Arc<Exposed>>,
+    /// Keys that are dead, to memory that a write under way may still reach.
+    kept: Vec<KeyGuard>,
 }
 
 impl Fabric {
     /// Opens the domain of an offer: `fi_domain(3)`.
     ///
     /// The offer must be one that this crate can serve, as [`Hints::rdm`](crate::Hints::rdm) asks for: callable from any thread,
-    /// and demanding nothing of its user that is not done here.
+    /// and demanding nothing of its user that is not done here. It must be one of this fabric: what is known of the provider is asked of it.
     #[doc(alias = "fi_domain")]
     pub fn open_domain(&self, info: &Info) -> Result<Domain, Error> {
         check(info)?;
+        if (info.provider(), info.fabric()) != (self.provider(), self.name()) {
+            return Err(Error::NotOfThis { object: "offer", of: "fabric" });
+        }
         let info = info.try_clone()?;
         let raw = info.as_raw_mut();
         // SAFETY: the fabric lives, and the offer through the call.
@@ -129,24 +132,38 @@ impl Domain {
         *self.0.caches_registrations.get_or_init(|| mr::are_cached(self))
     }
 
-    /// How many slices are kept though their regions are gone, because a write that is under way may still reach them. They go when the last
+    /// How many keys are dead and still keep their memory, because a write that is under way may reach it. It is let go of when the last
     /// endpoint of the domain is closed.
-    pub fn kept_slices(&self) -> usize {
+    pub fn kept_keys(&self) -> usize {
         self.inbound().kept.len()
     }
 
-    /// Whether no write of a peer can be under way, nor begin by a key that is dead.
-    pub(crate) fn is_out_of_reach(&self) -> bool {
-        let profile = self.profile();
-        profile.keys_enforced && (profile.revoke_stops_writes || self.inbound().endpoints == 0)
+    /// Returns how many bytes only [such keys](Self::kept_keys) keep mapped. The cost is linear in their number.
+    pub fn kept_bytes(&self) -> usize {
+        self.inbound().kept.iter().map(KeyGuard::unused_bytes).sum()
     }
 
-    /// Keeps memory whose region is closed until no write can reach it.
-    pub(crate) fn keep_exposed(&self, exposed: Arc<Exposed>) {
-        let mut inbound = self.inbound();
-        if inbound.endpoints > 0 {
-            inbound.kept.push(exposed);
+    /// Ends a key. Whether that proves that no peer reaches the memory by it any more; otherwise its guard is kept until there is a proof.
+    pub(crate) fn retire(&self, region: MemoryRegion, guard: KeyGuard) -> Result<bool, Error> {
+        // Where it is not closed, the guard is dropped: the memory is leaked, and counted.
+        region.close()?;
+        let profile = self.profile();
+        if !profile.keys_enforced {
+            leak::count(Kind::ExposedSlice);
+            drop(guard);
+            return Ok(false);
         }
+        // Asked after the close: an endpoint that is opened from now on finds a dead key.
+        let mut inbound = self.inbound();
+        if !profile.revoke_stops_writes && inbound.endpoints > 0 {
+            inbound.kept.push(guard);
+            return Ok(false);
+        }
+        drop(inbound);
+        // SAFETY: the key is dead and the provider enforces that, so nothing begins by it. What had begun was stopped by the close of the
+        // region, or by that of the endpoint that it came through: none is open that was open then.
+        unsafe { guard.end() };
+        Ok(true)
     }
 
     pub(crate) fn endpoint_opened(&self) {
@@ -160,7 +177,10 @@ impl Domain {
         let unreached = if inbound.endpoints == 0 { std::mem::take(&mut inbound.kept) } else { Vec::new() };
         // Memory that goes may end registrations, which may be the domain's last holders: not under the lock.
         drop(inbound);
-        drop(unreached);
+        for guard in unreached {
+            // SAFETY: the key is dead and enforced, as `retire` saw, and what had begun by it ended with the endpoints: the last one is closed.
+            unsafe { guard.end() };
+        }
     }
 
     fn inbound(&self) -> MutexGuard<'_, Inbound> {

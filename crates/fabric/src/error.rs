@@ -212,7 +212,7 @@ impl Error {
                 "set FI_MR_CACHE_MAX_COUNT=0 in the environment before the program starts".to_owned()
             }
             Self::NotRevocable { .. } => {
-                "close the endpoints of the domain first; or let the peers say that they are done, and trust them".to_owned()
+                "close the endpoints of the domain; the memory becomes a slice when no key is left".to_owned()
             }
             Self::Memory { fix, .. } => fix.clone(),
             Self::Failed { .. } => "set FI_LOG_LEVEL=warn to read what the provider says".to_owned(),

@@ -1,11 +1,9 @@
-//! One of several keys to the same memory.
+//! Keys to exposed memory.
 
 use std::fmt;
-use std::sync::Arc;
 
-use farreach_memory::Exposed;
+use farreach_memory::{Exposed, KeyGuard};
 
-use crate::leak::{self, Kind};
 use crate::mr::MemoryRegion;
 use crate::{Domain, Error, RemoteAccess, RemoteRegion};
 
@@ -14,29 +12,36 @@ impl Domain {
     ///
     /// As [`expose`](Self::expose), it refuses a provider that registers from a cache.
     #[doc(alias = "fi_mr_reg")]
-    pub fn expose_also(&self, exposed: &Arc<Exposed>, access: RemoteAccess) -> Result<ExposedKey, Error> {
+    pub fn expose_also(&self, exposed: &Exposed, access: RemoteAccess) -> Result<ExposedKey, Error> {
         self.check_exposable()?;
-        let (start, exposed) = (exposed.address(), Arc::clone(exposed));
-        // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is closed (and for as long as that
-        // proves nothing), and no reference into them exists.
-        let mr = unsafe { MemoryRegion::register(self, start.as_ptr(), exposed.len(), access.bits()) }?;
-        let remote = mr.remote(&exposed);
-        Ok(ExposedKey { parts: Some((mr, exposed)), remote })
+        let guard = exposed.guard_key();
+        let start = exposed.address().as_ptr();
+        // SAFETY: the guard keeps the pages mapped until the region is closed (and for as long as that proves nothing), and no reference
+        // into them exists while it does.
+        match unsafe { MemoryRegion::register(self, start, exposed.len(), access.bits()) } {
+            Ok(region) => {
+                let remote = region.remote(exposed);
+                Ok(ExposedKey { parts: Some((region, guard)), remote })
+            }
+            Err(error) => {
+                // SAFETY: the key was not made.
+                unsafe { guard.end() };
+                Err(error)
+            }
+        }
     }
 }
 
 /// One of several keys by which peers may touch the same memory: each is of a domain, and ends by itself.
 ///
-/// The memory stays exposed as long as there is a key to it. What ends with the last one is up to those who share it: the bytes
-/// can be had again by [`Exposed::conceal`], which is `unsafe`.
+/// The memory stays exposed as long as there is a key to it, and becomes a slice again by [`Exposed::try_into_slice`] when there is none.
 ///
 /// ```no_run
 /// # use farreach_fabric::{Domain, Error};
-/// use std::sync::Arc;
 /// use farreach_fabric::RemoteAccess;
 ///
 /// # fn expose(rails: &[Domain]) -> Result<(), Error> {
-/// let exposed = Arc::new(farreach_memory::Memory::allocate(4096)?.expose());
+/// let exposed = farreach_memory::Memory::allocate(4096)?.expose();
 /// for rail in rails {
 ///     let key = rail.expose_also(&exposed, RemoteAccess::WRITE)?;
 ///     println!("over {}: key {:#x}", rail.info().domain(), key.remote().key());
@@ -48,77 +53,42 @@ impl Domain {
 #[doc(alias = "fid_mr")]
 pub struct ExposedKey {
     /// Taken out by whoever ends it.
-    parts: Option<(MemoryRegion, Arc<Exposed>)>,
+    parts: Option<(MemoryRegion, KeyGuard)>,
     remote: RemoteRegion,
 }
 
 impl ExposedKey {
-    fn parts(&self) -> &(MemoryRegion, Arc<Exposed>) {
-        self.parts.as_ref().expect("it is taken out only at the end")
-    }
-
     /// What a peer needs to know.
     pub fn remote(&self) -> RemoteRegion {
         self.remote
     }
 
-    /// The memory.
-    pub fn exposed(&self) -> &Arc<Exposed> {
-        &self.parts().1
-    }
-
     /// The domain that it is of.
     pub fn domain(&self) -> &Domain {
-        self.parts().0.domain()
+        self.parts.as_ref().expect("it is taken out only at the end").0.domain()
     }
 
-    /// Ends the key: `fi_close(3)`. A write by it that begins later finds no region, where the provider enforces keys.
+    /// Ends the key: `fi_close(3)`. A write by it that begins later finds no region, where the provider enforces keys. Whether that proves
+    /// that no peer reaches the memory by it.
     ///
-    /// The memory is let go of when that proves that no peer reaches it by this key: as
-    /// [`Domain::kept_slices`] says, or never where keys are not enforced, counted. Where the provider does not close the region, the memory
-    /// is leaked and counted.
+    /// Otherwise the memory stays exposed until there is a proof, as [`Domain::kept_keys`] says, or for good where keys are not enforced or
+    /// the provider does not close the region, counted.
     #[doc(alias = "fi_close")]
-    pub fn end(mut self) -> Result<(), Error> {
-        self.close(true)
+    pub fn end(mut self) -> Result<bool, Error> {
+        self.close()
     }
 
-    /// Ends the key, and lets go of the memory at once.
-    ///
-    /// # Safety
-    ///
-    /// Somebody else holds the memory, and neither conceals it nor lets go of it before no peer reaches it by this key: nothing
-    /// that a peer has begun is under way, and where keys are not enforced no peer will begin anything.
-    pub unsafe fn end_trusting_peers(mut self) -> Result<(), Error> {
-        self.close(false)
-    }
-
-    /// Ends the key. With `keeps`, the memory stays for as long as that proves nothing.
-    fn close(&mut self, keeps: bool) -> Result<(), Error> {
-        let Some((mr, exposed)) = self.parts.take() else { return Ok(()) };
-        let domain = mr.domain().clone();
-        let is_out_of_reach = domain.is_out_of_reach();
-        if let Err(error) = mr.close() {
-            // It counts itself as leaked; the pages must stay with it.
-            std::mem::forget(exposed);
-            return Err(error);
-        }
-        if !keeps || is_out_of_reach {
-            return Ok(());
-        }
-        if domain.profile().keys_enforced {
-            domain.keep_exposed(exposed);
-        } else {
-            leak::count(Kind::ExposedSlice);
-            std::mem::forget(exposed);
-        }
-        Ok(())
+    fn close(&mut self) -> Result<bool, Error> {
+        let Some((region, guard)) = self.parts.take() else { return Ok(true) };
+        let domain = region.domain().clone();
+        domain.retire(region, guard)
     }
 }
 
 impl Drop for ExposedKey {
     fn drop(&mut self) {
         // What fails is counted, and kept.
-        let _ = self.close(true);
+        let _ = self.close();
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ptr;
-use std::sync::Arc;
 
 use bitflags::bitflags;
 use farreach_fabric_sys as sys;
@@ -12,7 +11,7 @@ use farreach_memory::{
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::{Domain, Error, MrMode, RemoteRegion};
+use crate::{Domain, Error, ExposedKey, MrMode, RemoteRegion};
 
 /// How often another key is tried where the provider says that one is taken.
 const KEY_ATTEMPTS: usize = 16;
@@ -194,21 +193,10 @@ impl Domain {
     /// refused: its keys reach further than the slice, and live on when they are ended.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose(&self, slice: Slice, access: RemoteAccess) -> Result<ExposedRegion, (Error, Slice)> {
-        if let Err(error) = self.check_exposable() {
-            return Err((error, slice));
-        }
         let exposed = slice.expose();
-        let (start, len) = (exposed.address(), exposed.len());
-        // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is closed (for good where its key
-        // is not enforced), and no reference into them exists.
-        let registered = unsafe { MemoryRegion::register(self, start.as_ptr(), len, access.bits()) };
-        match registered {
-            Ok(mr) => {
-                let remote = mr.remote(&exposed);
-                Ok(ExposedRegion { parts: Some((mr, exposed)), remote })
-            }
-            // SAFETY: no key to it was made.
-            Err(error) => Err((error, unsafe { exposed.conceal() })),
+        match self.expose_also(&exposed, access) {
+            Ok(key) => Ok(ExposedRegion { key, exposed }),
+            Err(error) => Err((error, exposed.try_into_slice().expect("no key to it was made"))),
         }
     }
 
@@ -241,103 +229,64 @@ impl From<AllocateError> for Error {
 /// println!("{} bytes by key {:#x}", told_to_the_peer.len(), told_to_the_peer.key());
 /// match region.revoke() {
 ///     Ok(slice) => println!("{} bytes are ours alone", slice.len()),
-///     Err((error, _region)) => println!("{error}: {}", error.fix()),
+///     // A peer's write may be under way. What came back can be copied from, and becomes a slice when no key is left.
+///     Err((error, exposed)) => println!("{error}: {} ({} keys)", error.fix(), exposed.keys()),
 /// }
 /// # Ok(())
 /// # }
 /// ```
 #[doc(alias = "fid_mr")]
 pub struct ExposedRegion {
-    /// Taken out by whoever ends it.
-    parts: Option<(MemoryRegion, Exposed)>,
-    remote: RemoteRegion,
+    key: ExposedKey,
+    exposed: Exposed,
 }
 
 impl ExposedRegion {
-    fn parts(&self) -> &(MemoryRegion, Exposed) {
-        self.parts.as_ref().expect("it is taken out only at the end")
-    }
-
     /// What a peer needs to know.
     pub fn remote(&self) -> RemoteRegion {
-        self.remote
+        self.key.remote()
     }
 
     /// The bytes, to be copied in and out.
     pub fn bytes(&self) -> &Exposed {
-        &self.parts().1
+        &self.exposed
     }
 
     /// The domain that it is in.
     pub fn domain(&self) -> &Domain {
-        self.parts().0.domain()
+        self.key.domain()
     }
 
-    /// Whether [`revoke`](Self::revoke) can prove, now, that no peer reaches the memory any more.
-    pub fn is_revocable(&self) -> bool {
-        self.domain().is_out_of_reach()
-    }
-
-    /// Ends the key and gives the slice back: `fi_close(3)`. A write that arrives later finds no region.
+    /// Ends the key, and gives the slice back where that proves that no peer reaches it: `fi_close(3)`. A write that begins later finds
+    /// no region.
     ///
-    /// Where that proves nothing the region is handed back, still live: where the provider does not enforce keys
-    /// ([`Profile::keys_enforced`](crate::Profile::keys_enforced)), and where a write that is under way goes on though its region is closed
-    /// ([`Profile::revoke_stops_writes`](crate::Profile::revoke_stops_writes)), unless every endpoint of the domain is closed.
-    /// [`revoke_trusting_peers`](Self::revoke_trusting_peers) is what is left then. Where the provider does not close the region, the memory is
-    /// leaked and counted.
+    /// Otherwise the memory comes back exposed, to be copied from, and [`Exposed::try_into_slice`] gives the slice when there is a proof:
+    /// where a write that is under way goes on though its region is closed
+    /// ([`Profile::revoke_stops_writes`](crate::Profile::revoke_stops_writes)), when every endpoint of the domain is closed; where the
+    /// provider does not enforce keys ([`Profile::keys_enforced`](crate::Profile::keys_enforced)), or does not close the region, never: the
+    /// memory is leaked then, and counted. [`Exposed::into_slice_unchecked`] is for who knows that no peer writes.
     #[doc(alias = "fi_close")]
-    #[expect(clippy::result_large_err, reason = "the region is handed back whole")]
-    pub fn revoke(self) -> Result<Slice, (Error, Option<Self>)> {
-        if !self.is_revocable() {
-            let why = if self.domain().profile().keys_enforced {
-                "a write that is under way goes on until the endpoint is closed"
-            } else {
-                "this provider lets a peer write by a dead key"
+    pub fn revoke(self) -> Result<Slice, (Error, Exposed)> {
+        let Self { key, exposed } = self;
+        let profile = *key.domain().profile();
+        if let Err(error) = key.end() {
+            return Err((error, exposed));
+        }
+        exposed.try_into_slice().map_err(|exposed| {
+            let why = match profile {
+                _ if exposed.keys() > 1 => "there are other keys to it",
+                profile if profile.keys_enforced => {
+                    "a write that is under way goes on until the endpoint is closed"
+                }
+                _ => "this provider lets a peer write by a dead key",
             };
-            return Err((Error::NotRevocable { why }, Some(self)));
-        }
-        // SAFETY: the key is enforced, and dead when the slice is given back; and nothing is under way.
-        unsafe { self.revoke_trusting_peers() }.map_err(|error| (error, None))
-    }
-
-    /// Ends the key and gives the slice back, also where that proves nothing.
-    ///
-    /// # Safety
-    ///
-    /// It [is revocable](Self::is_revocable); or nothing that a peer has begun on the region is under way, and where keys are not enforced no peer
-    /// will begin anything: each has said so, or is gone.
-    pub unsafe fn revoke_trusting_peers(mut self) -> Result<Slice, Error> {
-        let (mr, exposed) = self.parts.take().expect("it is taken out only at the end");
-        match mr.close() {
-            // SAFETY: the only key to it is dead, and the caller vouches for those who do not care.
-            Ok(()) => Ok(unsafe { exposed.conceal() }),
-            Err(error) => {
-                std::mem::forget(exposed);
-                Err(error)
-            }
-        }
-    }
-}
-
-impl Drop for ExposedRegion {
-    fn drop(&mut self) {
-        let Some((mr, exposed)) = self.parts.take() else { return };
-        let domain = mr.domain().clone();
-        let is_out_of_reach = domain.is_out_of_reach();
-        if mr.close().is_err() {
-            // It counts itself as leaked; the pages must stay with it.
-            std::mem::forget(exposed);
-        } else if !domain.profile().keys_enforced {
-            leak::count(Kind::ExposedSlice);
-            std::mem::forget(exposed);
-        } else if !is_out_of_reach {
-            domain.keep_exposed(Arc::new(exposed));
-        }
+            (Error::NotRevocable { why }, exposed)
+        })
     }
 }
 
 impl fmt::Debug for ExposedRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExposedRegion").field("remote", &self.remote).finish_non_exhaustive()
+        f.debug_struct("ExposedRegion").field("remote", &self.remote()).finish_non_exhaustive()
     }
 }

@@ -23,13 +23,13 @@ pub struct Profile {
     /// Whether a region that is closed stops a write that is under way. A card looks the key up for each packet; a library looks it up
     /// when a write begins, and goes on.
     pub revoke_stops_writes: bool,
-    /// Whether closing an endpoint also ends what a peer does on its behalf: copying the answer of a read into its
-    /// buffers. Where it does not, buffers of unfinished reads are kept for good.
+    /// Whether closing an endpoint also ends what a peer does on its behalf: copying what was sent out of its buffers, or the answer of a
+    /// read into them. Where it does not, buffers of what is unfinished are kept for good.
     pub close_stops_peers: bool,
     /// Whether closing an endpoint leaves it in what its completion queue sleeps on. The queue's descriptor is then of no use any more: to
     /// ask whether it may be slept on would look into what was freed.
     pub close_spoils_waits: bool,
-    /// Whether endpoints of one process look into each other's memory, which goes when one is closed. One that is dropped is then closed only when no
+    /// Whether endpoints of one process look into each other's memory, which goes when one is closed. One that is dropped or closed is then closed only when no
     /// other is open; until then it is polled no more, and takes its memory.
     pub siblings_look_in: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's memory.

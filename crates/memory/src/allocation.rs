@@ -44,26 +44,66 @@ impl Allocation {
         if len == 0 {
             return Err(error(AllocateReason::Empty));
         }
-        let mut notes = Vec::new();
-        let (start, mapped_len) = match map_pages(len, huge_pages != HugePages::No) {
+        match Self::map_pages(len, huge_pages != HugePages::No, numa_node) {
             Err(AllocateReason::NoHugePages(reason)) if huge_pages == HugePages::Try => {
-                notes.push(format!("ordinary pages, because no huge pages are free ({reason})"));
-                map_pages(len, false).map_err(error)?
+                let mut allocation = Self::map_pages(len, false, numa_node).map_err(error)?;
+                allocation.notes.push(format!("ordinary pages, because no huge pages are free ({reason})"));
+                Ok(allocation)
             }
-            mapped => mapped.map_err(error)?,
-        };
-        let allocation = Self { start, len, origin: Origin::Mapped { mapped_len }, notes };
+            mapped => mapped.map_err(error),
+        }
+    }
+
+    /// The same with pages of one kind.
+    fn map_pages(len: usize, huge: bool, numa_node: Option<u32>) -> Result<Self, AllocateReason> {
+        let (start, mapped_len) = map(len, huge)?;
+        let allocation = Self { start, len, origin: Origin::Mapped { mapped_len }, notes: Vec::new() };
         if let Some(node) = numa_node {
             // Before the pages are touched: that is when they come into being.
-            bind(start, mapped_len, node).map_err(|reason| error(AllocateReason::Bind(reason)))?;
+            bind(start, mapped_len, node).map_err(AllocateReason::Bind)?;
         }
-        let page = page_size();
-        for offset in (0..mapped_len).step_by(page) {
+        allocation.populate(huge)?;
+        Ok(allocation)
+    }
+
+    /// Brings every page into being.
+    fn populate(&self, huge: bool) -> Result<(), AllocateReason> {
+        let Origin::Mapped { mapped_len } = self.origin else { return Ok(()) };
+        // Miri has the pages already, and not this call.
+        if cfg!(miri) {
+            return Ok(());
+        }
+        // A huge page is promised when it is mapped, but not on a node: to touch one that the node does not have is SIGBUS. The kernel
+        // answers with an error instead.
+        // SAFETY: the mapping is ours and this long; its bytes stay as they are.
+        let status =
+            unsafe { libc::madvise(self.start.as_ptr().cast(), mapped_len, libc::MADV_POPULATE_WRITE) };
+        if status == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match (error.raw_os_error(), huge) {
+            (Some(libc::EFAULT | libc::ENOMEM), true) => {
+                let cause = "the node has too few of them";
+                Err(AllocateReason::NoHugePages(io::Error::new(io::ErrorKind::OutOfMemory, cause)))
+            }
+            // Before Linux 5.14. Whether a huge page is there can then only be found out by SIGBUS.
+            (Some(libc::EINVAL), true) => Err(AllocateReason::NoHugePages(error)),
+            (Some(libc::EINVAL), false) => {
+                self.touch(mapped_len);
+                Ok(())
+            }
+            _ => Err(AllocateReason::Map(error)),
+        }
+    }
+
+    /// Writes to each page, which has no name yet.
+    fn touch(&self, mapped_len: usize) {
+        for offset in (0..mapped_len).step_by(page_size()) {
             // SAFETY: the mapping is ours alone, writable, and this long. Volatile, because the store must happen
             // though it writes the zero that is there.
-            unsafe { start.as_ptr().add(offset).write_volatile(0) };
+            unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
         }
-        Ok(allocation)
     }
 
     /// Takes memory of the user's.
@@ -101,7 +141,7 @@ impl Drop for Allocation {
 }
 
 /// Anonymous pages for at least `len` bytes, and how many bytes they are.
-fn map_pages(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
+fn map(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
     let page = if huge { HUGE_PAGE } else { page_size() };
     let mapped_len = len.checked_next_multiple_of(page).ok_or(AllocateReason::TooLarge)?;
     let huge_flags = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };

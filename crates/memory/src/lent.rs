@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::range::Range;
 use crate::{DomainId, Memory, Slice};
 
 /// A slice that is in flight, in as many requests as wanted: each has a part of it, in any order, overlapping or not.
@@ -25,16 +26,16 @@ use crate::{DomainId, Memory, Slice};
 /// ```
 #[derive(Clone)]
 pub struct Lent {
-    slice: Arc<Slice>,
-    // Within the slice.
+    range: Arc<Range>,
+    // Within the range.
     offset: usize,
     len: usize,
 }
 
 impl Lent {
-    pub(crate) fn new(slice: Slice) -> Self {
-        let len = slice.len();
-        Self { slice: Arc::new(slice), offset: 0, len }
+    pub(crate) fn new(range: Range) -> Self {
+        let len = range.len();
+        Self { range: Arc::new(range), offset: 0, len }
     }
 
     /// A part of it, or nothing if it has no such part.
@@ -52,7 +53,7 @@ impl Lent {
         };
         let is_inside = start <= end && end <= self.len;
         is_inside.then(|| Self {
-            slice: Arc::clone(&self.slice),
+            range: Arc::clone(&self.range),
             offset: self.offset + start,
             len: end - start,
         })
@@ -60,13 +61,14 @@ impl Lent {
 
     /// The whole slice, if no request has a part of it any more; otherwise itself.
     pub fn try_reclaim(self) -> Result<Slice, Self> {
-        let Self { slice, offset, len } = self;
-        Arc::try_unwrap(slice).map_err(|slice| Self { slice, offset, len })
+        let Self { range, offset, len } = self;
+        // No other part is left, so no request has one: each holds its part until the card is done with it.
+        Arc::try_unwrap(range).map(Slice::from_range).map_err(|range| Self { range, offset, len })
     }
 
     /// The allocation that it is part of.
     pub fn memory(&self) -> &Memory {
-        self.slice.memory()
+        self.range.memory()
     }
 
     /// Its bytes.
@@ -83,20 +85,21 @@ impl Lent {
     /// The address of the first byte, as a request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: the offset is within the slice, or one past its end where nothing is left.
-        unsafe { self.slice.address().add(self.offset) }
+        // SAFETY: `get` makes no part that reaches beyond the end of the one it is taken from, so the offset is within the range, or at
+        // its end where the part is empty.
+        unsafe { self.range.address().add(self.offset) }
     }
 
     /// The local key under which a domain has it registered, if it has.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
-        self.slice.local_key(domain)
+        self.range.memory().local_key(domain)
     }
 }
 
 impl fmt::Debug for Lent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({}..{} of {:?})", self.offset, self.offset + self.len, self.slice)
+        write!(f, "Lent({}..{} of {:?})", self.offset, self.offset + self.len, self.range)
     }
 }
 

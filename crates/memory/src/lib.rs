@@ -11,7 +11,7 @@
 //!   &[u8], &mut [u8]  │  ▲ │
 //!                     │  │ │ share                       (Shared goes in and comes back likewise)
 //!                     │  │ └──────▶ Shared   &[u8], clonable
-//!              expose │  │ revoke
+//!              expose │  │ no key is left
 //!                     ▼  │
 //!   granted           Exposed        copies and atomics, no reference
 //! ```
@@ -20,7 +20,8 @@
 //!   name its bytes, and back with the completion.
 //! - [`Shared`] is the right to read a range, in many hands and many requests at once.
 //! - [`Lent`] is a slice in flight in parts, each in a request of its own.
-//! - [`Exposed`] is memory that a peer may touch at any time. No reference to its bytes exists; it is copied in and out.
+//! - [`Exposed`] is memory that a peer may touch at any time. No reference to its bytes exists; it is copied in and out. It counts the
+//!   keys by which peers reach it ([`KeyGuard`]), and becomes a slice again when there is none.
 //!
 //! The pages behind them live until the last of these is gone. [`Memory`] is a handle on the pages without any right to the bytes: it
 //! is what a library registers with a card, once, for all slices.
@@ -48,9 +49,11 @@ mod allocation;
 mod buffer;
 mod buffers;
 mod exposed;
+mod key_guard;
 mod lent;
 mod memory;
 mod options;
+mod range;
 mod registration;
 mod shared;
 mod slice;
@@ -58,6 +61,7 @@ mod slice;
 pub use buffer::Buffer;
 pub use buffers::Buffers;
 pub use exposed::Exposed;
+pub use key_guard::KeyGuard;
 pub use lent::Lent;
 pub use memory::{Memory, leaked_bytes};
 pub use options::{AllocateError, AllocateReason, HugePages, MemoryOptions};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
+use crate::range::Range;
 use crate::{DomainId, Exposed, Lent, Memory, Shared};
 
 /// The exclusive right to a range of bytes: it derefs to `[u8]`, splits like `BytesMut`, and is `Send`.
@@ -24,39 +25,53 @@ use crate::{DomainId, Exposed, Lent, Memory, Shared};
 /// # Ok::<(), farreach_memory::AllocateError>(())
 /// ```
 pub struct Slice {
-    memory: Memory,
-    offset: usize,
-    len: usize,
+    range: Range,
 }
 
 impl Slice {
     /// The first slice of an allocation. It must be the only one made so.
     pub(crate) fn whole(memory: Memory) -> Self {
-        let len = memory.len();
-        Self { memory, offset: 0, len }
+        Self::from_range(Range::whole(memory))
+    }
+
+    /// The right to references as well, for who has the range and knows that no card and no peer writes to it.
+    #[inline]
+    pub(crate) fn from_range(range: Range) -> Self {
+        Self { range }
     }
 
     /// The allocation that it is part of.
     pub fn memory(&self) -> &Memory {
-        &self.memory
+        self.range.memory()
     }
 
     /// Where it begins in its allocation.
     pub fn offset(&self) -> usize {
-        self.offset
+        self.range.offset()
+    }
+
+    /// Its bytes.
+    // Not by `Deref`: asking for the length forms no reference to the bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The address of the first byte, as a request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: the offset is within the allocation, or one past its end for an empty slice.
-        unsafe { self.memory.start().add(self.offset) }
+        self.range.address()
     }
 
     /// The local key under which a domain has it registered, if it has.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
-        self.memory.local_key(domain)
+        self.range.memory().local_key(domain)
     }
 
     /// Splits at `at`: this slice keeps what lies before, and the rest is returned.
@@ -66,10 +81,7 @@ impl Slice {
     /// If `at` lies beyond the end.
     #[must_use = "what is split off and dropped cannot be had again before the whole allocation is freed"]
     pub fn split_off(&mut self, at: usize) -> Self {
-        assert!(at <= self.len, "split at {at} of a slice of {} bytes", self.len);
-        let rest = Self { memory: self.memory.clone(), offset: self.offset + at, len: self.len - at };
-        self.len = at;
-        rest
+        Self::from_range(self.range.split_off(at))
     }
 
     /// Splits at `at`: what lies before is returned, and this slice keeps the rest.
@@ -85,11 +97,7 @@ impl Slice {
 
     /// Joins the slice that begins where this one ends. Any other one is handed back.
     pub fn unsplit(&mut self, next: Self) -> Result<(), Self> {
-        if !self.memory.is_same(&next.memory) || next.offset != self.offset + self.len {
-            return Err(next);
-        }
-        self.len += next.len;
-        Ok(())
+        self.range.unsplit(next.range).map_err(Self::from_range)
     }
 
     /// Freezes it: read-only from now on, and in as many hands as wanted.
@@ -99,12 +107,12 @@ impl Slice {
 
     /// Puts it in flight in parts: requests take them along, and nobody can name the bytes until all have come back.
     pub fn lend(self) -> Lent {
-        Lent::new(self)
+        Lent::new(self.range)
     }
 
-    /// Makes it memory that a peer may touch: no reference to its bytes can exist until it is concealed again.
+    /// Makes it memory that a peer may touch: no reference to its bytes can exist until no key to it is left.
     pub fn expose(self) -> Exposed {
-        Exposed::new(self)
+        Exposed::new(self.range)
     }
 }
 
@@ -113,17 +121,18 @@ impl Deref for Slice {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies within the allocation, which lives as long as this handle on it; its bytes were zeroed when it was
-        // mapped (or are the caller's word), and nobody else has a right to them.
-        unsafe { std::slice::from_raw_parts(self.address().as_ptr(), self.len) }
+        // SAFETY: the range lies within the allocation (`Range`), which lives as long as the handle on it inside. Its bytes are
+        // initialised: mapped as zeroes, or by the contract of `Memory::from_raw`. Nobody else has a right to them: ranges do not
+        // overlap, and only `from_range` makes a slice of one.
+        unsafe { std::slice::from_raw_parts(self.address().as_ptr(), self.len()) }
     }
 }
 
 impl DerefMut for Slice {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and this slice is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.address().as_ptr(), self.len) }
+        // SAFETY: the range is valid and nobody else's, as in `deref`; it is borrowed exclusively, so no other reference to it exists.
+        unsafe { std::slice::from_raw_parts_mut(self.address().as_ptr(), self.len()) }
     }
 }
 
@@ -141,7 +150,7 @@ impl AsMut<[u8]> for Slice {
 
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slice({}..{} of {})", self.offset, self.offset + self.len, self.memory.len())
+        write!(f, "Slice({:?})", self.range)
     }
 }
 
@@ -170,9 +179,11 @@ mod tests {
     #[test]
     fn neighbours_of_another_allocation_do_not_join() {
         let mut left = Memory::allocate(4096).unwrap();
-        let right = Memory::allocate(4096).unwrap();
-        let right = left.unsplit(right).unwrap_err();
-        assert_eq!(right.len(), 4096);
+        // It begins where `left` ends, by its offset.
+        let right = Memory::allocate(8192).unwrap().split_off(4096);
+        assert_eq!((left.offset() + left.len(), right.len()), (right.offset(), 4096));
+        let right = left.unsplit(right).expect_err("it is of another allocation");
+        assert_eq!((left.len(), right.len()), (4096, 4096));
     }
 
     #[test]

@@ -72,6 +72,25 @@ fn without_free_huge_pages_there_is_a_note_or_an_error() {
     assert!(slice.memory().notes()[0].contains("no huge pages are free"), "{:?}", slice.memory().notes());
 }
 
+/// The pool has enough, and the node does not: the kernel promises the pages, and touching them would be SIGBUS.
+#[test]
+#[ignore = "needs two NUMA nodes and huge pages: cargo xtask vm test runs it"]
+fn without_enough_huge_pages_on_a_node_there_is_a_note_or_an_error() {
+    let on_node = "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/free_hugepages";
+    let on_node: usize = fs::read_to_string(on_node).unwrap().trim().parse().unwrap();
+    let free = free_huge_pages();
+    assert!(on_node < free, "{on_node} huge pages on node 1 of {free}");
+    let len = (on_node + 1) * (2 << 20);
+    let options = MemoryOptions::new().numa_node(1);
+    let error = options.clone().huge_pages(HugePages::Require).allocate(len).unwrap_err();
+    assert!(matches!(error.reason, AllocateReason::NoHugePages(_)), "{error}");
+    assert_eq!(free_huge_pages(), free, "what was mapped is given back");
+
+    let slice = options.huge_pages(HugePages::Try).allocate(len).unwrap();
+    assert!(slice.memory().notes()[0].contains("no huge pages are free"), "{:?}", slice.memory().notes());
+    assert!(!numa_map(&slice).contains("huge"), "{}", numa_map(&slice));
+}
+
 #[test]
 #[ignore = "needs a kernel that knows NUMA: cargo xtask vm test runs it"]
 fn every_page_is_there_before_the_first_use() {

@@ -36,19 +36,6 @@ pub fn in_own_network<F: FnOnce()>(body: F) {
     }
 }
 
-/// The same with a `/dev/shm` of its own: what is left there was left by this test.
-#[track_caller]
-pub fn with_own_shared_memory<F: FnOnce()>(body: F) {
-    // Nobody else may see it. A cell's own root cannot be made private as a whole.
-    const MOUNT: &str = r#"mount --make-private /dev/shm && mount -t tmpfs shm /dev/shm && exec "$@""#;
-    const UNSHARE: [&str; 7] = ["--mount", "--propagation", "unchanged", "sh", "-c", MOUNT, "sh"];
-    if env::var_os(ON_HOST).is_none() {
-        run_again(Command::new("unshare").args(UNSHARE), test_name::<F>());
-    } else {
-        body();
-    }
-}
-
 /// Set in a process that was started for one test.
 const OWN_PROCESS: &str = "FARREACH_OWN_PROCESS";
 

@@ -1,9 +1,10 @@
 //! What the tests of several crates share. Not published.
 //!
 //! - [`Device`]: the RDMA device that a test may use here, and [`on_host_a`], which brings a test to where it has one;
-//!   [`in_own_network`], where it can cut links and nobody else notices; [`with_own_shared_memory`], where nobody else leaves anything;
+//!   [`in_own_network`], where it can cut links and nobody else notices;
 //!   [`in_own_process`], with an environment of its own.
 //! - [`does_long_tests`]: whether this guest is the one that does.
+//! - [`try_combinations`]: tables that take longer than one run.
 //! - [`wait_for`]: a wait that ends, because a test that hangs tells nothing.
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
 //! - [`example`]: a program to be run as a user runs it; [`listen`]: what it says.
@@ -31,6 +32,7 @@ pub mod machine_code;
 mod orders;
 mod program;
 mod seeds;
+mod table;
 mod wait;
 
 pub use allocations::{CountingAllocator, allocations};
@@ -39,9 +41,10 @@ pub use buffer::{Buffer, pattern};
 pub use certificates::{Authority, Certificate};
 pub use device::Device;
 pub use guest::does_long_tests;
-pub use host::{in_own_network, in_own_process, on_host_a, with_own_shared_memory};
+pub use host::{in_own_network, in_own_process, on_host_a};
 pub use library::{rdma_core_release, shared_object};
 pub use orders::{drop_in_orders, order};
 pub use program::{example, listen};
 pub use seeds::for_each_seed;
+pub use table::try_combinations;
 pub use wait::{WAIT_MAX, wait_for};

@@ -55,8 +55,10 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     pub(crate) key: RemoteKey,
     pub(crate) bound: Option<Bound>,
-    /// What it may be bound to besides: by bindings of which it is not known whether the device has them.
+    /// What it may be bound to besides: by bindings of which it is not known whether the device has them, or before one that failed.
     pub(crate) in_doubt: Vec<Arc<ExposedRegion>>,
+    /// The send queue whose bindings are under way, and how many.
+    binder: Option<(u32, usize)>,
     pub(crate) is_released: bool,
 }
 
@@ -66,6 +68,50 @@ pub(crate) struct Bound {
     pub(crate) remote: RemoteRange,
     /// The queue pair that a window of type 2 belongs to, by its number.
     pub(crate) owner: Option<u32>,
+}
+
+/// A binding that a send queue has. It keeps the window, and what that is bound to until then.
+///
+/// As long as it is under way, no other queue binds the window: a device does what one queue has in its order, and nobody knows in which
+/// order two of them are served. The window would then be bound to another region than the one that it keeps.
+pub(crate) struct BindingUnderWay {
+    window: MemoryWindow,
+    before: Option<Arc<ExposedRegion>>,
+}
+
+impl BindingUnderWay {
+    /// Counts a binding by this queue; nothing where another one is binding.
+    pub(crate) fn begin(window: &MemoryWindow, state: &mut State, queue: u32) -> Option<Self> {
+        let count = match state.binder {
+            None => 0,
+            Some((binder, count)) if binder == queue => count,
+            Some(_) => return None,
+        };
+        state.binder = Some((queue, count + 1));
+        let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));
+        Some(Self { window: window.clone(), before })
+    }
+
+    /// The binding failed, or nobody knows: the window may lead to where it led before, until it is revoked.
+    pub(crate) fn fail(&self) {
+        let mut state = self.window.lock();
+        if !state.is_released {
+            state.in_doubt.extend(self.before.clone());
+        }
+    }
+}
+
+impl Drop for BindingUnderWay {
+    fn drop(&mut self) {
+        let mut state = self.window.lock();
+        state.binder = state.binder.filter(|(_, count)| *count > 1).map(|(queue, count)| (queue, count - 1));
+    }
+}
+
+impl fmt::Debug for BindingUnderWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BindingUnderWay").finish_non_exhaustive()
+    }
 }
 
 /// The windows of type 2 that a queue pair has bound. They go before it: the standard lets a device refuse to destroy it otherwise, and
@@ -142,7 +188,8 @@ impl ProtectionDomain {
         let mw = unsafe { Handle::new(mw) }.ok_or_else(|| self.context().failed("ibv_alloc_mw"))?;
         // SAFETY: the window was just made.
         let key = RemoteKey(unsafe { (*mw.as_ptr()).rkey });
-        let state = Mutex::new(State { key, bound: None, in_doubt: Vec::new(), is_released: false });
+        let state =
+            Mutex::new(State { key, bound: None, in_doubt: Vec::new(), binder: None, is_released: false });
         Ok(MemoryWindow(Arc::new(Inner { mw, kind, state, pd: self.clone() })))
     }
 }
@@ -179,8 +226,8 @@ impl MemoryWindow {
     ///
     /// # Safety
     ///
-    /// `bind` is valid. Its region lives, and its memory may be reached by peers, until the window is bound elsewhere
-    /// or deallocated: some devices refuse to deregister a region while a window is bound to it.
+    /// `bind` is valid, and no binding by another queue pair is under way. Its region lives, and its memory may be reached by peers, until
+    /// the window is bound elsewhere or deallocated: some devices refuse to deregister a region while a window is bound to it.
     #[doc(alias = "ibv_bind_mw")]
     pub unsafe fn bind_raw(&self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> Result<(), Error> {
         let mut state = self.lock();

@@ -1,10 +1,9 @@
 //! Memory and domains: what requests may name, and what a peer may touch.
 
 use std::fmt;
-use std::sync::Arc;
 
 use farreach_memory::{
-    AllocateError, AttachReason, Exposed, Memory, MemoryOptions, Registration, Release, Slice,
+    AllocateError, AttachReason, Exposed, KeyGuard, Memory, MemoryOptions, Registration, Release, Slice,
 };
 
 use crate::error::Error;
@@ -56,28 +55,64 @@ impl ProtectionDomain {
     /// From now on there is no reference to its bytes: a peer may change them at any time. `access` is what a peer may do.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, slice: Slice, access: AccessFlags) -> Result<ExposedRegion, (Error, Slice)> {
-        let (start, len) = (slice.address().as_ptr().cast(), slice.len());
         let exposed = slice.expose();
-        // SAFETY: the pages stay mapped as long as `exposed` lives, which is kept until the region is deregistered, and no reference
-        // into them exists.
-        match unsafe { self.reg_mr_raw(start, len, access | AccessFlags::LOCAL_WRITE) } {
-            Ok(mr) => Ok(ExposedRegion { parts: Some((mr, exposed)) }),
-            // SAFETY: no key to it was made.
-            Err(error) => Err((error, unsafe { exposed.conceal() })),
+        match self.key(&exposed, access) {
+            Ok(key) => Ok(ExposedRegion { key, exposed }),
+            Err(error) => Err((error, exposed.try_into_slice().expect("no key to it was made"))),
         }
     }
 
     /// Makes another key to memory that is exposed already: `ibv_reg_mr(3)`. Each way to the same memory has one of its own, as that
     /// over another device. `access` is what a peer may do by it.
     #[doc(alias = "ibv_reg_mr")]
-    pub fn expose_also(&self, memory: &Arc<Exposed>, access: AccessFlags) -> Result<ExposedKey, Error> {
+    pub fn expose_also(&self, memory: &Exposed, access: AccessFlags) -> Result<ExposedKey, Error> {
+        let key = self.key(memory, access)?;
+        Ok(ExposedKey { remote: key.remote(memory), key })
+    }
+
+    fn key(&self, memory: &Exposed, access: AccessFlags) -> Result<Key, Error> {
+        let guard = memory.guard_key();
         let (start, len) = (memory.address().as_ptr().cast(), memory.len());
-        let kept = Arc::clone(memory);
-        let access = access | AccessFlags::LOCAL_WRITE;
-        // SAFETY: the pages stay mapped as long as the memory lives, which the region holds until it is deregistered, and no reference
-        // into them exists.
-        let mr = unsafe { self.reg_mr_keeping(kept, start, len, access) }?;
-        Ok(ExposedKey { mr, memory: Arc::clone(memory) })
+        // SAFETY: the guard keeps the pages mapped until the region is deregistered, and no reference into them exists while it does.
+        match unsafe { self.reg_mr_raw(start, len, access | AccessFlags::LOCAL_WRITE) } {
+            Ok(mr) => Ok(Key(Some((mr, guard)))),
+            Err(error) => {
+                // SAFETY: the key was not made.
+                unsafe { guard.end() };
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A key that peers may use, and the guard of the memory that it leads to. When it is dropped, it ends.
+struct Key(Option<(MemoryRegion, KeyGuard)>);
+
+impl Key {
+    fn mr(&self) -> &MemoryRegion {
+        &self.0.as_ref().expect("it is taken out only at the end").0
+    }
+
+    fn remote(&self, memory: &Exposed) -> RemoteRange {
+        let address = memory.address().as_ptr().expose_provenance() as u64;
+        RemoteRange::new(address, memory.len() as u64, self.mr().rkey())
+    }
+
+    /// Where the kernel refuses, nothing is proven: the guard is dropped, so the memory is leaked and counted.
+    fn end(&mut self) -> Result<(), Error> {
+        let Some((mr, guard)) = self.0.take() else { return Ok(()) };
+        mr.dereg()?;
+        // SAFETY: the region is deregistered, and a device enforces that: it takes no request by this key any more, and has stopped what
+        // it was doing by it.
+        unsafe { guard.end() };
+        Ok(())
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // A failure is counted; a drop has nobody else to tell.
+        let _ = self.end();
     }
 }
 
@@ -112,60 +147,40 @@ impl Release for Attached {
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 pub struct ExposedRegion {
-    /// Taken out by whoever ends it.
-    parts: Option<(MemoryRegion, Exposed)>,
+    key: Key,
+    exposed: Exposed,
 }
 
 impl ExposedRegion {
-    fn parts(&self) -> &(MemoryRegion, Exposed) {
-        self.parts.as_ref().expect("it is taken out only at the end")
-    }
-
     /// What a peer needs to know.
     pub fn remote(&self) -> RemoteRange {
-        let (mr, exposed) = self.parts();
-        RemoteRange::new(
-            exposed.address().as_ptr().expose_provenance() as u64,
-            exposed.len() as u64,
-            mr.rkey(),
-        )
+        self.key.remote(&self.exposed)
     }
 
     /// The bytes, to be copied in and out.
     pub fn bytes(&self) -> &Exposed {
-        &self.parts().1
+        &self.exposed
     }
 
     /// The region.
     pub fn mr(&self) -> &MemoryRegion {
-        &self.parts().0
+        self.key.mr()
     }
 
     /// Ends the key and gives the slice back: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
     ///
-    /// Where the kernel refuses, nothing is proven: the memory is leaked and counted.
+    /// Where the kernel refuses, nothing is proven: the memory comes back exposed, and its pages stay for good, counted as leaked. It
+    /// comes back exposed, too, where [another key](ProtectionDomain::expose_also) to it is left.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn revoke(mut self) -> Result<Slice, Error> {
-        let (mr, exposed) = self.parts.take().expect("it is taken out only at the end");
-        match mr.dereg() {
-            // SAFETY: the only key to it is dead.
-            Ok(()) => Ok(unsafe { exposed.conceal() }),
-            Err(error) => {
-                std::mem::forget(exposed);
-                Err(error)
-            }
+    pub fn revoke(self) -> Result<Slice, (Error, Exposed)> {
+        let Self { mut key, exposed } = self;
+        if let Err(error) = key.end() {
+            return Err((error, exposed));
         }
-    }
-}
-
-impl Drop for ExposedRegion {
-    fn drop(&mut self) {
-        if let Some((mr, exposed)) = self.parts.take()
-            && mr.dereg().is_err()
-        {
-            // The region counts itself as leaked; the pages must stay with it.
-            std::mem::forget(exposed);
-        }
+        exposed.try_into_slice().map_err(|exposed| {
+            let what = format!("{} other keys to the memory are left", exposed.keys());
+            (Error::Memory { what, fix: "end every key to it first".to_owned() }, exposed)
+        })
     }
 }
 
@@ -182,54 +197,47 @@ impl fmt::Debug for ExposedRegion {
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
-/// use std::sync::Arc;
 /// use farreach_verbs::mr::AccessFlags;
 ///
 /// # let devices = DeviceList::get()?;
 /// // The same page by every card.
-/// let page = Arc::new(farreach_memory::Memory::allocate(4096)?.expose());
+/// let page = farreach_memory::Memory::allocate(4096)?.expose();
 /// for device in &devices {
 ///     let key = device.open()?.alloc_pd()?.expose_also(&page, AccessFlags::REMOTE_WRITE)?;
 ///     println!("{}: {}", device.name(), key.remote().key());
 ///     // … peers write …
 ///     key.end()?;
 /// }
+/// let page = page.try_into_slice().expect("no key is left");
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 pub struct ExposedKey {
-    /// Holds the memory too, so that what cannot be deregistered keeps it.
-    mr: MemoryRegion,
-    memory: Arc<Exposed>,
+    key: Key,
+    remote: RemoteRange,
 }
 
 impl ExposedKey {
     /// What a peer needs to know.
     pub fn remote(&self) -> RemoteRange {
-        let address = self.memory.address().as_ptr().expose_provenance() as u64;
-        RemoteRange::new(address, self.memory.len() as u64, self.mr.rkey())
-    }
-
-    /// The memory.
-    pub fn memory(&self) -> &Arc<Exposed> {
-        &self.memory
+        self.remote
     }
 
     /// The region.
     pub fn mr(&self) -> &MemoryRegion {
-        &self.mr
+        self.key.mr()
     }
 
-    /// Ends the key, and lets go of the memory: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
+    /// Ends the key: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
     ///
-    /// Where the kernel refuses, nothing is proven: the memory stays exposed for good, and the region is counted as leaked.
+    /// Where the kernel refuses, nothing is proven: the memory stays exposed for good, and is counted as leaked.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn end(self) -> Result<(), Error> {
-        self.mr.dereg()
+    pub fn end(mut self) -> Result<(), Error> {
+        self.key.end()
     }
 }
 
 impl fmt::Debug for ExposedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExposedKey").field("remote", &self.remote()).finish_non_exhaustive()
+        f.debug_struct("ExposedKey").field("remote", &self.remote).finish_non_exhaustive()
     }
 }

@@ -32,10 +32,6 @@ pub(crate) enum BenchCommand {
 /// What all benchmarks are told.
 #[derive(Debug, clap::Args)]
 struct CommonArgs {
-    /// One of libfabric's providers; otherwise each in turn.
-    #[arg(long, value_enum)]
-    provider: Option<Provider>,
-
     /// Whose libfabric.
     #[arg(long, value_enum, default_value = "debian12")]
     userland: Userland,
@@ -65,21 +61,8 @@ pub(crate) struct PingArgs {
     common: CommonArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Provider {
-    Tcp,
-    Shm,
-}
-
-impl Provider {
-    /// As libfabric calls it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Shm => "shm",
-        }
-    }
-}
+/// What both use of libfabric.
+const PROVIDER: &str = "tcp";
 
 /// What is written in one run, so that it takes about half a second: shorter, and the kernel's clock of who was busy is too coarse.
 struct Pages {
@@ -98,7 +81,7 @@ const PAGES: [Pages; 3] = [
 ];
 
 /// How often eight bytes go there and back in one run.
-const PINGS: [(Provider, &str); 2] = [(Provider::Tcp, "50000"), (Provider::Shm, "300000")];
+const PINGS: &str = "50000";
 
 /// Runs a benchmark; an error where a goal was missed.
 pub(crate) fn execute(command: &BenchCommand) -> Result<()> {
@@ -117,59 +100,42 @@ fn paged(args: &PagedArgs) -> Result<Vec<Row>> {
     let programs = Programs::build(&args.common)?;
     println!("engine beside bare, {} page(s) an operation; GB/s, and their ratio", args.each);
     let mut rows = Vec::new();
-    for provider in args.common.providers() {
-        for pages in &PAGES {
-            let [page, window, rounds, each] =
-                [pages.bytes, pages.window.into(), pages.rounds.into(), args.each.into()]
-                    .map(|it| it.to_string());
-            let common = ["--page", &page, "--window", &window, "--rounds", &rounds];
-            let goal = (args.each == 1).then(|| goal_of_pages(provider, pages.bytes));
-            rows.push(programs.compare(
-                &args.common,
-                format!("write {} {}", provider.name(), pages.label),
-                provider,
-                &[&["write"], &common[..], &["--each", &each]].concat(),
-                Measure::GB_PER_S,
-                goal,
-            )?);
-        }
+    for pages in &PAGES {
+        let [page, window, rounds, each] =
+            [pages.bytes, pages.window.into(), pages.rounds.into(), args.each.into()]
+                .map(|it| it.to_string());
+        let common = ["--page", &page, "--window", &window, "--rounds", &rounds];
+        let goal = (args.each == 1).then(|| goal_of_pages(pages.bytes));
+        rows.push(programs.compare(
+            &args.common,
+            format!("write {PROVIDER} {}", pages.label),
+            &[&["write"], &common[..], &["--each", &each]].concat(),
+            Measure::GB_PER_S,
+            goal,
+        )?);
     }
     Ok(rows)
 }
 
 /// Several pages an operation make up for more than the engine costs, where pages are small.
-fn goal_of_pages(provider: Provider, page: u64) -> Goal {
-    match (provider, page) {
-        (Provider::Tcp, 4096) => Goal::AtLeast(1.8),
-        (Provider::Shm, 4096) => Goal::AtLeast(1.4),
-        _ => Goal::AtLeast(0.9),
-    }
+fn goal_of_pages(page: u64) -> Goal {
+    Goal::AtLeast(if page == 4096 { 1.8 } else { 0.9 })
 }
 
 fn ping(args: &PingArgs) -> Result<Vec<Row>> {
     let programs = Programs::build(&args.common)?;
     println!("engine beside bare, eight bytes; µs one way, and their ratio");
     let mut rows = Vec::new();
-    for provider in args.common.providers() {
-        let count = PINGS.iter().find(|(of, _)| *of == provider).map_or("50000", |(_, count)| count);
-        for by in ["write", "message"] {
-            rows.push(programs.compare(
-                &args.common,
-                format!("ping {} by {by}", provider.name()),
-                provider,
-                &["ping", "--by", by, "--count", count],
-                Measure::HALF_RTT_US,
-                Some(Goal::AtMost(1.3)),
-            )?);
-        }
+    for by in ["write", "message"] {
+        rows.push(programs.compare(
+            &args.common,
+            format!("ping {PROVIDER} by {by}"),
+            &["ping", "--by", by, "--count", PINGS],
+            Measure::HALF_RTT_US,
+            Some(Goal::AtMost(1.3)),
+        )?);
     }
     Ok(rows)
-}
-
-impl CommonArgs {
-    fn providers(&self) -> Vec<Provider> {
-        self.provider.map_or_else(|| vec![Provider::Tcp, Provider::Shm], |one| vec![one])
-    }
 }
 
 /// Both programs, and where they run.
@@ -196,12 +162,11 @@ impl Programs {
         &self,
         args: &CommonArgs,
         label: String,
-        provider: Provider,
         words: &[&str],
         measure: Measure,
         goal: Option<Goal>,
     ) -> Result<Row> {
-        let words = [words, &["--provider", provider.name()]].concat();
+        let words = [words, &["--provider", PROVIDER]].concat();
         let contest =
             Contest { cell: &self.cell, programs: [&self.bare, &self.engine], words: &words, measure };
         let row = Row::new(label, contest.hold(args.rounds)?, goal);

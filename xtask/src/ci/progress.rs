@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -10,10 +11,16 @@ use crate::paths;
 use crate::process::{command, output};
 use crate::side_by_side::Report;
 
+/// The file with the seconds of all runs.
+const TOOK: &str = "took";
+
 /// The steps that have passed for one state of the repository.
 #[derive(Debug)]
 pub(super) struct Progress {
     folder: PathBuf,
+    /// How long earlier runs took, until the last step that passed in them.
+    before: Duration,
+    started: Instant,
 }
 
 impl Progress {
@@ -21,7 +28,17 @@ impl Progress {
     pub(super) fn of_this_tree() -> Result<Self> {
         let folder = paths::target().join("ci").join(tree()?);
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder })
+        Ok(Self::in_folder(folder))
+    }
+
+    fn in_folder(folder: PathBuf) -> Self {
+        let before = fs::read_to_string(folder.join(TOOK)).ok().and_then(|text| text.parse().ok());
+        Self { folder, before: Duration::from_secs(before.unwrap_or(0)), started: Instant::now() }
+    }
+
+    /// The time of all runs for this state. Interruptions do not count, nor do steps that were interrupted.
+    pub(super) fn took(&self) -> Duration {
+        self.before + self.started.elapsed()
     }
 
     /// The report of a step that has passed.
@@ -32,6 +49,7 @@ impl Progress {
     /// Notes that a step has passed.
     pub(super) fn note(&self, report: &Report) -> Result<()> {
         fs::write(self.file(&report.name), serde_json::to_string(report)?)
+            .and_then(|()| fs::write(self.folder.join(TOOK), self.took().as_secs().to_string()))
             .context("cannot note that a step has passed")
     }
 
@@ -66,7 +84,7 @@ mod tests {
     #[test]
     fn what_has_passed_is_known_until_it_is_cleared() {
         let folder = tempfile::tempdir().unwrap();
-        let progress = || Progress { folder: folder.path().join("tree") };
+        let progress = || Progress::in_folder(folder.path().join("tree"));
         fs::create_dir(folder.path().join("tree")).unwrap();
         let report = Report {
             name: "vm test --guest newest".into(),
@@ -79,6 +97,15 @@ mod tests {
         assert_eq!(progress().passed("vm test"), None);
         progress().clear().unwrap();
         assert_eq!(progress().passed(&report.name), None);
+    }
+
+    #[test]
+    fn a_run_that_resumes_counts_the_time_of_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = Progress::in_folder(folder.path().to_owned());
+        first.before = Duration::from_secs(40);
+        first.note(&Report { name: "check".into(), took: Duration::from_secs(7), unsteady: vec![] }).unwrap();
+        assert!(Progress::in_folder(folder.path().to_owned()).took() >= Duration::from_secs(40));
     }
 
     #[test]

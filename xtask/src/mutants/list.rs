@@ -189,28 +189,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "table::region::memory_that_is_not_deregistered_stays_mapped_and_is_counted",
     },
     Mutant {
-        name: "a region that is dropped frees its pages though its key lives",
+        name: "a key counts as ended though its region is not deregistered",
         file: "crates/verbs/src/region.rs",
-        guard: "// The region counts itself as leaked; the pages must stay with it.
-            std::mem::forget(exposed);",
-        instead: "drop(exposed);",
+        guard: "        mr.dereg()?;
+        // SAFETY: the region",
+        instead: "        let _ = mr.dereg();
+        // SAFETY: the region",
         test: "table::region::what_a_peer_may_reach_stays_mapped_until_its_key_is_dead",
-    },
-    Mutant {
-        name: "a region that is revoked frees its pages though its key lives",
-        file: "crates/verbs/src/region.rs",
-        guard: "Err(error) => {
-                std::mem::forget(exposed);",
-        instead: "Err(error) => {
-                drop(exposed);",
-        test: "table::region::what_a_peer_may_reach_stays_mapped_until_its_key_is_dead",
-    },
-    Mutant {
-        name: "one of several keys does not keep its memory",
-        file: "crates/verbs/src/region.rs",
-        guard: "let kept = Arc::clone(memory);",
-        instead: "let kept = Arc::new(());",
-        test: "table::region::exposed_memory_stays_until_each_of_its_keys_is_dead",
     },
     Mutant {
         name: "a window does not keep its region",
@@ -221,10 +206,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a window that is bound anew lets its region go at once",
-        file: "crates/verbs/src/qp/bind.rs",
+        file: "crates/verbs/src/mw.rs",
         guard: "let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));",
         instead: "let before = None;",
         test: "table::region::a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked",
+    },
+    Mutant {
+        name: "a window whose new binding fails lets the region go that it leads to",
+        file: "crates/verbs/src/mw.rs",
+        guard: "state.in_doubt.extend(self.before.clone());",
+        instead: "",
+        test: "table::region::a_binding_that_fails_leaves_the_window_where_it_may_have_been",
+    },
+    Mutant {
+        name: "a window is bound by two queue pairs at once",
+        file: "crates/verbs/src/mw.rs",
+        guard: "Some(_) => return None,",
+        instead: "Some((_, count)) => count,",
+        test: "table::region::a_window_is_bound_by_one_queue_at_a_time",
+    },
+    Mutant {
+        name: "a flag that an operation does not take reaches the device",
+        file: "crates/verbs/src/qp/check.rs",
+        guard: "        check_flags(operation, flags)?;
+",
+        instead: "",
+        test: "table::door::flags_that_an_operation_does_not_take_are_refused",
     },
     Mutant {
         name: "a window does not keep the region of a binding in doubt",
@@ -437,11 +444,39 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "two slices overlap",
-        file: "crates/memory/src/slice.rs",
+        file: "crates/memory/src/range.rs",
         guard: "        self.len = at;
 ",
         instead: "",
         test: "slice::tests::splitting_moves_the_bytes_and_joining_brings_them_back",
+    },
+    Mutant {
+        name: "slices of two allocations are joined",
+        file: "crates/memory/src/range.rs",
+        guard: "!self.memory.is_same(&next.memory) || ",
+        instead: "",
+        test: "slice::tests::neighbours_of_another_allocation_do_not_join",
+    },
+    Mutant {
+        name: "memory becomes a slice though a key to it is left",
+        file: "crates/memory/src/exposed.rs",
+        guard: "if self.keys() > 0 {",
+        instead: "if false {",
+        test: "key_guard::tests::memory_comes_back_when_the_last_key_is_ended",
+    },
+    Mutant {
+        name: "a key that was not ended frees its pages",
+        file: "crates/memory/src/key_guard.rs",
+        guard: "std::mem::forget(memory);",
+        instead: "drop(memory);",
+        test: "key_guard::tests::guards_that_are_dropped_leak_the_memory_and_count_it_once",
+    },
+    Mutant {
+        name: "an address that wraps reaches the target",
+        file: "crates/fabric/src/op/remote.rs",
+        guard: "len: len.min(ADDRESS_END - address)",
+        instead: "len",
+        test: "op::remote::tests::nothing_lies_where_a_sum_of_addresses_could_wrap",
     },
     Mutant {
         name: "exposed memory is reached beyond its end",

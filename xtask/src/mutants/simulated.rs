@@ -59,22 +59,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     // Memory.
     Mutant {
-        name: "memory is given back at the deadline, whatever is proven",
+        name: "nothing stops a peer that does not answer",
         file: "crates/engine/src/machine/grant.rs",
-        guard: "                self.not_yet(id, why, is_late);
-                return;",
-        instead: "                if !is_late {
-                    self.not_yet(id, why, is_late);
-                    return;
-                }",
-        test: SEEDS,
+        guard: "!is_proven && !has_word && self.ask_proof(id);",
+        instead: "!is_proven && !has_word && !is_late && self.ask_proof(id);",
+        test: "machine::tests::strays::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
-        name: "memory is given back without the peer's word",
+        name: "a peer's silence is taken for its word",
         file: "crates/engine/src/machine/grant.rs",
         guard: "let has_word = is_acknowledged || (is_lost && is_quiet);",
         instead: "let has_word = is_acknowledged || is_lost || is_late;",
-        test: SEEDS,
+        test: "machine::tests::strays::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+    },
+    Mutant {
+        name: "a peer says that another one has stopped",
+        file: "crates/engine/src/machine/grant.rs",
+        guard: ".filter(|grant| grant.peer == key)",
+        instead: ".filter(|grant| grant.peer == key || true)",
+        test: "machine::tests::strays::a_peer_cannot_say_that_another_has_stopped",
+    },
+    Mutant {
+        name: "a rail goes over a provider that enforces no keys",
+        file: "crates/engine/src/provider/fabric/mod.rs",
+        guard: "match (profile.keys_enforced, profile.close_stops_peers) {",
+        instead: "match (true, profile.close_stops_peers || !profile.keys_enforced) {",
+        test: "provider::fabric::tests::a_rail_refuses_dead_keys_and_stops_peers_when_it_ends",
     },
     Mutant {
         name: "a peer is told that nothing is under way while something is",
@@ -108,7 +118,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "            self.lose_if_unstoppable(key, rail);
 ",
         instead: "",
-        test: "machine::tests::strays::memory_that_a_dead_rail_of_ours_may_still_change_is_leaked",
+        test: "machine::tests::strays::memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice",
     },
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",

@@ -27,7 +27,7 @@ const fn of(name: &'static str, command: &'static str) -> Picture {
     Picture { name, command, beside: "" }
 }
 
-const PICTURES: [Picture; 9] = [
+const PICTURES: [Picture; 8] = [
     of("devices", "farreach devices"),
     of("doctor", "farreach doctor --from rack7.json"),
     of("doctor-peer", "farreach doctor 10.0.0.7"),
@@ -39,7 +39,6 @@ const PICTURES: [Picture; 9] = [
     of("ping", "farreach ping 10.0.0.7"),
     of("blast", "farreach blast 10.0.0.7 -D 5 --bidirectional"),
     of("fill", "farreach fill 10.0.0.7 --pages 48 --page-size 1M -v"),
-    of("chip", "farreach chip 10.0.0.7 --host-memory"),
     of("bench", "farreach bench 10.0.0.7 --op write,read -s 8,4K,64K,1M --depths 1,16"),
 ];
 

@@ -2,17 +2,15 @@
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, TcpStream};
-use std::process;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::Engine;
 
 use super::greeting::{Line, Other};
-use super::guard::Guard;
-use super::{EngineRules, Host, Order, Talk, Task, Welcome};
+use super::{EngineRules, Order, Talk, Task, Welcome, host_name};
 use crate::args::ClientArgs;
-use crate::exit::{self, Exit, Failure};
+use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice};
 use crate::{interrupt, measure, terminal};
 
@@ -51,7 +49,6 @@ pub(crate) struct Session {
     /// As it was typed, with its port.
     pub(crate) address: String,
     pub(crate) welcome: Welcome,
-    _guards: Vec<Guard>,
 }
 
 impl Session {
@@ -82,7 +79,7 @@ impl Session {
             messages: MESSAGES,
             message_bytes_max: rules.message_bytes_max,
         };
-        let mut settings = engine_rules.settings().rails(choice.names.clone()).name(Host::this().name);
+        let mut settings = engine_rules.settings().rails(choice.names.clone()).name(host_name());
         if args.rails.require_rdma {
             settings = settings.require_rdma();
         }
@@ -95,19 +92,16 @@ impl Session {
         }
         let order = Order {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: Host::this(),
+            host: host_name(),
             rails: choice.wish.clone(),
             engine: engine_rules,
             task: task.clone(),
         };
-        let (mut talks, mut guards) = (Vec::new(), Vec::new());
+        let mut talks = Vec::new();
         for (line, _) in calls {
-            let connection = line.stream().try_clone().context("no descriptor is left")?;
-            let is_json = args.json;
-            guards.push(Guard::new(connection, &engine, move || give_up(is_json)));
             talks.push(Talk::of_client(meet(&engine, line, &order)?));
         }
-        Ok(Self { engine, talks, choice, address, welcome, _guards: guards })
+        Ok(Self { engine, talks, choice, address, welcome })
     }
 
     /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
@@ -136,7 +130,7 @@ impl Session {
 pub(crate) const MESSAGES: u32 = 256;
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
-    terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host.name, welcome.version));
+    terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host, welcome.version));
     for rail in engine.rails() {
         terminal::tell(&format!(
             "rail: {} ({}), {}",
@@ -163,15 +157,6 @@ pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
     line.hear_head(Other::Server)?;
     let welcome: Result<Welcome, Failure> = line.hear()?;
     Ok((line, welcome.map_err(of_the_server)?))
-}
-
-/// The agent is gone, and a library does not come back from its memory.
-fn give_up(is_json: bool) {
-    let failure =
-        exit::lost("its agent has ended or was stopped, and a library here waits for ever for what it holds");
-    let exit = terminal::tell_failure(&failure, is_json);
-    #[expect(clippy::exit, reason = "the thread that should end is inside of the library")]
-    process::exit(exit.code().into());
 }
 
 /// Gives the order, and hands the connection to the engine.

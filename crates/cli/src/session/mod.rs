@@ -17,7 +17,6 @@
 mod address;
 mod client;
 mod greeting;
-mod guard;
 mod host;
 mod talk;
 mod tls;
@@ -34,8 +33,7 @@ use crate::rails::Wish;
 pub(crate) use address::PeerAddress;
 pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
 pub(crate) use greeting::{Line, Other, greet, tell_refusal};
-pub(crate) use guard::Guard;
-pub(crate) use host::Host;
+pub(crate) use host::host_name;
 pub(crate) use talk::{Heard, SOON, Talk, patience};
 pub(crate) use tls::open as open_tls;
 
@@ -44,7 +42,8 @@ pub(crate) use tls::open as open_tls;
 pub(crate) struct Welcome {
     /// Of the command.
     pub(crate) version: String,
-    pub(crate) host: Host,
+    /// What the host is called, for people.
+    pub(crate) host: String,
     /// The rails that it opens when asked to.
     pub(crate) offers: Wish,
 }
@@ -54,7 +53,8 @@ pub(crate) struct Welcome {
 pub(crate) struct Order {
     /// Of the command.
     pub(crate) version: String,
-    pub(crate) host: Host,
+    /// What the host is called, for people.
+    pub(crate) host: String,
     pub(crate) rails: Wish,
     pub(crate) engine: EngineRules,
     pub(crate) task: Task,

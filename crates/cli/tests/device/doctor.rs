@@ -40,7 +40,7 @@ mod one_guest {
             doctor.assert_passes(check);
         }
         doctor.assert_found("gids", "pass", &["rxe0 port 1", "GID 1", "RoCE v2, IPv4"]);
-        for rail in ["rxe0", "tcp", "shm"] {
+        for rail in ["rxe0", "tcp"] {
             doctor.assert_found("transfer", "pass", &[rail]);
         }
         assert_eq!(doctor.code, Some(0), "{doctor:#?}");

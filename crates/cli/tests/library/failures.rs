@@ -22,13 +22,12 @@ const LONG: [(&str, &[&str]); 6] = [
     ("blast", &["-D", "300", "-s", "64K", "-b"]),
 ];
 
-/// One client of each kind over a rail, in the middle of its test.
-fn clients(server: &mut Server, device: &str) -> Vec<Client> {
+/// One client of each kind, in the middle of its test.
+fn clients(server: &mut Server) -> Vec<Client> {
     let before = server.count_log(" from ");
-    let clients =
-        LONG.map(|(command, words)| server.start_client(command, &[&["-d", device], words].concat()));
+    let clients = LONG.map(|(command, words)| server.start_client(command, words));
     server.wait_for_logs(" from ", before + LONG.len());
-    clients.into_iter().chain([server.start_fill_that_is_prepared(&["-d", device])]).collect()
+    clients.into_iter().chain([server.start_fill_that_is_prepared(&[])]).collect()
 }
 
 fn serve(words: &[&str]) -> Command {
@@ -40,41 +39,35 @@ fn serve(words: &[&str]) -> Command {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn an_agent_that_is_killed_ends_its_test_at_once() {
-    for device in ["shm", "tcp"] {
-        let mut server = Server::start(&[]);
-        let clients = clients(&mut server, device);
-        server.signal_agents("KILL");
-        for client in clients {
-            assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n", "cause: "]);
-        }
-        server.wait_for_logs("its agent was ended by signal 9", LONG.len() + 1);
-        assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");
+    let mut server = Server::start(&[]);
+    let clients = clients(&mut server);
+    server.signal_agents("KILL");
+    for client in clients {
+        assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n", "cause: "]);
     }
+    server.wait_for_logs("its agent was ended by signal 9", LONG.len() + 1);
+    assert_eq!(server.run("ping", &["-n", "10"]).code, Some(0), "the server goes on");
 }
 
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn an_agent_that_is_stopped_ends_its_test_in_seconds() {
-    for device in ["shm", "tcp"] {
-        let mut server = Server::start(&[]);
-        let clients = clients(&mut server, device);
-        server.signal_agents("STOP");
-        for client in clients {
-            // It is silent; or, over shared memory of libfabric 1.17, it has stopped with a lock that this side waits for.
-            let ended = assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"]);
-            let causes = ["it has said nothing for", "waits for ever for what it holds"];
-            assert!(causes.iter().any(|cause| ended.stderr.contains(cause)), "{ended:#?}");
-        }
-        server.signal_agents("KILL");
+    let mut server = Server::start(&[]);
+    let clients = clients(&mut server);
+    server.signal_agents("STOP");
+    for client in clients {
+        let words = ["error: the peer is lost\n", "it has said nothing for"];
+        assert_failed(client.end_within(TOLD_WITHIN), 4, &words);
     }
+    server.signal_agents("KILL");
 }
 
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_server_that_is_told_to_end_says_so_to_its_clients() {
-    for (device, signal) in [("shm", "TERM"), ("tcp", "INT")] {
+    for signal in ["TERM", "INT"] {
         let mut server = Server::start(&[]);
-        let clients = clients(&mut server, device);
+        let clients = clients(&mut server);
         assert_eq!(server.end(signal, Duration::from_secs(5)), Some(0), "{:#?}", server.log());
         for client in clients {
             assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the server was told to end\n"]);
@@ -86,20 +79,17 @@ fn a_server_that_is_told_to_end_says_so_to_its_clients() {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_byte_that_the_server_alters_is_found() {
     let server = Server::start(&[]);
-    for (device, command, words) in [
-        ("tcp", "ping", &["-n", "10"][..]),
-        ("tcp", "ping", &["-n", "10", "--op", "send", "-s", "1"]),
-        ("tcp", "ping", &["-n", "10", "--op", "read", "-s", "64K"]),
-        ("tcp", "blast", &["-n", "40", "-s", "64K"]),
-        ("tcp", "blast", &["-n", "40", "-s", "64K", "-r"]),
-        ("tcp", "blast", &["-n", "40", "-s", "64K", "-b"]),
-        ("tcp", "fill", &["--pages", "8"]),
-        // The check is the same over every rail.
-        ("shm", "ping", &["-n", "10"]),
-        ("shm", "fill", &["--pages", "8"]),
+    for (command, words) in [
+        ("ping", &["-n", "10"][..]),
+        ("ping", &["-n", "10", "--op", "send", "-s", "1"]),
+        ("ping", &["-n", "10", "--op", "read", "-s", "64K"]),
+        ("blast", &["-n", "40", "-s", "64K"]),
+        ("blast", &["-n", "40", "-s", "64K", "-r"]),
+        ("blast", &["-n", "40", "-s", "64K", "-b"]),
+        ("fill", &["--pages", "8"]),
     ] {
         let mut client = server.client(command, words);
-        client.args(["-d", device, "--alter-byte"]);
+        client.arg("--alter-byte");
         // It tells a person the same beside what it tells a program.
         let words = ["1 of", "bytes differ", "do not trust this path with data"];
         assert_fails_as_json(&mut client, 5, &words);
@@ -117,12 +107,12 @@ fn a_rail_that_is_not_here_is_told_with_what_is() {
     let server = Server::start(&[]);
     for name in ["nonsense", "rxe77"] {
         let words =
-            [&format!("error: there is no rail {name} here"), "of libfabric's providers there are shm, tcp"];
+            [&format!("error: there is no rail {name} here"), "of libfabric's providers there are tcp"];
         assert_fails(server.client("ping", &[]).args(["-d", name]), 3, &words);
         assert_fails_as_json(server.client("ping", &[]).args(["-d", name]), 3, &words);
         assert_fails(&mut serve(&["-d", name]), 3, &words);
     }
-    let efa = ["error: there is no rail efa here", "libfabric does not offer it", "there are shm, tcp"];
+    let efa = ["error: there is no rail efa here", "libfabric does not offer it", "there are tcp"];
     assert_fails(&mut serve(&["-d", "efa"]), 3, &efa);
 }
 
@@ -148,11 +138,9 @@ fn a_card_on_a_kernel_without_rdma_is_told_by_the_layer_that_is_missing() {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
     let server = Server::start(&[]);
-    for device in ["shm", "tcp"] {
-        let words = [&format!("error: {device} is no RDMA"), "--require-rdma"];
-        assert_fails(&mut server.client("fill", &["-d", device, "--require-rdma"]), 3, &words);
-        assert_fails(&mut serve(&["-d", device, "--require-rdma"]), 3, &words);
-    }
+    let words = ["error: tcp is no RDMA", "--require-rdma"];
+    assert_fails(&mut server.client("fill", &["-d", "tcp", "--require-rdma"]), 3, &words);
+    assert_fails(&mut serve(&["-d", "tcp", "--require-rdma"]), 3, &words);
 }
 
 #[test]
@@ -160,10 +148,10 @@ fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
 fn a_server_that_has_another_rail_says_which() {
     let server = Server::start(&["-d", "tcp"]);
     let words =
-        ["error: the server has nothing to meet shm", "cause: it offers tcp", "farreach serve -d shm"];
-    assert_fails(&mut server.client("ping", &["-d", "shm"]), 3, &words);
-    assert_fails_as_json(&mut server.client("ping", &["-d", "shm"]), 3, &words);
-    // Nothing is named: what both have is taken, though shared memory would be nearer.
+        ["error: the server has nothing to meet net", "cause: it offers tcp", "farreach serve -d net"];
+    assert_fails(&mut server.client("ping", &["-d", "net"]), 3, &words);
+    assert_fails_as_json(&mut server.client("ping", &["-d", "net"]), 3, &words);
+    // Nothing is named: what both have is taken.
     let ended = server.run("ping", &["-n", "10"]);
     assert_eq!(ended.code, Some(0), "{ended:#?}");
     // libfabric 1.17 calls it net.
@@ -174,7 +162,7 @@ fn a_server_that_has_another_rail_says_which() {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn an_engine_of_the_library_is_no_server() {
-    let engine = Engine::with(Settings::new().rails(["shm"])).expect("shared memory is here");
+    let engine = Engine::with(Settings::new().rails(["tcp"])).expect("tcp is here");
     let address = engine.listen("127.0.0.1:0").expect("a free port").to_string();
     for command in ["ping", "fill", "blast"] {
         let mut client = Command::new(FARREACH);

@@ -35,8 +35,6 @@ pub(super) struct Transfer {
     pub(super) begun_on: Option<usize>,
     /// By rail: pages that were posted and that no tick has told of yet.
     pub(super) untold: Vec<u32>,
-    /// By rail: operations with bytes that are under way for the first time.
-    pub(super) flying: Vec<u32>,
     /// Refused by their rail for want of room.
     pub(super) refused: VecDeque<(usize, Operation)>,
     /// Under way on a rail that was lost.

@@ -46,7 +46,7 @@ fn a_wait_ends_with_what_happened_first_for_the_pages() {
     let mut counters = Counters::new();
     let (mine, other) = (counters.open([1, 2]).unwrap(), counters.open([3]).unwrap());
     counters.arrive(LinkId(1), Tick::new(mine, 5).unwrap()).unwrap();
-    counters.lose_peer(2);
+    counters.lose_peer(2, [mine, other]);
     assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Reached), "they are there");
     assert_eq!(counters.outcome(mine, 6, 0, 9), Some(Outcome::PeerLost));
     assert_eq!(counters.outcome(other, 1, 8, 9), None, "another peer's");
@@ -78,4 +78,52 @@ fn as_many_counters_are_open_as_a_tick_can_name() {
     let reused = counters.open([]).unwrap();
     assert_ne!(reused, all[12_345]);
     assert_eq!(counters.open([]), None);
+}
+
+/// A tick that is late meets nobody, however many counters come and go: names do not come again soon.
+#[test]
+fn a_late_tick_counts_for_none_of_the_next_counters() {
+    let mut counters = Counters::new();
+    let first = counters.open([1]).unwrap();
+    let late = Tick::new(first, 1).unwrap();
+    counters.close(first);
+    for number in 0..1_000_000 {
+        let next = counters.open([1]).unwrap();
+        assert_ne!(next, first, "counter {number} has the name of the first");
+        if number % 1000 == 0 {
+            assert_eq!(counters.arrive(LinkId(0), late), None);
+        }
+        counters.close(next);
+    }
+}
+
+#[test]
+fn a_counter_that_cannot_have_its_names_is_not_opened() {
+    let mut counters = Counters::new();
+    let all: Vec<_> = std::iter::from_fn(|| counters.open_with_names([1], 2)).collect();
+    assert_eq!(all.len(), (1 << 16) / 3);
+    for counter in &all {
+        for link in [LinkId(1), LinkId(2)] {
+            let name = counters.name(*counter, link).expect("it was promised");
+            assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()).unwrap().0, *counter);
+        }
+    }
+    assert_eq!(counters.open_with_names([1], 1), None, "one slot is left");
+    counters.name(all[0], LinkId(3)).expect("which one more name can have");
+    assert_eq!((counters.name(all[1], LinkId(3)), counters.open([1])), (None, None));
+    counters.close(all[0]);
+    counters.open_with_names([1], 3).expect("the slots of another one");
+}
+
+#[test]
+fn names_of_links_that_are_gone_make_room_for_those_of_new_ones() {
+    let mut counters = Counters::new();
+    let counter = counters.open_with_names([1], 2).unwrap();
+    let stays = counters.name(counter, LinkId(0)).unwrap();
+    for link in 1..100_000 {
+        counters.retain_names(counter, |kept| kept == LinkId(0));
+        let name = counters.name(counter, LinkId(link)).expect("the one before is gone");
+        assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()), Some((counter, link)));
+    }
+    assert!(counters.arrive_named(Tick::new(stays, 1).unwrap()).is_some());
 }

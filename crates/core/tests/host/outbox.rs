@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::{CounterId, Counters, LinkId, TICK_PAGES_MAX, Tick};
+use farreach_core::counter::{CounterId, Counters, LinkId, Tick};
 use farreach_core::inflight::SlotId;
 use farreach_core::outbox::{Outbox, RailSettings};
 use farreach_core::plan::{Limits, Operation, Pages, Plan};
@@ -58,8 +58,7 @@ fn rail(chance: &mut Chance, index: u64, page_len: usize) -> (Rail, RailSettings
     };
     let (window, weight) = (1 + chance.below(6) as u32, 1 + chance.below(5) as u32);
     let rail = Rail { link, is_ordered, is_alive: true, sent: VecDeque::new(), landed: Vec::new() };
-    let ticks_apart = chance.once_in(3);
-    (rail, RailSettings { link, limits, window, weight, ticks_apart })
+    (rail, RailSettings { link, limits, window, weight })
 }
 
 struct World {
@@ -277,55 +276,12 @@ fn every_page_arrives_and_is_counted_once_whatever_rail_is_lost() {
     assert!(losses > 1000, "rails were lost {losses} times");
 }
 
-/// What an outbox posts for one rail without order where ticks go apart: the bytes and the told pages of each operation. Each is done at
-/// once, or, where it is said so, only when no other one comes.
-fn posts_apart(page_len: u64, pages: usize, is_done_at_once: bool) -> Vec<(u64, Option<u32>)> {
-    let limits = Limits { bytes: 1 << 30, pieces: 4, targets: 1, pages: TICK_PAGES_MAX, is_ordered: false };
-    let settings = RailSettings { link: LinkId(0), limits, window: 64, weight: 1, ticks_apart: true };
-    let mut outbox = Outbox::new(vec![settings]);
-    let counter = Counters::new().open([0]).unwrap();
-    let len = pages as u64 * 2 * page_len;
-    let apart =
-        Pages { indices: (0..pages as u32).map(|page| page * 2).collect(), stride: page_len, offset: 0 };
-    outbox.submit(Plan::new(page_len, (apart.clone(), len), (apart, len)).unwrap(), Some(counter));
-    let (mut posts, mut under_way) = (Vec::new(), Vec::new());
-    while !outbox.is_idle() {
-        let post = outbox.next_post();
-        if let Some(post) = post {
-            let told = post.tick.map(Tick::pages);
-            assert!(told.is_none() || under_way.is_empty(), "what is told of is there");
-            posts.push((outbox.operation(post.slot).unwrap().bytes, told));
-            under_way.push(post.slot);
-        }
-        assert!(!under_way.is_empty(), "it goes on");
-        if is_done_at_once || post.is_none() {
-            under_way.drain(..).for_each(|slot| assert!(outbox.complete(slot).is_empty()));
-        }
-    }
-    posts
-}
-
-#[test]
-fn ticks_that_go_apart_tell_of_pages_that_are_there() {
-    let (pages, most) = (2500, TICK_PAGES_MAX);
-    for is_done_at_once in [true, false] {
-        let posts = posts_apart(8192, pages, is_done_at_once);
-        let ticks: Vec<_> =
-            posts.iter().filter_map(|(bytes, told)| told.map(|pages| (*bytes, pages))).collect();
-        assert_eq!(ticks, [(0, most), (0, most), (0, pages as u32 - 2 * most)]);
-        assert_eq!(posts.len(), pages + ticks.len());
-    }
-    assert_eq!(posts_apart(64, 1, true), [(64, Some(1))], "a small one tells of itself");
-    assert_eq!(posts_apart(8192, 1, true), [(8192, None), (0, Some(1))]);
-    assert_eq!(posts_apart(64, 2, true), [(64, None), (64, None), (0, Some(2))]);
-}
-
 /// Bytes that were under way on a lost rail may land until the receiver has stopped them: over whatever is written next.
 #[test]
 fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_rail() {
     let rail = |link| {
         let limits = Limits { bytes: 8, pieces: 1, targets: 1, pages: 1, is_ordered: false };
-        RailSettings { link: LinkId(link), limits, window: 1, weight: 1, ticks_apart: false }
+        RailSettings { link: LinkId(link), limits, window: 1, weight: 1 }
     };
     let mut outbox = Outbox::new(vec![rail(1), rail(2)]);
     let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);

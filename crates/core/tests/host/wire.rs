@@ -2,8 +2,8 @@
 
 use farreach_core::counter::{Counters, LinkId};
 use farreach_core::wire::{
-    Decoder, FRAME_MAX, Frame, GrantOffer, Hello, PREAMBLE_LEN, RailOffer, WireError, check_preamble, encode,
-    preamble,
+    Decoder, FRAME_MAX, Frame, GrantOffer, Hello, PREAMBLE_LEN, RailOffer, VERSION, WireError,
+    check_preamble, encode, preamble,
 };
 use proptest::prelude::*;
 
@@ -15,8 +15,6 @@ fn frames() -> Vec<Frame> {
             incarnation: 1 << 63,
             name: "storage-7".into(),
             heartbeat_ms: 1000,
-            host: "5f0c".into(),
-            process: 4711,
             rails: vec!["verbs".into(); 16],
             messages: 64,
         }),
@@ -25,6 +23,7 @@ fn frames() -> Vec<Frame> {
         Frame::Counter { counter, names: vec![(link, counter); 16] },
         Frame::CounterClosed { counter },
         Frame::Taken { count: 32 },
+        Frame::Held { next: 1 << 40 },
         Frame::RailLost { link, is_quiet: true, reason: "port down".into() },
         Frame::Grant(GrantOffer {
             grant: 3,
@@ -121,7 +120,7 @@ fn two_versions_say_which_side_to_upgrade() {
         bytes[PREAMBLE_LEN - 2..].copy_from_slice(&version.to_be_bytes());
         check_preamble(&bytes)
     };
-    of(1).unwrap();
+    of(VERSION).unwrap();
     assert!(of(0).unwrap_err().to_string().ends_with("upgrade the peer"));
     assert!(of(300).unwrap_err().to_string().ends_with("upgrade this side"));
     assert_eq!(check_preamble(b"GET / HT"), Err(WireError::Stranger));

@@ -15,7 +15,7 @@ pub(super) struct Greetings {
 
 impl Greetings {
     pub(super) fn expect(&mut self, id: ConnectionId, patience: Duration) {
-        self.awaited.insert((Instant::now() + patience, id), patience);
+        self.awaited.insert((crate::time::after(patience), id), patience);
     }
 
     /// By when the first one must have.

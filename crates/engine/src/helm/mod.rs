@@ -30,6 +30,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 pub use pace::Progress;
+pub(crate) use sync::{FAR_AWAY, wake};
 pub(crate) use ticket::{Promise, Ticket, promise};
 
 use seats::{Look, Next, Seats, Submitted, Turn};
@@ -121,8 +122,11 @@ impl<M: Drive> Helm<M> {
 
     /// Waits, and drives if nobody else who waits does. Whether it is ready; `false` after the deadline.
     ///
-    /// It must not be called by a waker, which the driver itself may run.
+    /// Called by a waker, which the driver itself runs, it does not wait: what it would wait for is done by the one who is in the waker.
     pub(crate) fn wait(&self, awaited: &dyn Awaited, deadline: Instant) -> Result<bool, HelmLost> {
+        if sync::is_driving() {
+            return Ok(awaited.is_ready());
+        }
         let mut looks = 0..LOOKS_BEFORE_PARKING;
         let mut parking = None;
         let mut place = None;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::pace::{Pace, Then};
 use super::seats::{Next, Wheel};
-use super::sync::{FAR_AWAY, Ordering, thread};
+use super::sync::{self, FAR_AWAY, Ordering, thread};
 use super::{Awaited, Drive, Helm};
 
 impl<M: Drive> Helm<M> {
@@ -89,8 +89,11 @@ impl<M: Drive> Helm<M> {
 
     /// Lets somebody drive. A panic ends the machine: whoever waits is told, and nobody drives it any more.
     fn hold(&self, mut wheel: Box<Wheel<M>>, drive: impl FnOnce(&mut Wheel<M>)) -> Box<Wheel<M>> {
+        let driving = sync::drive();
         // Nobody sees the machine after a panic but its own drop.
-        match catch_unwind(AssertUnwindSafe(|| drive(&mut wheel))) {
+        let driven = catch_unwind(AssertUnwindSafe(|| drive(&mut wheel)));
+        drop(driving);
+        match driven {
             Ok(()) => wheel,
             Err(panic) => {
                 let (commands, woken) = self.seats().lose();

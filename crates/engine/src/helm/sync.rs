@@ -2,7 +2,7 @@
 //! every value that a load may see.
 
 use std::sync::Arc;
-use std::task::Wake;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 #[cfg(all(loom, test))]
@@ -50,8 +50,19 @@ impl Wake for Parker {
     }
 }
 
+/// Wakes. Whoever drives runs wakers of others: a panic of theirs is told by the panic hook, and ends nothing here.
+pub(crate) fn wake(waker: Waker) {
+    // In a model, a panic is what was looked for.
+    if cfg!(all(loom, test)) {
+        waker.wake();
+    } else {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
 #[cfg(not(all(loom, test)))]
 mod real {
+    use std::cell::Cell;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
     pub(crate) use std::thread;
     use std::time::Instant;
@@ -68,6 +79,30 @@ mod real {
 
     pub(super) fn has_passed(until: Instant) -> bool {
         until <= Instant::now()
+    }
+
+    thread_local! {
+        static DRIVES: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Whether this thread drives an engine: it is in a waker then, or in a drop.
+    pub(crate) fn is_driving() -> bool {
+        DRIVES.get()
+    }
+
+    /// This thread drives, until this is dropped.
+    pub(crate) fn drive() -> Driving {
+        Driving { before: DRIVES.replace(true) }
+    }
+
+    pub(crate) struct Driving {
+        before: bool,
+    }
+
+    impl Drop for Driving {
+        fn drop(&mut self) {
+            DRIVES.set(self.before);
+        }
     }
 
     /// Sleeps until the condition is notified or the time is over, and which of the two.
@@ -101,6 +136,13 @@ mod modelled {
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("nobody panics under it")
     }
+
+    /// Nobody's waker does anything here.
+    pub(crate) fn is_driving() -> bool {
+        false
+    }
+
+    pub(crate) fn drive() {}
 
     /// Time does not pass here. It is over once the others had a chance to run, or never comes.
     pub(super) fn has_passed(until: Instant) -> bool {

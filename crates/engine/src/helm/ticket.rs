@@ -23,8 +23,10 @@ struct Cell<T> {
 enum State<T> {
     Open(Option<Waker>),
     Answered(T),
-    /// There is no answer any more: it was taken, or never given.
-    Empty,
+    /// There will never be an answer.
+    Broken,
+    /// There was one.
+    Taken,
 }
 
 /// Both sides of one answer.
@@ -44,7 +46,7 @@ impl<T> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         if !self.0.is_ready.load(Ordering::Acquire) {
-            self.0.settle(State::Empty);
+            self.0.settle(State::Broken);
         }
     }
 }
@@ -57,7 +59,7 @@ impl<T> Cell<T> {
         drop(state);
         // A waker may do anything, so no lock is held.
         if let State::Open(Some(waker)) = before {
-            waker.wake();
+            super::wake(waker);
         }
     }
 }
@@ -67,14 +69,26 @@ impl<T> Cell<T> {
 pub(crate) struct Broken;
 
 impl<T> Ticket<T> {
-    /// The answer, if it is there. After that there is none.
+    /// The answer, if it is there.
+    ///
+    /// # Panics
+    ///
+    /// If it was taken before.
     pub(crate) fn take(&self) -> Option<Result<T, Broken>> {
         if !self.is_ready() {
             return None;
         }
-        match std::mem::replace(&mut *lock(&self.0.state), State::Empty) {
+        let mut state = lock(&self.0.state);
+        match std::mem::replace(&mut *state, State::Taken) {
             State::Answered(answer) => Some(Ok(answer)),
-            _ => Some(Err(Broken)),
+            State::Taken => {
+                drop(state);
+                panic!("it has ended, and its outcome was taken before");
+            }
+            _ => {
+                *state = State::Broken;
+                Some(Err(Broken))
+            }
         }
     }
 }

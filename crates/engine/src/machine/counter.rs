@@ -6,7 +6,7 @@ use farreach_core::counter::{CounterId, Counters, LinkId, Outcome, Tick};
 use farreach_core::wire::Frame;
 
 use super::numbers::NumberMap;
-use super::peer::Phase;
+use super::peer::{Link, Phase};
 use super::watch::CounterCell;
 use super::{Machine, PeerKey};
 use crate::provider::LinkKey;
@@ -24,7 +24,7 @@ impl CounterDesk {
     }
 
     pub(super) fn lose_peer(&mut self, peer: u32, counters: &[CounterId]) {
-        self.counters.lose_peer(peer);
+        self.counters.lose_peer(peer, counters.iter().copied());
         for counter in counters {
             if let Some((_, cell)) = self.cells.get(counter) {
                 cell.end(Outcome::PeerLost);
@@ -53,8 +53,12 @@ impl Machine {
     /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
     pub(crate) fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<(CounterId, Arc<CounterCell>)> {
         self.now = now;
-        self.peer(key).filter(|peer| !peer.is_lost())?;
-        let counter = self.counters.counters.open([key.0])?;
+        let peer = self.peers.get(key.0 as usize).and_then(Option::as_deref);
+        let peer = peer.filter(|peer| !peer.is_lost())?;
+        // Also for links that are down: they may come.
+        let has_names = |link: &&Link| !self.rails[link.pair.0].properties().ticks_name_link;
+        let names_max = peer.links.iter().filter(has_names).count();
+        let counter = self.counters.counters.open_with_names([key.0], names_max)?;
         let cell = Arc::new(CounterCell::default());
         self.counters.cells.insert(counter, (key, Arc::clone(&cell)));
         let peer = self.peer(key)?;
@@ -97,6 +101,9 @@ impl Machine {
         if self.rails[rail].properties().ticks_name_link {
             return None;
         }
+        let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id).collect();
+        // A link that is gone never comes again by its name, and nothing more of it lands.
+        self.counters.counters.retain_names(counter, |link| current.contains(&link));
         Some((id, self.counters.counters.name(counter, id)?))
     }
 

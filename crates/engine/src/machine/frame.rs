@@ -4,6 +4,9 @@ use farreach_core::wire::{Frame, Hello};
 
 use super::{Machine, PeerKey};
 
+/// No peer is told more often that we are there, whatever it wants: in nanoseconds.
+const HEARTBEAT_MIN: u64 = 10_000_000;
+
 impl Machine {
     /// A peer has said something.
     pub(crate) fn frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
@@ -25,7 +28,7 @@ impl Machine {
             Frame::RailLost { link, is_quiet, reason } => self.on_rail_lost(key, link, is_quiet, &reason),
             Frame::Grant(offer) => self.on_grant(key, offer),
             Frame::Revoke { grant } => self.on_revoke(key, grant),
-            Frame::Revoked { grant } => self.on_revoked(grant),
+            Frame::Revoked { grant } => self.on_revoked(key, grant),
             Frame::Counter { counter, names } => self.on_counter(key, counter, names),
             Frame::CounterClosed { counter } => self.on_counter_closed(key, counter),
             Frame::Settle { link, counter } => self.on_settle(key, link, counter),
@@ -39,6 +42,7 @@ impl Machine {
             Frame::Abort { counter, .. } => self.on_abort(key, counter),
             Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
             Frame::Taken { count } => self.on_taken(key, count),
+            Frame::Held { next } => self.on_held(key, next),
             Frame::Look => self.on_look(),
             Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
             // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
@@ -60,7 +64,10 @@ impl Machine {
         }
         peer.cell.set_name(&hello.name);
         peer.sending.room = hello.messages;
+        let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
+        peer.heartbeat = peer.heartbeat.min(wanted);
+        self.shortest_heartbeat = self.shortest_heartbeat.min(wanted);
         // Messages may have waited for that room.
         self.keep_talking(key);
         self.make_links(key);

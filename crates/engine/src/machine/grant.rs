@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use farreach_core::wire::{Frame, GrantOffer};
-use farreach_memory::{Exposed, Slice};
+use farreach_memory::Exposed;
 
 use super::peer::Granted;
 use super::transfer::TransferFault;
 use super::{Machine, PeerKey};
 use crate::Rights;
 use crate::helm::Promise;
-use crate::provider::{DeadKeys, ExposureId, ProviderError, reclaim};
+use crate::provider::{DeadKeys, ExposureId, ProviderError};
 
 /// Grants that are wanted back and that one look at the time sees to: a peer may be lost that had a hundred thousand.
 const REVOKES_AT_ONCE: usize = 1024;
@@ -22,7 +22,6 @@ pub(super) struct OwnGrant {
     memory: Arc<Exposed>,
     /// By rail; none where it was ended.
     exposures: Vec<Option<ExposureId>>,
-    /// The generation of each rail when the peer was found to be lost, or did not answer.
     ending: Option<Ending>,
 }
 
@@ -31,7 +30,7 @@ struct Ending {
     promise: Option<Promise<RevokeAnswer>>,
     deadline: u64,
     is_acknowledged: bool,
-    /// Of each rail, when a reset was asked for.
+    /// Of each rail, when its keys had been ended.
     generations: Option<Vec<u64>>,
 }
 
@@ -45,31 +44,29 @@ pub(crate) struct GrantMade {
 /// What became of the wish to have memory back.
 #[derive(Debug)]
 pub(crate) enum RevokeAnswer {
-    /// It is the user's alone.
-    Back(Slice),
-    /// Nothing is proven yet, and the grant stands, though the peer was told to stop.
-    NotYet(String),
-    /// A key could not be ended: the memory is leaked, counted.
-    Leaked(String),
+    /// It is the user's again; what is proven, its keys tell.
+    Back(Exposed),
+    /// The grant is in the user's hand again, though the peer was told to stop.
+    NotYet(&'static str),
 }
 
 impl Machine {
-    /// Lets a peer at a slice. On failure it is handed back.
+    /// Lets a peer at memory. On failure it is handed back.
     pub(crate) fn grant(
         &mut self,
         key: PeerKey,
-        slice: Slice,
+        memory: Exposed,
         rights: Rights,
         now: u64,
-    ) -> Result<GrantMade, (ProviderError, Option<Slice>)> {
+    ) -> Result<GrantMade, (ProviderError, Option<Exposed>)> {
         self.now = now;
         if self.peer(key).is_none_or(|peer| peer.is_lost()) {
             let error = ProviderError::new("grant", "the peer is lost", "connect to it again");
-            return Err((error, Some(slice)));
+            return Err((error, Some(memory)));
         }
-        let len = slice.len() as u64;
-        let memory = Arc::new(slice.expose());
-        let mut exposures = Vec::new();
+        let len = memory.len() as u64;
+        let memory = Arc::new(memory);
+        let mut exposures: Vec<Option<ExposureId>> = Vec::new();
         let mut keys = Vec::new();
         for rail in 0..self.rails.len() {
             match self.rails[rail].provider().expose(&memory, rights) {
@@ -78,12 +75,11 @@ impl Machine {
                     keys.push(Some((exposure.address, exposure.key)));
                 }
                 Err(error) => {
-                    // No peer knows a key yet.
-                    let all = exposures.into_iter().enumerate();
-                    let ended = all.flat_map(|(rail, id)| id.map(|id| (rail, id)));
-                    let are_ended = ended
-                        .fold(true, |ok, (rail, id)| self.rails[rail].provider().conceal(id).is_ok() & ok);
-                    return Err((error, if are_ended { reclaim(memory).ok() } else { None }));
+                    for (rail, exposure) in exposures.into_iter().enumerate() {
+                        // One that cannot be ended counts for good, as its memory shows.
+                        let _ = exposure.map(|exposure| self.rails[rail].provider().conceal(exposure));
+                    }
+                    return Err((error, Arc::into_inner(memory)));
                 }
             }
         }
@@ -111,7 +107,12 @@ impl Machine {
         let key = grant.peer;
         let is_first = grant.ending.is_none();
         match &mut grant.ending {
-            Some(ending) => (ending.promise, ending.deadline) = (promise, deadline),
+            Some(ending) => {
+                ending.deadline = deadline;
+                if let Some(before) = std::mem::replace(&mut ending.promise, promise) {
+                    before.keep(RevokeAnswer::NotYet("it was asked for again"));
+                }
+            }
             none => {
                 *none = Some(Ending { promise, deadline, is_acknowledged: false, generations: None });
             }
@@ -129,8 +130,10 @@ impl Machine {
         self.tend_revoke(id);
     }
 
-    pub(super) fn on_revoked(&mut self, id: u64) {
-        if let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) {
+    /// A peer says that it has stopped: of what was granted to it, and not of another's.
+    pub(super) fn on_revoked(&mut self, key: PeerKey, id: u64) {
+        let grant = self.grants.get_mut(&id).filter(|grant| grant.peer == key);
+        if let Some(ending) = grant.and_then(|grant| grant.ending.as_mut()) {
             ending.is_acknowledged = true;
             self.tend_revoke(id);
         }
@@ -147,9 +150,9 @@ impl Machine {
         }
     }
 
-    /// Gives memory back, if it is proven that the peer reaches it no more; says that it is not, when the deadline has passed.
+    /// Ends the keys when the peer has said that it has stopped, when it is lost, and at the deadline; gives the memory back when there is nothing
+    /// to wait for. What is proven by then, the memory itself knows: nothing that is decided here makes it a slice.
     fn tend_revoke(&mut self, id: u64) {
-        let now = self.now;
         let Some(grant) = self.grants.get(&id) else { return };
         let key = grant.peer;
         let Some(ending) = &grant.ending else { return };
@@ -157,14 +160,10 @@ impl Machine {
         if ending.promise.is_none() && ending.deadline != u64::MAX {
             return;
         }
-        let (is_acknowledged, is_late) = (ending.is_acknowledged, now >= ending.deadline);
-        let (is_lost, is_quiet, is_gone) = match self.peers.get(key.0 as usize).and_then(Option::as_deref) {
-            Some(peer) => {
-                let is_gone = || peer.hello.as_ref().is_some_and(|hello| (self.is_gone)(hello));
-                let lost = peer.lost.as_ref();
-                (lost.is_some(), lost.is_some_and(|lost| lost.is_quiet), lost.is_some() && is_gone())
-            }
-            None => (true, false, false),
+        let (is_acknowledged, is_late) = (ending.is_acknowledged, self.now >= ending.deadline);
+        let (is_lost, is_quiet) = match self.peers.get(key.0 as usize).and_then(Option::as_deref) {
+            Some(peer) => (peer.lost.is_some(), peer.lost.as_ref().is_some_and(|lost| lost.is_quiet)),
+            None => (true, false),
         };
         let has_word = is_acknowledged || (is_lost && is_quiet);
         // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
@@ -173,109 +172,66 @@ impl Machine {
         if !has_word && !is_lost && !is_late && !is_concealed {
             return;
         }
+        self.end_keys(key, id);
+        let is_proven = self.grants.get(&id).is_some_and(|grant| grant.memory.keys() == 0);
+        // A peer that says nothing may have writes under way. A reset stops them, and is the proof. It costs all other peers of the rail their links, so it is
+        // not made for a peer that has given its word; the memory then comes back without a proof.
+        let may_be_proven = !is_proven && !has_word && self.ask_proof(id);
+        if !may_be_proven || is_late {
+            self.give_back(id);
+        }
+    }
+
+    fn end_keys(&mut self, key: PeerKey, id: u64) {
         for rail in 0..self.rails.len() {
-            if let Err(why) = self.prove_stopped(id, rail, has_word, is_lost, is_gone) {
-                self.not_yet(id, why, is_late);
-                return;
+            let Some(grant) = self.grants.get_mut(&id) else { return };
+            let Some(exposure) = grant.exposures[rail].take() else { continue };
+            if let Err(error) = self.rails[rail].provider().conceal(exposure)
+                && let Some(peer) = self.peer(key)
+            {
+                peer.cell.note(error);
+            }
+            if self.rails[rail].provider().holds_too_much() {
+                self.ask_reset(rail);
             }
         }
-        self.give_back(id);
     }
 
-    /// Ends the key on one rail, with the proof that nothing lands by it any more.
-    fn prove_stopped(
-        &mut self,
-        id: u64,
-        rail: usize,
-        has_word: bool,
-        is_lost: bool,
-        is_gone: bool,
-    ) -> Result<(), Wait> {
-        let generation = self.rails[rail].generation;
-        let properties = self.rails[rail].properties();
-        let (dead_keys, reset_stops) = (properties.dead_keys, properties.reset_stops_peers);
-        let Some(grant) = self.grants.get_mut(&id) else { return Ok(()) };
-        let exposure = grant.exposures[rail];
-        match dead_keys {
-            DeadKeys::StopNothing if !has_word && !is_gone => {
-                return Err(Wait::Longer("the peer has not acknowledged, and its process runs"));
-            }
-            _ => {}
-        }
-        if let Some(exposure) = exposure {
-            grant.exposures[rail] = None;
-            if let Err(error) = self.rails[rail].provider().conceal(exposure) {
-                return Err(Wait::ForEver(error.to_string()));
-            }
-        }
-        // A peer whose link has failed may have written more than it knows of.
-        if dead_keys == DeadKeys::StopNew {
-            if self.rails[rail].resetting_since.is_some() {
-                return Err(Wait::Longer("the rail is about to be begun anew"));
-            }
-            // Nothing stops that any more, and its word does not cover it.
-            if let Some(why) = self.rails[rail].dead.clone() {
-                return Err(Wait::ForEver(why));
-            }
-        }
-        let is_stopped = match dead_keys {
-            DeadKeys::StopAll => true,
-            // What is under way: the peer has said that there is nothing, or the rail was begun anew since.
-            DeadKeys::StopNew => has_word || (reset_stops && self.is_reset_since(id, rail, generation)),
-            DeadKeys::StopNothing => has_word || is_gone,
-        };
-        if is_stopped {
-            return Ok(());
-        }
-        if let Some(why) = self.rails[rail].dead.clone().filter(|_| is_lost) {
-            return Err(Wait::ForEver(why));
-        }
-        self.ask_reset(rail);
-        Err(Wait::Longer("a write of the peer's may be under way"))
-    }
-
-    /// Whether a rail was reset since this was first asked for this grant.
-    fn is_reset_since(&mut self, id: u64, rail: usize, generation: u64) -> bool {
-        let generations: Vec<u64> = self.rails.iter().map(|rail| rail.generation).collect();
+    /// Has every rail begin anew where that proves what a dead key does not; whether there is one that has not yet.
+    fn ask_proof(&mut self, id: u64) -> bool {
+        let now: Vec<u64> = self.rails.iter().map(|rail| rail.generation).collect();
         let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else {
             return false;
         };
-        ending.generations.get_or_insert(generations)[rail] < generation
-    }
-
-    fn not_yet(&mut self, id: u64, why: Wait, is_late: bool) {
-        match why {
-            Wait::ForEver(why) => {
-                let Some(grant) = self.grants.remove(&id) else { return };
-                self.forget_grant(grant.peer);
-                if let Some(promise) = grant.ending.and_then(|ending| ending.promise) {
-                    promise.keep(RevokeAnswer::Leaked(why));
-                }
-                // The provider keeps the memory that it could not let go of.
-                std::mem::forget(grant.memory);
-            }
-            Wait::Longer(why) if is_late => {
-                let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else {
-                    return;
-                };
-                if let Some(promise) = ending.promise.take() {
-                    promise.keep(RevokeAnswer::NotYet(why.to_owned()));
-                }
-            }
-            Wait::Longer(_) => {}
+        let before = ending.generations.get_or_insert(now);
+        let is_awaited = |(rail, before): (&super::Rail, &u64)| {
+            let is_provable = rail.properties().dead_keys == DeadKeys::StopNew && rail.dead.is_none();
+            is_provable && rail.generation == *before
+        };
+        let awaited: Vec<bool> = self.rails.iter().zip(before.iter()).map(is_awaited).collect();
+        for rail in (0..awaited.len()).filter(|rail| awaited[*rail]) {
+            self.ask_reset(rail);
         }
+        awaited.contains(&true)
     }
 
     fn give_back(&mut self, id: u64) {
-        let Some(grant) = self.grants.remove(&id) else { return };
-        self.forget_grant(grant.peer);
-        let promise = grant.ending.and_then(|ending| ending.promise);
-        match (reclaim(grant.memory), promise) {
-            (Ok(slice), Some(promise)) => promise.keep(RevokeAnswer::Back(slice)),
-            (Err(_), Some(promise)) => {
-                promise.keep(RevokeAnswer::Leaked("a handle on the memory is still there".to_owned()));
+        let Some(mut grant) = self.grants.remove(&id) else { return };
+        let promise = grant.ending.as_mut().and_then(|ending| ending.promise.take());
+        match Arc::try_unwrap(grant.memory) {
+            Ok(memory) => {
+                self.forget_grant(grant.peer);
+                if let Some(promise) = promise {
+                    promise.keep(RevokeAnswer::Back(memory));
+                }
             }
-            (_, None) => {}
+            // The user did not wait so long, and has the grant in his hand again: it stands until he asks for it once more.
+            Err(memory) => {
+                self.grants.insert(id, OwnGrant { memory, ..grant });
+                if let Some(promise) = promise {
+                    promise.keep(RevokeAnswer::NotYet("the grant was handed back meanwhile"));
+                }
+            }
         }
     }
 
@@ -340,11 +296,4 @@ impl Machine {
             self.send(key, Frame::Revoked { grant: id });
         }
     }
-}
-
-enum Wait {
-    /// It will be proven by an answer, a reset, or the end of a process.
-    Longer(&'static str),
-    /// It will never be.
-    ForEver(String),
 }

@@ -4,6 +4,7 @@ use farreach_core::wire::Frame;
 
 use super::peer::{Link, Peer, Phase};
 use super::{Machine, PeerKey};
+use crate::helm::Promise;
 
 impl Machine {
     /// Nobody here has anything more to do with a peer: it is told so when nothing of ours is under way.
@@ -15,11 +16,29 @@ impl Machine {
         self.tend_leaving(key);
     }
 
+    /// Nobody here has anything more to do with anybody. It is told when all are gone.
+    pub(crate) fn leave_all(&mut self, promise: Promise<()>, now: u64) {
+        for index in 0..self.peers.len() {
+            self.leave(PeerKey(index as u32), now);
+        }
+        self.closing = Some(promise);
+        self.tend_closing();
+    }
+
+    pub(super) fn tend_closing(&mut self) {
+        if self.closing.is_some()
+            && self.peers.iter().flatten().all(|peer| peer.is_lost())
+            && let Some(promise) = self.closing.take()
+        {
+            promise.keep(());
+        }
+    }
+
     fn tend_leaving(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         let sending = &peer.sending;
-        let has_messages =
-            !sending.waiting.is_empty() || !sending.written.is_empty() || !sending.again.is_empty();
+        // Until the peer holds them, they may have to be sent again.
+        let has_messages = !sending.waiting.is_empty() || !sending.kept.is_empty();
         // A peer that still answers for its grants spares the rail a reset, and with that all the others.
         let is_done = peer.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
         if peer.is_left && is_done && !has_messages {
@@ -33,7 +52,7 @@ impl Machine {
 
     /// What is due for one peer.
     pub(super) fn tend_peer(&mut self, key: PeerKey) {
-        let (now, heartbeat, silence) = (self.now, self.tuning.heartbeat, self.tuning.silence);
+        let (now, silence) = (self.now, self.tuning.silence);
         let Some(peer) = self.peer(key) else { return };
         if peer.is_lost() {
             self.tend_lost(key);
@@ -44,7 +63,7 @@ impl Machine {
             self.lose_peer(key, &format!("it has said nothing for {silent_ms} ms"), false);
             return;
         }
-        if now >= peer.spoke_at.saturating_add(heartbeat) {
+        if now >= peer.spoke_at.saturating_add(peer.heartbeat) {
             self.send(key, Frame::Ping { nonce: now });
         }
         self.tend_links(key);

@@ -86,13 +86,7 @@ impl Machine {
         // Shares follow the rates. A rail that tells none is used where no other is.
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
-        RailSettings {
-            link: NO_LINK,
-            limits: properties.limits,
-            window,
-            weight,
-            ticks_apart: properties.ticks_apart,
-        }
+        RailSettings { link: NO_LINK, limits: properties.limits, window, weight }
     }
 
     /// What is due for a peer's links.
@@ -197,7 +191,7 @@ impl Machine {
         peer.past.retain(|past| rails[past.rail].generation == past.generation);
         let Link { pair: (rail, _), id, generation, is_lost_there, .. } = peer.links[index];
         let properties = rails[rail].properties();
-        let may_land_late = !properties.links_end_alone && properties.reset_stops_peers;
+        let may_land_late = !properties.links_end_alone;
         if may_land_late && !is_lost_there && id != NO_LINK {
             peer.past.push(PastLink { id, rail, generation, may_land_late: false });
         }
@@ -291,8 +285,8 @@ mod tests {
     #[test]
     fn rails_of_a_kind_go_together_and_both_sides_agree() {
         let kinds = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
-        let (a, b) = (kinds(&["v", "tcp", "v"]), kinds(&["shm", "v", "tcp"]));
+        let (a, b) = (kinds(&["v", "tcp", "v"]), kinds(&["efa", "v", "tcp"]));
         assert_eq!(pairs_of(&a, &b), [(0, 1), (2, 1), (1, 2)]);
-        assert!(pairs_of(&a, &kinds(&["shm"])).is_empty());
+        assert!(pairs_of(&a, &kinds(&["efa"])).is_empty());
     }
 }

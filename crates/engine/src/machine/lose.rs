@@ -95,7 +95,7 @@ impl Machine {
         }
         let properties = self.rails[rail].properties();
         // What the peer had under way may land late, unless it is stopped here.
-        let may_land_late = !is_quiet && !properties.links_end_alone && properties.reset_stops_peers;
+        let may_land_late = !is_quiet && !properties.links_end_alone;
         if may_land_late && self.rails[rail].generation == generation {
             if let Some(peer) = self.peer(key) {
                 peer.expect_late(id);
@@ -111,7 +111,7 @@ impl Machine {
     }
 
     /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
-    /// is, so that nothing can be promised of it. All waits end, and the memory is leaked when it is wanted back.
+    /// is, so that nothing can be promised of it. All waits end, and the memory never becomes a slice again.
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
         let Some(why) = self.rails[rail].dead.clone() else { return };
         let generation = self.rails[rail].generation;
@@ -134,7 +134,7 @@ impl Machine {
         }
         let Some(peer) = self.peer(key) else { return };
         peer.cell.lose(reason);
-        for (_, promise) in peer.sending.waiting.drain(..) {
+        for promise in peer.sending.give_up() {
             promise.keep(Err(SendError::PeerLost { reason: reason.to_owned() }));
         }
         let counters = peer.own_counters.clone();
@@ -142,6 +142,7 @@ impl Machine {
         self.turns.remove(key.0);
         self.outputs.push_back(Output::Close(key));
         self.tend_lost(key);
+        self.tend_closing();
     }
 
     /// What is left of a lost peer: its buffers, which come back when the cards are done.

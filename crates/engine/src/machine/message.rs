@@ -4,12 +4,14 @@
 //! the receiver takes each number once. Also those that it had delivered: they may have been with the receiver's card, and are gone with
 //! its end of the link.
 
+use std::collections::VecDeque;
+
 use farreach_core::counter::LinkId;
 use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 use farreach_memory::{Buffers, Memory, Slice};
 
-use super::peer::{Kept, Message, Peer, Phase, Sending};
+use super::peer::{Kept, Message, Peer, Phase, Sending, WhenSent};
 use super::rail::Rail;
 use super::transfer::{MESSAGE, tag};
 use super::{Machine, PeerKey, Tuning};
@@ -63,6 +65,11 @@ impl Pool {
     }
 }
 
+/// The first one, if it is so.
+fn pop_front_if<T>(queue: &mut VecDeque<T>, is_so: impl FnOnce(&T) -> bool) -> Option<T> {
+    queue.front().is_some_and(is_so).then(|| queue.pop_front()).flatten()
+}
+
 fn cut(rails: &mut [Rail], stride: usize, count: usize) -> Result<Vec<Slice>, ProviderError> {
     let memory = Memory::allocate(stride * count)
         .map_err(|error| ProviderError::new("allocate message buffers", error.to_string(), error.fix()))?;
@@ -79,7 +86,7 @@ fn cut(rails: &mut [Rail], stride: usize, count: usize) -> Result<Vec<Slice>, Pr
 }
 
 impl Machine {
-    /// Takes a message. It is answered when it is on its way, in the order of all messages to this peer.
+    /// Takes a message. It is answered when the peer's engine holds it, in the order of all messages to this peer.
     pub(crate) fn send_message(
         &mut self,
         key: PeerKey,
@@ -164,10 +171,9 @@ impl Machine {
             let Some((bytes, promise)) = sending.waiting.pop_front() else { return };
             let sequence = sending.next;
             sending.written.push_back(Message::written(sequence, &bytes, buffer));
-            sending.kept.push_back(Kept { sequence, bytes, link: None });
+            sending.kept.push_back(Kept { sequence, bytes, link: None, promise });
             sending.next += 1;
             sending.room -= 1;
-            promise.keep(Ok(()));
         }
     }
 
@@ -176,11 +182,45 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let sending = &mut peer.sending;
         sending.room = sending.room.saturating_add(count);
-        sending.taken = sending.taken.saturating_add(count.into());
-        while sending.kept.front().is_some_and(|kept| kept.sequence < sending.taken) {
-            sending.kept.pop_front();
-        }
         self.keep_talking(key);
+    }
+
+    /// The peer's engine holds all messages before this number: they arrive, whatever becomes of the links and of this side.
+    pub(super) fn on_held(&mut self, key: PeerKey, next: u64) {
+        let Some(peer) = self.peer(key) else { return };
+        let sending = &mut peer.sending;
+        while let Some(kept) = pop_front_if(&mut sending.kept, |kept| kept.sequence < next) {
+            kept.promise.keep(Ok(()));
+        }
+        while let Some((_, promise)) = pop_front_if(&mut sending.flushes, |(until, _)| *until <= next) {
+            promise.keep(Ok(()));
+        }
+    }
+
+    /// Tells those whose messages came that they are held: once for all that came in one step.
+    pub(super) fn tell_held(&mut self) {
+        while let Some(key) = self.heard_from.pop() {
+            let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { continue };
+            let next = peer.receiving.next;
+            if std::mem::replace(&mut peer.receiving.told, next) != next {
+                self.send(key, Frame::Held { next });
+            }
+        }
+    }
+
+    /// Tells when all that was sent until now is held by the peer's engine.
+    pub(crate) fn flush(&mut self, key: PeerKey, promise: Promise<Result<(), SendError>>, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
+            promise.keep(Err(SendError::PeerLost { reason: "it is gone".to_owned() }));
+            return;
+        };
+        let sending = &mut peer.sending;
+        if sending.waiting.is_empty() && sending.kept.is_empty() {
+            promise.keep(Ok(()));
+        } else {
+            sending.flushes.push_back((sending.next + sending.waiting.len() as u64, promise));
+        }
     }
 
     /// A link is lost: what it has delivered may not have come.
@@ -325,6 +365,7 @@ impl Machine {
             receiving.next += 1;
             peer.cell.put_message(bytes);
         }
+        self.heard_from.push(key);
     }
 }
 
@@ -336,6 +377,13 @@ impl Peer {
 }
 
 impl Sending {
+    /// Nobody will hold what is left: who is to be told so.
+    pub(super) fn give_up(&mut self) -> Vec<WhenSent> {
+        let kept = self.kept.drain(..).map(|kept| kept.promise);
+        let waiting = self.waiting.drain(..).map(|(_, promise)| promise);
+        kept.chain(waiting).chain(self.flushes.drain(..).map(|(_, promise)| promise)).collect()
+    }
+
     fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
         self.kept.get_mut(place as usize)

@@ -47,10 +47,11 @@ pub(crate) use message::HEADER;
 #[cfg(test)]
 pub(crate) use tests::plain_hello;
 pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
-pub(crate) use watch::{CounterCell, PeerCell, Watch};
+pub(crate) use watch::{CounterCell, PeerCell, Watch, Watcher};
 pub(crate) use word::{WordOrder, WordRequest};
 
 use crate::Rights;
+use crate::helm::Promise;
 use crate::provider::{Event, Properties, Provider, ProviderError};
 
 /// One peer of this engine's, for good: a peer that comes again is another one.
@@ -85,9 +86,6 @@ pub(crate) enum Output {
     Close(PeerKey),
 }
 
-/// Whether the process that said this hello runs no more.
-pub(crate) type IsGone = Box<dyn Fn(&Hello) -> bool + Send>;
-
 /// See the [module](self).
 pub(crate) struct Machine {
     rails: Vec<Rail>,
@@ -112,7 +110,6 @@ pub(crate) struct Machine {
     outputs: VecDeque<Output>,
     hello: Hello,
     tuning: Tuning,
-    is_gone: IsGone,
     now: u64,
     /// When timers are looked at again, and whether nothing but hearts was found when they last were.
     tend_at: u64,
@@ -120,6 +117,12 @@ pub(crate) struct Machine {
     /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
     moved_at: u64,
     look_until: u64,
+    /// Of ours and of what the peers that are there want to hear.
+    shortest_heartbeat: u64,
+    /// Whose messages came in this step: they are told that these are held.
+    heard_from: Vec<PeerKey>,
+    /// Who hears when all peers are gone.
+    closing: Option<Promise<()>>,
 }
 
 /// Bytes that one peer may post before it is the next one's turn.
@@ -134,7 +137,6 @@ impl Machine {
         providers: Vec<Box<dyn Provider>>,
         mut hello: Hello,
         tuning: Tuning,
-        is_gone: IsGone,
     ) -> Result<Self, ProviderError> {
         let mut rails: Vec<Rail> = providers.into_iter().map(Rail::new).collect();
         hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
@@ -156,8 +158,10 @@ impl Machine {
             failing: Vec::new(),
             outputs: VecDeque::new(),
             hello,
+            shortest_heartbeat: tuning.heartbeat,
+            heard_from: Vec::new(),
+            closing: None,
             tuning,
-            is_gone,
             now: 0,
             tend_at: 0,
             is_calm: false,
@@ -184,6 +188,7 @@ impl Machine {
         for rail in 0..self.rails.len() {
             happened |= self.poll_rail(rail);
         }
+        self.tell_held();
         happened |= self.post_messages();
         happened |= self.post_pages();
         if happened {
@@ -204,7 +209,7 @@ impl Machine {
     pub(crate) fn next_deadline(&self) -> u64 {
         // Half of the shortest time of all, where anybody is there; timers are few and coarse.
         let shortest =
-            self.tuning.heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TEND_EVERY);
+            self.shortest_heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TEND_EVERY);
         let step = if self.is_calm { shortest / 2 } else { TEND_EVERY.max(shortest / 16) };
         self.now + step
     }
@@ -275,18 +280,20 @@ impl Machine {
     fn tend(&mut self) {
         // What is found to be under way below changes it.
         self.is_calm = true;
+        self.shortest_heartbeat = self.tuning.heartbeat;
         for index in 0..self.peers.len() {
             if self.peers[index].is_some() {
                 self.tend_peer(PeerKey(index as u32));
             }
             if let Some(peer) = &self.peers[index] {
                 self.is_calm &= !peer.is_unsettled();
+                self.shortest_heartbeat = self.shortest_heartbeat.min(peer.heartbeat);
             }
         }
         self.tend_resets();
         self.tend_revokes();
         // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
-        let every = if self.is_calm { TEND_EVERY.max(self.tuning.heartbeat / 8) } else { TEND_EVERY };
+        let every = if self.is_calm { TEND_EVERY.max(self.shortest_heartbeat / 8) } else { TEND_EVERY };
         self.tend_at = self.now + every;
     }
 

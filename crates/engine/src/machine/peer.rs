@@ -54,6 +54,8 @@ pub(super) struct Peer {
     pub(super) words_waiting: VecDeque<WordOrder>,
     /// Asked of links whose bytes may land yet.
     pub(super) settles: Vec<(LinkId, CounterId)>,
+    /// How often it hears from us at least: as often as we or it want.
+    pub(super) heartbeat: u64,
     pub(super) heard_at: u64,
     pub(super) spoke_at: u64,
     /// When it was last told to look at rails that cannot wake it.
@@ -179,7 +181,7 @@ pub(super) struct Granted {
     pub(super) users: u32,
 }
 
-/// Who hears when a message is on its way.
+/// Who hears when the peer's engine holds a message.
 pub(super) type WhenSent = Promise<Result<(), SendError>>;
 
 /// Messages to a peer.
@@ -194,13 +196,13 @@ pub(super) struct Sending {
     pub(super) written: VecDeque<Message>,
     /// In flight.
     pub(super) posted: Slots<Message>,
-    /// All that the peer's user has not taken yet, in order: a link that is lost may have lost them on the other side, too, after they
+    /// All that the peer's engine does not hold yet, in order: a link that is lost may have lost them on the other side, too, after they
     /// were delivered.
     pub(super) kept: VecDeque<Kept>,
     /// Numbers of those that are to be sent again.
     pub(super) again: VecDeque<u64>,
-    /// How many the peer's user has taken.
-    pub(super) taken: u64,
+    /// Who hears when all before a number are held.
+    pub(super) flushes: VecDeque<(u64, WhenSent)>,
 }
 
 /// A message that was sent.
@@ -210,6 +212,7 @@ pub(super) struct Kept {
     pub(super) bytes: Vec<u8>,
     /// The link that has delivered it, as far as is known here.
     pub(super) link: Option<LinkId>,
+    pub(super) promise: WhenSent,
 }
 
 /// A message on its way out.
@@ -229,6 +232,8 @@ pub(super) struct Message {
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub(super) next: u64,
+    /// The number that the peer was last told of.
+    pub(super) told: u64,
     /// Came before their turn.
     pub(super) early: BTreeMap<u64, Vec<u8>>,
 }
@@ -257,12 +262,13 @@ impl Peer {
                 posted: Slots::new(tuning.messages),
                 kept: VecDeque::new(),
                 again: VecDeque::new(),
-                taken: 0,
+                flushes: VecDeque::new(),
             },
             receiving: Receiving::default(),
             words: Slots::new(WORDS_MAX),
             words_waiting: VecDeque::new(),
             settles: Vec::new(),
+            heartbeat: tuning.heartbeat,
             heard_at: now,
             spoke_at: now,
             told_to_look_at: None,

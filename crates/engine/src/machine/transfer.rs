@@ -1,6 +1,6 @@
 //! Transfers: pages to a peer and from it.
 
-use farreach_core::counter::{CounterId, Tick};
+use farreach_core::counter::{CounterId, LinkId, Tick};
 use farreach_core::inflight::SlotId;
 use farreach_core::outbox::{Finished, Post, TransferId};
 use farreach_core::plan::{Extent, Plan};
@@ -275,8 +275,15 @@ impl Machine {
             peer.outbox.refuse(post.slot);
             return Posted::Full;
         }
+        let has_names = !self.rails[state.pair.0].properties().ticks_name_link;
+        if has_names && post.tick.is_some_and(|tick| !peer.has_name_on(state.id, tick)) {
+            // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
+            peer.outbox.refuse(post.slot);
+            peer.links[post.rail].has_refused(now);
+            return Posted::Full;
+        }
         let list = self.lists.pop();
-        let Some((link, bytes, request)) = build(peer, post, list) else {
+        let Some((link, bytes, request)) = build(peer, post, list, has_names) else {
             peer.outbox.refuse(post.slot);
             let fault = TransferFault::NoSuchGrant;
             self.abort(key, post.transfer, &fault, now);
@@ -408,27 +415,33 @@ impl Machine {
 }
 
 /// The request of an operation; none where the peer's memory is not to be had over this link.
-fn build(peer: &super::peer::Peer, post: Post, list: Option<Vec<Buffer>>) -> Option<(LinkKey, u64, Request)> {
+fn build(
+    peer: &super::peer::Peer,
+    post: Post,
+    list: Option<Vec<Buffer>>,
+    has_names: bool,
+) -> Option<(LinkKey, u64, Request)> {
     let link = &peer.links[post.rail];
     let key = link.key?;
     let operation = peer.outbox.operation(post.slot)?;
     let transfer = peer.transfers.get(post.transfer.index())?;
     let immediate = match post.tick {
         None => None,
-        Some(tick) => Some(tick_on(peer, link.id, tick)?.to_bits()),
+        Some(tick) => Some(tick_on(peer, link.id, tick, has_names)?.to_bits()),
     };
     let pieces = pieces_of(&transfer.held, &operation.pieces, list)?;
-    if operation.bytes == 0 {
-        return Some((key, 0, Request::Write { pieces, target: None, immediate }));
-    }
     let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(link.pair.1)?)?;
     let start = address.checked_add(transfer.base)?;
+    if operation.bytes == 0 {
+        let target = Target { address: start, key: remote_key, len: 0 };
+        return Some((key, 0, Request::Write { pieces, target, immediate }));
+    }
     let request = match (operation.targets.as_slice(), transfer.direction) {
         ([extent], direction) => {
             let address = start.checked_add(extent.offset)?;
             let target = Target { address, key: remote_key, len: extent.len };
             match direction {
-                Direction::Write => Request::Write { pieces, target: Some(target), immediate },
+                Direction::Write => Request::Write { pieces, target, immediate },
                 Direction::Read => Request::Read { pieces, target },
             }
         }
@@ -446,13 +459,21 @@ fn build(peer: &super::peer::Peer, post: Post, list: Option<Vec<Buffer>>) -> Opt
     Some((key, operation.bytes, request))
 }
 
-/// A tick in the words of a link.
-fn tick_on(peer: &super::peer::Peer, link: farreach_core::counter::LinkId, tick: Tick) -> Option<Tick> {
-    let names = peer.counters.get(&tick.counter)?;
-    match names.iter().find(|(id, _)| *id == link) {
-        Some((_, name)) => Tick::new(*name, tick.pages()),
-        None => Some(tick),
+impl super::peer::Peer {
+    /// Whether a counter that it has, or has closed, has a name on a link.
+    fn has_name_on(&self, link: LinkId, tick: Tick) -> bool {
+        self.counters.get(&tick.counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
     }
+}
+
+/// A tick in the words of a link. Where counters have names of their own on it, one without would count for nobody.
+fn tick_on(peer: &super::peer::Peer, link: LinkId, tick: Tick, has_names: bool) -> Option<Tick> {
+    let names = peer.counters.get(&tick.counter)?;
+    if !has_names {
+        return Some(tick);
+    }
+    let (_, name) = names.iter().find(|(id, _)| *id == link)?;
+    Tick::new(*name, tick.pages())
 }
 
 fn pieces_of(held: &Held, extents: &[Extent], list: Option<Vec<Buffer>>) -> Option<Buffers> {

@@ -7,23 +7,33 @@ use std::task::Waker;
 
 use farreach_core::counter::Outcome;
 
+use crate::helm::wake;
 use crate::provider::ProviderError;
 
 /// Who is to be woken when something has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     has_wakers: AtomicBool,
-    wakers: Mutex<Vec<Waker>>,
+    watchers: Mutex<Watchers>,
+}
+
+/// By the place of each watcher that has ever waited and is there.
+#[derive(Debug, Default)]
+struct Watchers {
+    wakers: Vec<Option<Waker>>,
+    free: Vec<usize>,
+}
+
+/// One who waits for changes. Its last waker is kept and no other, and none when this is gone: a future may be polled as often as it likes.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    watch: Arc<Watch>,
+    place: OnceLock<usize>,
 }
 
 impl Watch {
-    /// Wakes at the next change. Whoever registers looks once more afterwards.
-    pub(crate) fn wake(&self, waker: &Waker) {
-        let mut wakers = lock(&self.wakers);
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.has_wakers.store(true, Ordering::SeqCst);
+    pub(crate) fn watcher(self: &Arc<Self>) -> Watcher {
+        Watcher { watch: Arc::clone(self), place: OnceLock::new() }
     }
 
     /// Something has changed.
@@ -31,12 +41,55 @@ impl Watch {
         if !self.has_wakers.load(Ordering::SeqCst) {
             return;
         }
-        let wakers = {
-            let mut wakers = lock(&self.wakers);
+        let wakers: Vec<Waker> = {
+            let mut watchers = lock(&self.watchers);
             self.has_wakers.store(false, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
+            watchers.wakers.iter_mut().filter_map(Option::take).collect()
         };
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(wake);
+    }
+
+    /// How many wakers are kept.
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        lock(&self.watchers).wakers.iter().flatten().count()
+    }
+}
+
+impl Watcher {
+    /// Wakes at the next change. Whoever registers looks once more afterwards.
+    pub(crate) fn wake(&self, waker: &Waker) {
+        let mut watchers = lock(&self.watch.watchers);
+        let place = *self.place.get_or_init(|| watchers.take_place());
+        let known = &mut watchers.wakers[place];
+        let before = match known {
+            Some(known) if known.will_wake(waker) => None,
+            known => known.replace(waker.clone()),
+        };
+        self.watch.has_wakers.store(true, Ordering::SeqCst);
+        // Dropping a waker may do anything, so no lock is held.
+        drop(watchers);
+        drop(before);
+    }
+}
+
+impl Watchers {
+    fn take_place(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.wakers.push(None);
+            self.wakers.len() - 1
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let mut watchers = lock(&self.watch.watchers);
+        let waker = watchers.wakers[place].take();
+        watchers.free.push(place);
+        drop(watchers);
+        drop(waker);
     }
 }
 
@@ -45,7 +98,7 @@ impl Watch {
 pub(crate) struct CounterCell {
     reached: AtomicU64,
     end: AtomicU8,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
 }
 
 const OPEN: u8 = 0;
@@ -101,7 +154,7 @@ pub(crate) struct PeerCell {
     changes: AtomicU64,
     /// Whoever waits for any peer.
     others: OnceLock<Arc<Watch>>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: Arc<Watch>,
 }
 
 impl PeerCell {
@@ -215,4 +268,66 @@ impl PeerCell {
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic under the lock leaves nothing half done.
     cell.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_watcher_keeps_one_waker_however_often_it_is_polled_and_none_when_it_is_gone() {
+        let watch = Arc::new(Watch::default());
+        let (often, once) = (watch.watcher(), watch.watcher());
+        let counts: Vec<Arc<Count>> = (0..41_000).map(|_| Arc::default()).collect();
+        for count in &counts {
+            often.wake(&Waker::from(Arc::clone(count)));
+        }
+        let other = Arc::new(Count::default());
+        once.wake(&Waker::from(Arc::clone(&other)));
+        assert_eq!(watch.count(), 2);
+        drop(once);
+        assert_eq!(watch.count(), 1);
+        watch.notify();
+        let woken: usize = counts.iter().map(|count| count.0.load(Ordering::SeqCst)).sum();
+        assert_eq!((woken, other.0.load(Ordering::SeqCst), watch.count()), (1, 0, 0));
+        assert_eq!(counts[40_999].0.load(Ordering::SeqCst), 1, "the last one");
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let watch = Arc::new(Watch::default());
+        for _ in 0..1000 {
+            watch.watcher().wake(Waker::noop());
+        }
+        assert_eq!(lock(&watch.watchers).wakers.len(), 1);
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("on purpose");
+            }
+        }
+        let watch = Arc::new(Watch::default());
+        let watchers = [watch.watcher(), watch.watcher()];
+        watchers[0].wake(&Waker::from(Arc::new(Panics)));
+        let count = Arc::new(Count::default());
+        watchers[1].wake(&Waker::from(Arc::clone(&count)));
+        watch.notify();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+    }
 }

@@ -7,7 +7,6 @@
 mod error;
 pub mod fabric;
 pub(crate) mod open;
-mod reclaim;
 pub mod sim;
 mod targets;
 pub mod verbs;
@@ -20,7 +19,6 @@ use farreach_core::plan::Limits;
 use farreach_memory::{Buffers, Exposed, Memory};
 
 pub use error::ProviderError;
-pub(crate) use reclaim::reclaim;
 pub use targets::Targets;
 
 use crate::Rights;
@@ -47,8 +45,8 @@ pub trait Provider: Send + fmt::Debug {
     fn close_link(&mut self, link: LinkKey);
 
     /// Ends all links of this rail at once, and begins anew with none. It is the proof, also for rails whose links do not end by themselves,
-    /// that nothing of a peer's lands over it any more, as far as [`Properties::reset_stops_peers`] says so. What was in flight comes
-    /// back by the next [`poll`](Self::poll). Ticks and messages that had come and were not polled for may be lost.
+    /// that nothing of a peer's lands over it any more. What was in flight comes back by the next [`poll`](Self::poll). Ticks and messages that had
+    /// come and were not polled for may be lost.
     ///
     /// After an error the rail is of no use any more.
     fn reset(&mut self) -> Result<(), ProviderError>;
@@ -56,11 +54,12 @@ pub trait Provider: Send + fmt::Debug {
     /// Registers pages, so that requests may take slices of them along. Again it does nothing.
     fn register(&mut self, memory: &Memory) -> Result<(), ProviderError>;
 
-    /// Makes a key by which peers reach this memory over this rail. The provider keeps the memory until [`conceal`](Self::conceal).
+    /// Makes a key by which peers reach this memory over this rail: the memory [counts](Exposed::keys) it.
     fn expose(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Exposure, ProviderError>;
 
-    /// Ends a key, and lets go of the memory. What that proves, [`Properties::dead_keys`] says. Where the key cannot be ended the memory is
-    /// leaked, counted, and an error is returned.
+    /// Ends a key: nothing that a peer begins from now on lands by it. The memory counts the key until it is proven that nothing is under way
+    /// by it either: at once, or by a [reset](Self::reset), as [`Properties::dead_keys`] says. Where the key cannot be ended it counts for good, and
+    /// an error is returned.
     fn conceal(&mut self, exposure: ExposureId) -> Result<(), ProviderError>;
 
     /// Hands a request to the card. `tag` comes back with its completion.
@@ -84,6 +83,11 @@ pub trait Provider: Send + fmt::Debug {
     /// Prepares for sleeping on [`wait_fd`](Self::wait_fd); `false` where there is something to poll for first.
     fn may_sleep(&mut self) -> Result<bool, ProviderError>;
 
+    /// Whether keys that were ended hold so much memory until the next reset that it is time for one.
+    fn holds_too_much(&mut self) -> bool {
+        false
+    }
+
     /// How many requests it has in flight, on all links, closed ones too. Receives of its own do not count.
     fn in_flight(&self) -> usize;
 }
@@ -105,7 +109,7 @@ pub struct Properties {
     pub native: String,
     /// Ends of the same kind can be connected.
     pub kind: String,
-    /// Whether a card moves the bytes, or at least its protocol is spoken: neither tcp nor shared memory.
+    /// Whether a card moves the bytes, or at least its protocol is spoken: not tcp.
     pub is_rdma: bool,
     /// What one write or read may be, and whether writes land in the order of posting.
     pub limits: Limits,
@@ -117,15 +121,10 @@ pub struct Properties {
     pub has_atomics: bool,
     /// What a completed write proves.
     pub writes_prove: Proof,
-    /// Whether writes with bytes are better posted without an immediate, and a write without bytes behind them when they are done: what is
-    /// done must be there.
-    pub ticks_apart: bool,
     /// Whether [`Event::Tick`] says over which link it came.
     pub ticks_name_link: bool,
     /// Whether closing one link stops all that was begun over it, on both sides.
     pub links_end_alone: bool,
-    /// Whether a reset stops what peers have begun. Where it does not, only their word does, or the end of their process.
-    pub reset_stops_peers: bool,
     /// What a key that was ended proves.
     pub dead_keys: DeadKeys,
     /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
@@ -148,8 +147,6 @@ pub enum DeadKeys {
     StopAll,
     /// Nothing that a peer will begin by it lands. What is under way may go on.
     StopNew,
-    /// Nothing: the peer's word is needed, or its end.
-    StopNothing,
 }
 
 /// A key that was made.
@@ -181,8 +178,8 @@ pub enum Request {
     Write {
         /// What is written.
         pieces: Buffers,
-        /// Where to: as many bytes; none where there are none.
-        target: Option<Target>,
+        /// Where to: as many bytes. Without any, a place in what the peer has granted all the same: libraries look at the key.
+        target: Target,
         /// What the peer is told when the bytes are there.
         immediate: Option<u32>,
     },
@@ -249,12 +246,16 @@ impl Request {
             Refusal::Never(ProviderError::new("post", cause, "keep to the limits of its properties"))
         };
         match self {
-            Self::WriteScattered { pieces, targets, immediate } if targets.count() <= 1 => {
-                Ok(Self::Write { pieces, target: targets.iter().next(), immediate })
+            Self::WriteScattered { pieces, targets, immediate } => {
+                match (targets.iter().next(), targets.count()) {
+                    (Some(target), 1) => Ok(Self::Write { pieces, target, immediate }),
+                    _ => {
+                        let request = Self::WriteScattered { pieces, targets, immediate };
+                        Err(Refused { reason: reason(), request })
+                    }
+                }
             }
-            Self::WriteScattered { .. } | Self::ReadGathered { .. } => {
-                Err(Refused { reason: reason(), request: self })
-            }
+            Self::ReadGathered { .. } => Err(Refused { reason: reason(), request: self }),
             other => Ok(other),
         }
     }

@@ -13,7 +13,7 @@ use crate::machine::HEADER;
 
 type Opened = Result<Vec<Box<dyn Provider>>, ProviderError>;
 
-/// The rails that the settings name; where they name none, the cards that are there, and where there is none, tcp and shared memory.
+/// The rails that the settings name; where they name none, the cards that are there, and where there is none, tcp.
 pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Provider>>, Error> {
     let chooser = Chooser::new(settings);
     let mut tried = Vec::new();
@@ -91,7 +91,7 @@ impl Chooser {
     }
 
     fn without_card(&self, tried: &mut Vec<(String, ProviderError)>) -> Vec<Box<dyn Provider>> {
-        self.offered(&["shm", "tcp"], tried)
+        self.offered(&["tcp"], tried)
     }
 
     fn offered(&self, names: &[&str], tried: &mut Vec<(String, ProviderError)>) -> Vec<Box<dyn Provider>> {
@@ -101,8 +101,7 @@ impl Chooser {
         match fabric::offers(&settings) {
             Ok(offers) => {
                 for info in offers {
-                    // SAFETY: it goes to the engine, which keeps the rules.
-                    match unsafe { FabricProvider::open(&info, &settings) } {
+                    match FabricProvider::open(&info, &settings) {
                         Ok(provider) => opened.push(Box::new(provider)),
                         Err(error) => tried.push((info.provider().to_owned(), error)),
                     }
@@ -129,9 +128,7 @@ impl Chooser {
             None => (name, None),
         };
         if fabric::is_provider(provider) {
-            // SAFETY: it goes to the engine, which keeps the rules.
-            let rail = unsafe { FabricProvider::open_named(provider, bind, &self.fabric) };
-            return Ok(vec![Box::new(rail?)]);
+            return Ok(vec![Box::new(FabricProvider::open_named(provider, bind, &self.fabric)?)]);
         }
         let rails = verbs::rails_named(name, &self.verbs)?;
         let open =

@@ -236,18 +236,18 @@ impl World {
         let host = it.host;
         let Hold::Revoking { memory, .. } = std::mem::replace(&mut it.hold, Hold::Over) else { return };
         match answer {
-            RevokeAnswer::Back(slice) => {
+            RevokeAnswer::Back(memory) => {
                 tell!(self, "back: grant", grant);
                 self.count("grants back", 1);
-                self.look_a_last_time(grant, &slice);
+                self.look_a_last_time(grant, &memory);
                 let rest = self.grants[grant].rest.take();
-                match self.chance.once_in(2) {
-                    true => self.put_away(host, slice, rest),
-                    false => {
-                        let mut slice = slice;
+                match (memory.try_into_slice(), self.chance.once_in(2)) {
+                    (Ok(slice), true) => self.put_away(host, slice, rest),
+                    (Ok(mut slice), false) => {
                         slice.fill(WORN);
                         self.kept.push((host, slice, WORN));
                     }
+                    (Err(memory), _) => self.put_aside(host, memory),
                 }
             }
             RevokeAnswer::NotYet(why) => {
@@ -258,15 +258,6 @@ impl World {
                     broken!(self, "grant {grant} is not back, and its memory is gone")
                 };
                 self.grants[grant].hold = Hold::Granted(memory);
-            }
-            RevokeAnswer::Leaked(why) => {
-                self.log(|| format!("grant {grant}: {why}"));
-                tell!(self, "leaked: grant", grant);
-                if self.scenario.network.odds.conceal_fails == 0 && !self.has_broken_card(host) {
-                    broken!(self, "grant {grant} is leaked though every key can be ended: {why}");
-                }
-                self.count("grants leaked", 1);
-                self.grants[grant].hold = Hold::Leaked(memory);
             }
         }
     }

@@ -1,11 +1,12 @@
 //! What has to hold at every moment.
 
+use farreach_memory::Exposed;
+
 use super::content::{Content, WORN};
 use super::pages::reached;
 use super::party::End;
 use super::thing::{Grant, Hold};
 use super::world::{World, broken};
-use crate::provider::DeadKeys;
 
 impl World {
     /// A counter has never counted more pages than are there, and does not go back.
@@ -42,7 +43,8 @@ impl World {
     }
 
     /// Memory is its user's again: which of the pages that counters wait for have come, and that none will come any more.
-    pub(super) fn look_a_last_time(&mut self, grant: usize, bytes: &[u8]) {
+    pub(super) fn look_a_last_time(&mut self, grant: usize, memory: &Exposed) {
+        let (bytes, is_proven) = (memory.to_vec(), memory.keys() == 0);
         let layout = self.grants[grant].layout;
         for count in &mut self.counts {
             let before = count.missing.len();
@@ -54,6 +56,8 @@ impl World {
             });
             count.present += present;
             count.is_clean &= before == count.missing.len();
+            // What is under way may still land there, and be counted.
+            count.is_blind |= !is_proven && before > count.missing.len();
         }
         if let Some(rest) = &self.grants[grant].rest
             && rest.iter().any(|byte| *byte != WORN)
@@ -124,15 +128,7 @@ impl World {
 
     /// Whether there can be no proof that a grant's peer has stopped.
     pub(super) fn is_beyond_proof(&self, grant: &Grant) -> bool {
-        let ends = &self.bonds[grant.bond].ends;
-        let other = &ends[1 - grant.end];
-        let is_silent = ends[grant.end].lost_at.is_some() || self.has_broken_card(other.host);
-        let runs_apart = is_silent && other.killed_at.is_none();
-        let cards = self.hosts[grant.host].cards.iter().zip(&self.scenario.hosts[grant.host]);
-        cards.into_iter().any(|(card, kind)| {
-            let needs_word = kind.properties.dead_keys == DeadKeys::StopNothing;
-            (needs_word && runs_apart) || !self.network.is_usable(*card)
-        })
+        self.has_broken_card(grant.host)
     }
 
     /// Whether pages of a grant hold what was last written to them. What was under way before must not land behind it.

@@ -320,10 +320,9 @@ impl World {
         if let Some(violation) = self.network.violations().first() {
             broken!(self, "{violation}");
         }
-        let has_leaked =
-            self.tally.contains_key("grants leaked") || self.tally.contains_key("grants refused");
+        let has_refused = self.tally.contains_key("grants refused");
         let leaked = self.network.leaked();
-        if leaked > 0 && !has_leaked && self.scenario.network.odds.conceal_fails == 0 {
+        if leaked > 0 && !has_refused && self.scenario.network.odds.conceal_fails == 0 {
             broken!(self, "{leaked} keys or requests were leaked");
         }
         let resets = self.hosts.iter_mut().map(|host| host.machine().census().resets).sum();
@@ -333,6 +332,14 @@ impl World {
         }
         let digest = self.network.history();
         tell!(self, "end", digest, WORN);
+        // With the engine goes whatever could still reach memory that came back without a proof.
+        let broken: Vec<bool> = (0..self.hosts.len()).map(|host| self.has_broken_card(host)).collect();
+        self.hosts.iter_mut().for_each(|host| host.machine = None);
+        for (host, memory) in &self.unproven {
+            if memory.keys() > 0 && !broken[*host] && self.scenario.network.odds.conceal_fails == 0 {
+                broken!(self, "memory of host {host} is not free, though its engine has ended");
+            }
+        }
     }
 }
 

@@ -1,8 +1,5 @@
 //! Hosts start, stop and end.
 
-use std::sync::{Arc, PoisonError};
-
-use farreach_core::wire::Hello;
 use farreach_memory::Memory;
 
 use super::party::Host;
@@ -44,14 +41,9 @@ impl World {
             cards.map(|card| SimProvider::new(&self.network, host as u32, card)).collect();
         let cards = providers.iter().map(SimProvider::id).collect();
         let providers = providers.into_iter().map(|provider| Box::new(provider) as Box<dyn Provider>);
-        let (gone, is_one_machine) = (Arc::clone(&self.gone), self.scenario.is_one_machine);
-        let is_gone = move |hello: &Hello| {
-            let gone = gone.lock().unwrap_or_else(PoisonError::into_inner);
-            is_one_machine && gone.contains(&hello.incarnation)
-        };
         let hello = plain_hello(incarnation(host, life));
         let tuning = self.scenario.tuning.clone();
-        let mut machine = Machine::new(providers.collect(), hello, tuning, Box::new(is_gone)).ok()?;
+        let mut machine = Machine::new(providers.collect(), hello, tuning).ok()?;
         let mut rest = Memory::allocate(PIECE * PIECES).ok()?;
         machine.register(rest.memory()).ok()?;
         let mut free: Vec<_> = (1..PIECES).map(|_| rest.split_to(PIECE)).collect();
@@ -97,10 +89,6 @@ impl World {
     /// An engine ends from one moment to the next, with all that its user has.
     fn kill(&mut self, host: usize, is_told: bool) {
         tell!(self, "kill: host, told", host, is_told);
-        self.gone
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(incarnation(host, self.hosts[host].life));
         self.network.kill_host(host as u32);
         for (bond, end) in self.ends_of(host) {
             self.bonds[bond].ends[end].killed_at = Some(self.now);
@@ -113,6 +101,7 @@ impl World {
         self.changes.retain(|change| change.host != host);
         self.sources.iter_mut().filter(|source| source.host == host).for_each(|source| source.shared = None);
         self.kept.retain(|(of, ..)| *of != host);
+        self.unproven.retain(|(of, _)| *of != host);
         for grant in self.grants.iter_mut().filter(|grant| grant.host == host) {
             (grant.hold, grant.rest) = (Hold::Over, None);
         }

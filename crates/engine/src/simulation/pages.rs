@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use farreach_core::plan::{Pages, Plan};
+use farreach_memory::{Exposed, Memory};
 
 use super::content::{Content, Layout, WORN};
 use super::fate::PIECE;
@@ -11,6 +12,8 @@ use super::world::{What, World, broken, tell};
 use crate::Rights;
 use crate::helm::promise;
 use crate::machine::{Direction, Held, Order};
+use crate::provider::DeadKeys;
+use crate::provider::sim::SimCard;
 
 impl World {
     /// An end of a bond grants memory to the other.
@@ -34,16 +37,17 @@ impl World {
                 it.content = Some(content);
             }
         }
-        let made = match self.hosts[host].machine().grant(key, slice, rights, now) {
+        let made = match self.hosts[host].machine().grant(key, slice.expose(), rights, now) {
             Ok(made) => made,
-            Err((error, slice)) => {
+            Err((error, memory)) => {
                 if self.scenario.network.odds.setup_fails == 0 && !self.has_broken_card(host) {
                     broken!(self, "memory cannot be granted: {error}");
                 }
                 self.count("grants refused", 1);
-                // Without it where a key could not be ended.
-                if let Some(slice) = slice {
-                    self.put_away(host, slice, Some(rest));
+                let Some(memory) = memory else { broken!(self, "a rail keeps memory that was not granted") };
+                match memory.try_into_slice() {
+                    Ok(slice) => self.put_away(host, slice, Some(rest)),
+                    Err(memory) => self.put_aside(host, memory),
                 }
                 return None;
             }
@@ -104,6 +108,22 @@ impl World {
             broken!(self, "memory came back that is not the memory that was granted");
         }
         self.hosts[host].free.push(slice);
+    }
+
+    /// Memory that is not proven to be free: the user has other memory instead.
+    pub(super) fn put_aside(&mut self, host: usize, memory: Exposed) {
+        let is_expected = |card: &SimCard| card.properties.dead_keys == DeadKeys::StopNew;
+        let may_fail = self.scenario.network.odds.conceal_fails > 0 || self.has_broken_card(host);
+        if !may_fail && !self.scenario.hosts[host].iter().any(is_expected) {
+            broken!(self, "memory is not proven to be free, and every card of host {host} proves it at once");
+        }
+        self.count("grants back without a proof", 1);
+        self.unproven.push((host, memory));
+        if let Ok(fresh) = Memory::allocate(PIECE)
+            && self.hosts[host].machine().register(fresh.memory()).is_ok()
+        {
+            self.hosts[host].free.push(fresh);
+        }
     }
 
     pub(super) fn open_count(&mut self, bond: usize, end: usize) -> Option<usize> {

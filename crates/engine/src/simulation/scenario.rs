@@ -15,8 +15,6 @@ pub(super) struct Scenario {
     pub(super) hosts: Vec<Vec<SimCard>>,
     pub(super) tuning: Tuning,
     pub(super) network: SimSettings,
-    /// Whether all engines run on one machine: only then there is shared memory, and each sees whether another one's process has ended.
-    pub(super) is_one_machine: bool,
     /// How long users ask for things, and things go wrong.
     pub(super) storm_ns: u64,
     /// From one wish of a user's to the next, about.
@@ -54,19 +52,17 @@ pub(super) enum Fault {
 impl Scenario {
     pub(super) fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
-        let is_one_machine = chance.once_in(3);
-        let hosts = hosts(&mut chance, is_one_machine);
+        let hosts = hosts(&mut chance);
         let storm_ns = chance.within(5..=60) * MS;
         let mut scenario = Self {
             hosts,
             tuning: tuning(&mut chance),
             network: network(&mut chance, seed),
-            is_one_machine,
             storm_ns,
             wish_gap_ns: *pick(&mut chance, &[30_000, 100_000, 300_000, 600_000]),
             poll_gap_ns: *pick(&mut chance, &[1, 2_000, 20_000, 100_000]),
             control_ns: 1_000..=*pick(&mut chance, &[2_000, 50_000, 500_000]),
-            faults: faults(&mut chance, storm_ns, is_one_machine),
+            faults: faults(&mut chance, storm_ns),
             habits: habits(&mut chance),
             rewrite_once_in: *pick(&mut chance, &[1, 2, 8]),
             page_lens: (0..chance.within(1..=2))
@@ -119,10 +115,9 @@ fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
     &choices[chance.index(choices.len())]
 }
 
-fn hosts(chance: &mut Chance, is_one_machine: bool) -> Vec<Vec<SimCard>> {
-    let all = SimCard::kinds();
-    let offered = if is_one_machine { &all[..] } else { &all[..3] };
-    let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, offered).clone()).collect();
+fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
+    let offered = SimCard::kinds();
+    let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
     let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 3, 3, 3, 4]);
     let cards = |chance: &mut Chance| {
         let more = *pick(chance, &[0, 0, 1, 1, 2]);
@@ -203,11 +198,10 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
     }
 }
 
-fn faults(chance: &mut Chance, storm_ns: u64, is_one_machine: bool) -> Vec<(u64, Fault)> {
+fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
     let kinds = [Fault::StopShortly, Fault::StopShortly, Fault::StopLong, Fault::Kill, Fault::Crash];
-    let kinds = if is_one_machine { &kinds[..4] } else { &kinds[..] };
     let count = *pick(chance, &[0, 0, 1, 1, 2, 3]);
-    (0..count).map(|_| (chance.below(storm_ns), *pick(chance, kinds))).collect()
+    (0..count).map(|_| (chance.below(storm_ns), *pick(chance, &kinds))).collect()
 }
 
 fn habits(chance: &mut Chance) -> [u32; WISHES] {

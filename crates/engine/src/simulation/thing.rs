@@ -43,8 +43,6 @@ pub(super) enum Hold {
     },
     /// Its user has let go of it: the engine frees it.
     Dropped(Weak<Exposed>),
-    /// A key could not be ended.
-    Leaked(Weak<Exposed>),
     /// It is the user's again, or gone with its host.
     Over,
 }
@@ -54,7 +52,7 @@ impl Grant {
     pub(super) fn look(&self) -> Option<Arc<Exposed>> {
         match &self.hold {
             Hold::Granted(memory) => Some(Arc::clone(memory)),
-            Hold::Revoking { memory, .. } | Hold::Dropped(memory) | Hold::Leaked(memory) => memory.upgrade(),
+            Hold::Revoking { memory, .. } | Hold::Dropped(memory) => memory.upgrade(),
             Hold::Over => None,
         }
     }

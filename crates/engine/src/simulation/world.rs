@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
-use std::sync::{Arc, Mutex};
 
-use farreach_memory::Slice;
+use farreach_memory::{Exposed, Slice};
 
 use super::chance::Chance;
 use super::party::{Bond, Host};
@@ -30,8 +29,8 @@ pub(super) struct World {
     pub(super) sources: Vec<Source>,
     /// Memory that came back, and what was written over it: it stays so.
     pub(super) kept: Vec<(usize, Slice, u8)>,
-    /// Engines that run no more.
-    pub(super) gone: Arc<Mutex<Vec<u64>>>,
+    /// Memory that came back without a proof.
+    pub(super) unproven: Vec<(usize, Exposed)>,
     /// Whether users still have wishes, and things go wrong.
     pub(super) is_storm: bool,
     pub(super) next_number: u64,
@@ -119,7 +118,7 @@ impl World {
             changes: Vec::new(),
             sources: Vec::new(),
             kept: Vec::new(),
-            gone: Arc::default(),
+            unproven: Vec::new(),
             is_storm: true,
             next_number: 0,
             tally: BTreeMap::new(),

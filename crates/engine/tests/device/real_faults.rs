@@ -52,7 +52,7 @@ mod one_guest {
 
     use super::{TWO_DEVICES, open, place};
     use crate::faults::cut::{Hosts, pages_of_a_rail_whose_link_is_cut_go_over_the_other_one as cut};
-    use crate::faults::{killed, late, stopped};
+    use crate::faults::{killed, late, stopped, table};
 
     #[test]
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
@@ -84,6 +84,12 @@ mod one_guest {
     #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
     fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one() {
         in_own_network(|| cut(&TWO_DEVICES, &Hosts::with_devices()));
+    }
+
+    #[test]
+    #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+    fn every_operation_ends_in_every_way() {
+        on_host_a(|| table::every_operation_ends_in_every_way(&place()));
     }
 
     #[test]

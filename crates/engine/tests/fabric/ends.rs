@@ -1,10 +1,9 @@
 //! Ends: of links, of rails, and of keys.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farreach::Buffers;
+use farreach::Rights;
 use farreach::provider::{DeadKeys, Provider, Refusal, Request};
 use farreach_testkit::{pattern, wait_for};
 
@@ -55,8 +54,7 @@ pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
     assert!(count > 0);
     let closed = pair.links[A];
     pair.rails[A].close_link(closed);
-    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
-    let refused = pair.rails[A].post(closed, 7, request).unwrap_err();
+    let refused = pair.rails[A].post(closed, 7, granted.tick(1)).unwrap_err();
     let Refusal::LinkDown(error) = refused.reason else { panic!("{:?}", refused.reason) };
     assert!(error.cause.contains("closed") && error.fix.contains("new link"), "{error:?}");
     // Twice is no matter.
@@ -119,15 +117,11 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     assert_eq!(pair.rails[A].in_flight(), 0);
     let told = completions(&mut pair, A);
     assert_eq!(told.len() as u64, count + reads, "{told:?}");
-    assert!(told.iter().all(|(tag, (len, is_ok))| !is_ok && (*tag == 500 || *len == LEN)), "{told:?}");
-    if pair.rails[A].properties().reset_stops_peers {
-        assert!(lent.try_reclaim().is_ok(), "no peer writes to it any more");
-    } else {
-        assert!(reads == 0 || lent.try_reclaim().is_err(), "a peer may still write to it");
-    }
+    let is_back = |tag: u64, len: usize| tag == 500 || len == LEN;
+    assert!(told.iter().all(|(tag, (len, is_ok))| !is_ok && is_back(*tag, *len)), "{told:?}");
+    assert!(lent.try_reclaim().is_ok(), "no peer writes to it any more");
 
-    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
-    let refused = pair.rails[A].post(old, 7, request).unwrap_err();
+    let refused = pair.rails[A].post(old, 7, granted.tick(1)).unwrap_err();
     assert!(matches!(refused.reason, Refusal::LinkDown(_)), "{:?}", refused.reason);
     // Half a write may still be on its way to where nobody waits for it.
     for _ in 0..100 {
@@ -179,16 +173,13 @@ pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
     let mut pair = Pair::open(place);
     let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
     assert_works(&mut pair, &granted, 1);
-    assert_eq!(Arc::strong_count(&granted.memory), 2, "the rail has it too");
+    assert_eq!(granted.memory.keys(), 1);
     pair.rails[B].conceal(granted.exposure.id).unwrap();
-    assert_eq!(Arc::strong_count(&granted.memory), 1, "the rail has let go of it");
+    // A library looks at the key when a write begins, and a card at each packet.
+    let proves = pair.rails[B].properties().dead_keys == DeadKeys::StopAll;
+    assert_eq!(granted.memory.keys() == 0, proves);
     let again = pair.rails[B].conceal(granted.exposure.id).unwrap_err();
     assert!(!again.fix.is_empty(), "{again:?}");
-    if pair.rails[B].properties().dead_keys == DeadKeys::StopNothing {
-        // Nobody would keep a late write from landing, so the engine lets none be late.
-        assert_works(&mut pair, &other, 2);
-        return;
-    }
     granted.memory.write_at(0, &[0; 8192]);
     let slice = pair.slice(A, &pattern(7, 8192));
     pair.post(A, 5, write(slice, granted.target(0, 8192), Some(5)));
@@ -203,38 +194,64 @@ pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
     assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Tick(_))), "{:?}", pair.seen[B]);
 
     // After a failure the link is of no use any more, and says why.
-    let request = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
-    let refused = pair.rails[A].post(pair.links[A], 6, request).unwrap_err();
+    let refused = pair.rails[A].post(pair.links[A], 6, other.tick(1)).unwrap_err();
     let Refusal::LinkDown(reason) = refused.reason else { panic!("{:?}", refused.reason) };
     assert_eq!(reason, error);
     assert_eq!(pair.rails[A].in_flight(), 0);
+    pair.rails[B].reset().unwrap();
+    assert_eq!(granted.memory.keys(), 0, "with the endpoint ended what was under way");
+    assert_eq!(other.memory.keys(), 1, "what was not concealed stays granted");
+}
+
+/// Memory that nobody has any more, and that a write under way may still reach, is held until a reset: which is due when it is too much.
+pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
+    const PART: usize = 32 << 20;
+    let mut pair = Pair::open(place);
+    let proves = pair.rails[B].properties().dead_keys == DeadKeys::StopAll;
+    let mut parts = 0;
+    while !pair.rails[B].holds_too_much() {
+        parts += 1;
+        let granted = pair.expose(B, PART);
+        pair.rails[B].conceal(granted.exposure.id).unwrap();
+        if parts == 20 {
+            assert!(proves, "640 MiB are held, and it is not too much");
+            return;
+        }
+    }
+    assert!(!proves && (9..=12).contains(&parts), "{parts} parts of 32 MiB");
+    pair.rails[B].reset().unwrap();
+    assert!(!pair.rails[B].holds_too_much());
+    // What somebody has in his hand does not count.
+    let granted = pair.expose(B, PART);
+    for _ in 0..20 {
+        let exposure = pair.rails[B].expose(&granted.memory, Rights::WRITE).unwrap();
+        pair.rails[B].conceal(exposure.id).unwrap();
+        assert!(!pair.rails[B].holds_too_much());
+    }
 }
 
 pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
     let mut pair = Pair::open(place);
     let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
     assert_works(&mut pair, &granted, 1);
-    if pair.rails[B].properties().dead_keys != DeadKeys::StopNothing {
-        pair.rails[B].conceal(granted.exposure.id).unwrap();
-        let slice = pair.slice(A, &[1; 64]);
-        pair.post(A, 5, write(slice, granted.target(0, 64), None));
-        assert!(pair.completed(A).2.is_err(), "the key is dead");
-    }
+    pair.rails[B].conceal(granted.exposure.id).unwrap();
+    let slice = pair.slice(A, &[1; 64]);
+    pair.post(A, 5, write(slice, granted.target(0, 64), None));
+    assert!(pair.completed(A).2.is_err(), "the key is dead");
     for side in [A, B] {
         pair.rails[side].close_link(pair.links[side]);
     }
-    link_again(&mut pair);
+    link_again(&mut pair, &other);
     assert_works(&mut pair, &other, 3);
     pair.assert_quiet();
 }
 
 /// A new link after one has failed. A layer over tcp takes some time to notice that the connection is gone, and until then
 /// fails what comes next, too.
-fn link_again(pair: &mut Pair) {
+fn link_again(pair: &mut Pair, granted: &Granted) {
     wait_for("link that works", || {
         pair.link();
-        let empty = Request::Write { pieces: Buffers::None, target: None, immediate: Some(77) };
-        pair.post(A, 77, empty);
+        pair.post(A, 77, granted.tick(77));
         let is_up = pair.completed(A).2.is_ok();
         if is_up {
             assert_eq!(pair.tick(B), 77);
@@ -252,8 +269,6 @@ pub(crate) fn a_rail_that_is_dropped_lets_go_of_what_it_had(place: &Place) {
     let granted = pair.expose(B, LEN);
     assert_works(&mut pair, &granted, 1);
     assert!(fill(&mut pair, &granted) > 0);
-    let stops_peers = pair.rails[B].properties().reset_stops_peers;
     drop(pair);
-    let holders = Arc::strong_count(&granted.memory);
-    assert_eq!(holders, if stops_peers { 1 } else { 2 }, "it stays only where a peer may still write to it");
+    assert_eq!(granted.memory.keys(), 0, "no peer writes to it any more");
 }

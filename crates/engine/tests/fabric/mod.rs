@@ -26,10 +26,11 @@ macro_rules! suite {
             ends: a_peer_that_was_reset_costs_its_links_and_not_the_rail;
             ends: a_rail_that_was_reset_can_be_slept_on;
             ends: concealed_memory_takes_no_late_write;
+            ends: dead_keys_hold_memory_up_to_a_bound;
             ends: a_new_link_takes_the_place_of_one_that_failed;
             ends: a_rail_that_is_dropped_lets_go_of_what_it_had;
             rails: its_properties_are_what_the_library_says;
-            rails: an_end_of_another_kind_is_refused;
+            rails: what_is_no_end_is_refused;
             rails: one_memory_is_reached_over_two_rails;
             rails: whoever_sleeps_is_woken;
         })*

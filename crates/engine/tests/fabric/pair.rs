@@ -32,8 +32,7 @@ impl Place {
     }
 
     pub(crate) fn open(&self, settings: &ProviderSettings) -> FabricProvider {
-        // SAFETY: what a pair has exposed is there until its end, and a test that goes beyond it does so where keys are looked at.
-        let opened = unsafe { FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings) };
+        let opened = FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings);
         opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix))
     }
 }
@@ -224,6 +223,11 @@ impl Granted {
         Target { address: self.exposure.address + offset, key: self.exposure.key, len }
     }
 
+    /// Tells this side, and writes nothing.
+    pub(crate) fn tick(&self, immediate: u32) -> Request {
+        Request::Write { pieces: Buffers::None, target: self.target(0, 0), immediate: Some(immediate) }
+    }
+
     pub(crate) fn copy(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read_at(offset, &mut bytes);
@@ -233,5 +237,5 @@ impl Granted {
 
 /// A write of one slice.
 pub(crate) fn write(slice: Slice, target: Target, immediate: Option<u32>) -> Request {
-    Request::Write { pieces: slice.into(), target: Some(target), immediate }
+    Request::Write { pieces: slice.into(), target, immediate }
 }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach::provider::fabric::{FabricProvider, ProviderSettings, offers};
-use farreach::provider::{DeadKeys, Event, LinkKey, Provider, Request, Target};
-use farreach::{Buffers, Memory, Rights};
+use farreach::provider::{DeadKeys, Event, LinkKey, Provider, Target};
+use farreach::{Memory, Rights};
 use farreach_testkit::pattern;
 
 use super::pair::{A, B, Pair, Place, write};
@@ -25,42 +25,34 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     assert!(properties.limits.is_usable(), "{properties:?}");
     assert_eq!(rail.wait_fd().is_some(), place.has_descriptor());
     assert!(!properties.links_end_alone && !properties.ticks_name_link);
-    let (limits, is_shm) = (properties.limits, place.name == "shm");
-    // Asking shared memory for order would turn off its fastest way.
-    assert_eq!(limits.is_ordered, !is_shm);
+    let limits = properties.limits;
+    assert!(limits.is_ordered);
     if !place.is_rdma {
         assert_eq!((limits.pieces, limits.targets), (4, 4));
-        let dead_keys = if is_shm { DeadKeys::StopNothing } else { DeadKeys::StopNew };
-        assert_eq!((properties.dead_keys, properties.reset_stops_peers), (dead_keys, !is_shm));
+        assert_eq!(properties.dead_keys, DeadKeys::StopNew);
     }
     assert_eq!((rail.in_flight(), rail.strays()), (0, 0));
 
     let settings = ProviderSettings { providers: vec![place.name.to_owned()], ..ProviderSettings::default() };
     let found = offers(&settings).unwrap();
     assert!(!found.is_empty() && is_named(found[0].provider()), "{found:?}");
-    // SAFETY: there is none.
-    let error = unsafe { FabricProvider::open_named("no_such_provider", None, &settings) }.unwrap_err();
+    let error = FabricProvider::open_named("no_such_provider", None, &settings).unwrap_err();
     assert!(error.cause.contains("no_such_provider") && !error.fix.is_empty(), "{error:?}");
     let all = offers(&ProviderSettings::default()).unwrap();
     let is_rdma: Vec<_> = all.iter().map(|info| info.provider().contains("verbs")).collect();
     assert!(is_rdma.is_sorted_by(|left, right| left >= right), "RDMA first: {all:?}");
-    assert!(all.len() >= 2, "tcp and shm are everywhere: {all:?}");
+    assert!(!all.is_empty(), "tcp is everywhere");
 }
 
-pub(crate) fn an_end_of_another_kind_is_refused(place: &Place) {
+pub(crate) fn what_is_no_end_is_refused(place: &Place) {
     let mut pair = Pair::open(place);
     let (link, end) = pair.rails[A].open_link().unwrap();
-    let other = if place.name == "shm" { "tcp" } else { "shm" };
-    // SAFETY: nothing is posted.
-    let mut other = unsafe { FabricProvider::open_named(other, None, &ProviderSettings::default()) }.unwrap();
-    assert_ne!(other.properties().kind, pair.rails[A].properties().kind);
-    let (_, other_end) = other.open_link().unwrap();
-    for wrong in [&other_end[..], &end[..end.len() - 1], &[], &[0xff; 64], &[&end[..], &[0]].concat()] {
+    for wrong in [&end[..end.len() - 1], &[], &[0xff; 64], &[&end[..], &[0]].concat()] {
         let error = pair.rails[A].connect(link, wrong).unwrap_err();
         assert!(!error.cause.is_empty() && error.fix.contains("same kind"), "{error:?}");
     }
-    let early = Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
-    assert!(pair.rails[A].post(link, 1, early).is_err(), "it is not connected");
+    let granted = pair.expose(B, 64);
+    assert!(pair.rails[A].post(link, 1, granted.tick(1)).is_err(), "it is not connected");
     pair.rails[A].connect(link, &end).expect("a rail may have a link to itself");
     assert!(pair.rails[A].connect(link, &end).is_err(), "once is enough");
     assert!(pair.rails[A].connect(LinkKey(u64::MAX), &end).is_err(), "there is no such link");
@@ -77,8 +69,7 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
         } else {
             place.bind.map(|bind| bind())
         };
-        // SAFETY: the memory is there until the end of the test.
-        let rail = || unsafe { FabricProvider::open_named(place.name, bind, &settings) }.unwrap();
+        let rail = || FabricProvider::open_named(place.name, bind, &settings).unwrap();
         let pair = Pair::of([rail(), rail()]);
         if let (true, Some(bind)) = (is_loopback, bind) {
             assert!(
@@ -107,15 +98,16 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
         pair.rails[B].conceal(exposures[rail].id).unwrap();
         pair.assert_quiet();
     }
-    assert_eq!(Arc::strong_count(&memory), 1);
+    drop(rails);
+    assert_eq!(memory.keys(), 0, "no peer reaches it by either");
 }
 
 pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
     const PAUSE: Duration = Duration::from_millis(200);
     let mut pair = Pair::open(place);
     // Connected, and at rest.
-    let empty = || Request::Write { pieces: Buffers::None, target: None, immediate: Some(1) };
-    pair.post(A, 1, empty());
+    let granted = pair.expose(B, 64);
+    pair.post(A, 1, granted.tick(1));
     assert_eq!(pair.tick(B), 1);
     pair.done(A, 1);
     pair.assert_quiet();
@@ -140,7 +132,7 @@ pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
             (start.elapsed(), polls)
         });
         thread::sleep(PAUSE);
-        source.post(links[A], 2, empty()).unwrap();
+        source.post(links[A], 2, granted.tick(1)).unwrap();
         while source.in_flight() > 0 {
             source
                 .poll(&mut |event| assert!(matches!(event, Event::Completed { outcome: Ok(()), .. })))

@@ -16,6 +16,8 @@ use super::{GRACE, Place};
 const CALM: Duration = Duration::from_millis(300);
 /// How many bytes tell of the round that they were written in.
 const STAMPED: usize = 4 << 10;
+/// Cuts that may all fall between two transfers.
+const ROUNDS_MAX: u32 = 8;
 /// Another host, joined to this one by three links: two that rails go over, and one for the control connection.
 pub(crate) struct Hosts {
     /// Whose network the other host is.
@@ -143,12 +145,12 @@ fn run(words: &[&str]) {
 }
 
 pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut, hosts: &Hosts) {
-    let (mut longest, mut resent) = (Duration::ZERO, 0);
-    let rounds = (cut.place.rounds)();
-    for round in 0..rounds {
-        let (link, is_ours) = (round as usize % 2, round % 4 < 2);
+    let (mut longest, mut resent, mut rounds) = (Duration::ZERO, 0, 0);
+    // A cut may fall between two transfers. Then there is another one.
+    while rounds < (cut.place.rounds)() || (resent == 0 && rounds < ROUNDS_MAX) {
+        let (link, is_ours) = (rounds as usize % 2, rounds % 4 < 2);
         let cut = one_cut(cut, hosts, link, is_ours);
-        (longest, resent) = (longest.max(cut.0), resent + cut.1);
+        (longest, resent, rounds) = (longest.max(cut.0), resent + cut.1, rounds + 1);
     }
     assert!(resent > 0, "no transfer was cut in the middle");
     eprintln!(

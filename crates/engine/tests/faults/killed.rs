@@ -12,9 +12,9 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let mut memory = survivor.engine.allocate(LEN).unwrap();
+    let mut memory = survivor.engine.allocate(LEN).unwrap().expose();
     for round in 0..(place.rounds)() {
-        memory.fill(0);
+        memory.write_at(0, &vec![0; LEN]);
         let (mut victim, peer, grant, arrived) = survivor.sender(memory);
         // In the middle of a transfer: now of its first, now of a later one.
         let reached = u64::from(round) * 37 % (3 * PAGES) + 1;

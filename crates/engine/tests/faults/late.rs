@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::provider::Provider;
+use farreach::provider::{DeadKeys, Provider};
+use farreach_testkit::wait_for;
 
 use super::rogue::{Answer, Rogue};
-use super::survivor::{LEN, SOON, Survivor, stays_marked};
-use super::{DEADLINE, MARK, Place};
+use super::survivor::{LEN, SOON, Survivor, mark, stays_marked};
+use super::{DEADLINE, Place};
 
 /// How long a peer goes on by a key that is dead.
 const LATE: Duration = Duration::from_millis(500);
@@ -21,9 +22,13 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let peer = survivor.engine.accept().wait(SOON).unwrap();
     let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
     rogue.has_written_to(&grant);
-    let memory = survivor.take_back(grant, &peer);
+    let memory = grant.revoke(DEADLINE).unwrap();
+    let proves = survivor.engine.rails().iter().all(|rail| rail.dead_keys == DeadKeys::StopAll);
+    assert_eq!(memory.keys() == 0, proves, "its word is no proof, and a card's key is");
     let before = rogue.posts_by_a_dead_key();
+    // What was under way when its key died is done by then.
     std::thread::sleep(LATE);
+    mark(&memory);
     stays_marked(&memory);
     rogue.goes_on(before);
     stays_marked(&memory);
@@ -41,21 +46,14 @@ pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     let survivor = Survivor::new(place);
     let rogue = Rogue::start(survivor.address, Answer::Never, open);
     let peer = survivor.engine.accept().wait(SOON).unwrap();
-    let mut grant = Some(peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap());
-    rogue.has_written_to(grant.as_ref().expect("it was made"));
+    let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
+    rogue.has_written_to(&grant);
     let start = Instant::now();
-    let mut attempts = 0;
-    // The first time the proof may not be there when the patience is over; the rail begins anew then, and the next one has it.
-    let mut memory = loop {
-        attempts += 1;
-        match grant.take().expect("it is handed back").revoke(PATIENCE) {
-            Ok(memory) => break memory,
-            Err(error) => grant = error.grant,
-        }
-        assert!(start.elapsed() < DEADLINE, "the memory does not come back");
-    };
-    eprintln!("the memory was back after {:?}, by {attempts} attempts", start.elapsed());
-    memory.fill(MARK);
+    let memory = grant.revoke(PATIENCE).unwrap();
+    // A card's key is the proof; elsewhere the rail begins anew, because the peer has not answered.
+    wait_for("proof that it has stopped", || (memory.keys() == 0).then_some(()));
+    eprintln!("the memory was proven to be free after {:?}", start.elapsed());
+    mark(&memory);
     let before = rogue.posts_by_a_dead_key();
     std::thread::sleep(LATE);
     stays_marked(&memory);

@@ -4,8 +4,6 @@
 //! engine, and every byte of that is verified: a fault costs the one that has it, and nobody else.
 
 pub(crate) mod cut;
-#[allow(dead_code, reason = "shm alone has it")]
-pub(crate) mod kept;
 pub(crate) mod killed;
 pub(crate) mod late;
 pub(crate) mod node;
@@ -15,6 +13,7 @@ pub(crate) mod rogue;
 pub(crate) mod steady;
 pub(crate) mod stopped;
 pub(crate) mod survivor;
+pub(crate) mod table;
 
 use std::time::Duration;
 

@@ -148,8 +148,6 @@ impl Writer {
             incarnation: 1,
             name: "rogue".to_owned(),
             heartbeat_ms: HEARTBEAT.as_millis() as u32,
-            host: String::new(),
-            process: 0,
             rails: vec![kind],
             messages: 8,
         }));
@@ -194,8 +192,7 @@ impl Writer {
 
     fn write(&mut self, (address, key, len): (u64, u64, u64), offset: &mut u64) {
         let target = Target { address: address + *offset, key, len: CHUNK as u64 };
-        let request =
-            Request::Write { pieces: self.source.clone().into(), target: Some(target), immediate: None };
+        let request = Request::Write { pieces: self.source.clone().into(), target, immediate: None };
         match self.rail.post(self.link, 1, request) {
             Ok(()) => {
                 *offset = (*offset + CHUNK as u64) % len;

@@ -7,9 +7,9 @@ use super::{DEADLINE, GRACE, Place};
 
 pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let mut memory = survivor.engine.allocate(LEN).unwrap();
+    let mut memory = survivor.engine.allocate(LEN).unwrap().expose();
     for round in 0..(place.rounds)() {
-        memory.fill(0);
+        memory.write_at(0, &vec![0; LEN]);
         let (victim, peer, grant, arrived) = survivor.sender(memory);
         let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
         assert_eq!(arrived.wait(reached, SOON), Outcome::Reached, "{peer:?}");

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
+use farreach::{Counter, Engine, Exposed, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
 
 use super::node::Node;
 use super::steady::Steady;
@@ -43,7 +43,7 @@ impl Survivor {
     }
 
     /// A victim that sends, in the middle of it: memory and a counter of ours that it writes to.
-    pub(crate) fn sender(&self, memory: Slice) -> (Node, Peer, Grant, Counter) {
+    pub(crate) fn sender(&self, memory: impl Into<Exposed>) -> (Node, Peer, Grant, Counter) {
         let node = Node::connect(&self.place, "send", self.address);
         let peer = self.engine.accept().wait(SOON).unwrap();
         assert_eq!(peer.name(), "send");
@@ -81,10 +81,11 @@ impl Survivor {
 
     /// The victim's last rights are taken; the memory, marked.
     #[track_caller]
-    pub(crate) fn take_back(&self, grant: Grant, peer: &Peer) -> Slice {
+    pub(crate) fn take_back(&self, grant: Grant, peer: &Peer) -> Exposed {
         let revoked = grant.revoke(DEADLINE);
-        let mut memory = revoked.unwrap_or_else(|error| panic!("{error}: {peer:?}, {:?}", peer.notes()));
-        memory.fill(MARK);
+        let memory = revoked.unwrap_or_else(|error| panic!("{error}: {peer:?}, {:?}", peer.notes()));
+        assert_eq!(memory.keys(), 0, "nothing proves it: {peer:?}, {:?}", peer.notes());
+        mark(&memory);
         memory
     }
 
@@ -100,10 +101,14 @@ impl Survivor {
     }
 }
 
+pub(crate) fn mark(memory: &Exposed) {
+    memory.write_at(0, &vec![MARK; memory.len()]);
+}
+
 /// Nothing has landed in memory that was marked, nor does it for a while.
 #[track_caller]
-pub(crate) fn stays_marked(memory: &Slice) {
+pub(crate) fn stays_marked(memory: &Exposed) {
     std::thread::sleep(WATCHED);
-    let changed = memory.iter().filter(|byte| **byte != MARK).count();
+    let changed = memory.to_vec().iter().filter(|byte| **byte != MARK).count();
     assert_eq!(changed, 0, "bytes that a late write has changed");
 }

@@ -1,10 +1,12 @@
 //! The suite over simulated cards, in real time: of each kind of card that there is.
 
+use std::time::Duration;
+
 use farreach::provider::Provider as Rail;
 use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
-use farreach::{Engine, Settings};
+use farreach::{Engine, Error, Outcome, PageMap, Rights, Settings};
 
-use crate::suite::{Provider, suite};
+use crate::suite::{Pair, Provider, SOON, suite};
 
 thread_local! {
     /// Each test has its own, and makes its engines in one thread.
@@ -27,15 +29,12 @@ const TCP: Provider =
     Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: Some(true), rails: 1 };
 const EFA: Provider =
     Provider { open: |settings| over(vec![SimCard::efa()], settings), has_atomics: Some(false), rails: 1 };
-const SHM: Provider =
-    Provider { open: |settings| over(vec![SimCard::shm()], settings), has_atomics: Some(true), rails: 1 };
 
 suite! {
     crate::over_simulation::here;
     rc = crate::over_simulation::RC;
     tcp = crate::over_simulation::TCP;
     efa = crate::over_simulation::EFA;
-    shm = crate::over_simulation::SHM;
 }
 
 #[cfg(feature = "tls")]
@@ -51,6 +50,39 @@ mod over_tls {
         crate::over_simulation::here;
         tcp = crate::over_simulation::over_tls::TLS;
     }
+}
+
+/// It is told how often it is to be heard of.
+#[test]
+fn a_peer_with_a_slow_heart_is_not_lost() {
+    let with = |every, silence| {
+        let times = (Duration::from_secs(every), Duration::from_secs(silence));
+        over(vec![SimCard::tcp()], Settings::new().heartbeat(times.0, times.1))
+    };
+    let pair = Pair::of(with(600, 6000), with(600, 5));
+    let lost = pair.b_to_a.recv().wait(Duration::from_secs(8));
+    assert!(matches!(lost, Err(Error::TimedOut { .. })), "{lost:?}");
+}
+
+/// Two slots of 65,536 for each counter over one rail of this kind, three over two.
+#[test]
+fn a_counter_that_could_not_count_is_not_opened() {
+    let pair = Pair::of(
+        over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
+        over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
+    );
+    let mut counters: Vec<_> = std::iter::from_fn(|| pair.b_to_a.counter().ok()).collect();
+    assert_eq!(counters.len(), 65_536 / 3);
+    let refused = pair.b_to_a.counter().unwrap_err();
+    assert_eq!(refused, Error::TooMany { what: "counters" });
+    let (_granted, remote) = pair.granted(64 * 1024, Rights::WRITE);
+    let arrived = counters.pop().unwrap();
+    let raises = pair.a_to_b.remote_counter(arrived.token()).wait(SOON).unwrap();
+    let map = PageMap::contiguous(4096, 16);
+    pair.a_to_b.write_pages(pair.source(64 * 1024, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
+    assert_eq!(arrived.wait(16, SOON), Outcome::Reached);
+    drop(arrived);
+    pair.b_to_a.counter().expect("there is room for one");
 }
 
 fn here(test: impl FnOnce()) {

@@ -1,4 +1,4 @@
-//! Engines over libfabric's tcp and shm, with whichever generation of the library the dynamic linker finds.
+//! Engines over libfabric's tcp, with whichever generation of the library the dynamic linker finds.
 #![allow(clippy::print_stderr)] // measurements are printed
 #![allow(clippy::result_large_err)] // a transfer's error hands its memory back
 #![allow(clippy::collapsible_match)] // a look at the clock is no part of a pattern
@@ -13,17 +13,6 @@ mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
-mod leftovers;
 mod over_libfabric;
 mod provider_fabric;
 mod real_faults;
-
-use std::sync::{Mutex, PoisonError};
-
-/// Runs one test of shm at a time: endpoints over shm that come and go in one process, on several threads, have crashed each other
-/// (docs/PROVIDERS.md).
-fn alone(test: impl FnOnce()) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    test();
-}

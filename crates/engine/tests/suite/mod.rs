@@ -1,6 +1,7 @@
 //! One suite, run over each provider: what a user of the engine relies upon, whatever carries the bytes.
 
 pub(crate) mod counters;
+pub(crate) mod ends;
 pub(crate) mod grants;
 pub(crate) mod messages;
 pub(crate) mod pages;
@@ -9,7 +10,8 @@ pub(crate) mod peers;
 pub(crate) mod streams;
 pub(crate) mod words;
 
-pub(crate) use pair::Provider;
+#[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
+pub(crate) use pair::{Pair, Provider, SOON};
 
 /// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
 macro_rules! suite {
@@ -40,6 +42,7 @@ macro_rules! suite {
             grants: what_was_revoked_takes_no_more_pages;
             grants: rights_are_kept;
             grants: a_grant_of_a_lost_peer_comes_back;
+            grants: what_came_back_is_granted_again;
             words: words_are_added_to_and_swapped_where_a_rail_can;
             peers: eight_peers_at_once;
             peers: futures_need_no_thread_that_waits;
@@ -47,6 +50,15 @@ macro_rules! suite {
             peers: a_peer_that_leaves_and_comes_again_is_served;
             peers: nobody_listens_and_a_stranger_are_told_of;
             peers: an_engine_that_ends_ends_all_waits;
+            ends: the_last_message_arrives;
+            ends: whoever_closes_waits_until_its_messages_are_held;
+            ends: an_engine_that_is_closed_leaves_all_its_peers;
+            ends: a_peer_keeps_its_engine_going;
+            ends: a_grant_that_was_handed_back_is_revoked_again;
+            ends: a_revoke_that_nobody_waits_for_keeps_no_peer;
+            ends: a_grant_outlives_the_handle_on_its_peer;
+            ends: a_waker_that_waits_or_panics_ends_nothing;
+            ends: no_time_is_too_long_for_a_wait;
             streams: a_connection_that_was_made_elsewhere_becomes_a_peer;
             streams: what_becomes_of_a_stream_is_told_to_its_own_side;
         })*

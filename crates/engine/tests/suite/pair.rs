@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use farreach::provider::DeadKeys;
 use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
 
 /// Nothing here takes so long; what does has failed.
@@ -21,6 +22,11 @@ impl Provider {
     pub(crate) fn engine(&self, name: &str) -> Engine {
         (self.open)(settings(name))
     }
+}
+
+/// Whether the end of a key proves that nobody reaches memory by it.
+pub(crate) fn proves(engine: &Engine) -> bool {
+    engine.rails().iter().all(|rail| rail.dead_keys == DeadKeys::StopAll)
 }
 
 /// Patient enough for an emulated machine that does other things too.

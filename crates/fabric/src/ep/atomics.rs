@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use farreach_fabric_sys as sys;
-use farreach_memory::Slice;
+use farreach_memory::Lent;
 
 use crate::handle::Handle;
 use crate::{Capabilities, Domain, Error};
@@ -64,15 +64,15 @@ impl Atomics {
 /// Where the operands of atomic operations lie while these are in flight: two words for each place of the table, which has one more than its depth.
 #[derive(Debug)]
 pub(super) struct Operands {
-    /// Nobody has a reference into it.
-    memory: Slice,
+    /// Which nobody can have a reference into.
+    memory: Lent,
     /// As operations name it, where the provider asks for that.
     pub(super) descriptor: u64,
 }
 
 impl Operands {
     pub(super) fn new(domain: &Domain, depth: usize) -> Result<Self, Error> {
-        let memory = domain.allocate((depth + 1) * OPERANDS_SIZE)?;
+        let memory = domain.allocate((depth + 1) * OPERANDS_SIZE)?.lend();
         let descriptor = memory.local_key(domain.id()).unwrap_or(0);
         Ok(Self { memory, descriptor })
     }

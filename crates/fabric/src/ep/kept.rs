@@ -30,18 +30,20 @@ pub(super) fn opened() {
 
 /// One is not used any more: those that can be closed now, itself among them where it is the last.
 pub(super) fn dropped(endpoint: Open) -> Vec<Open> {
-    siblings().leave(Some(endpoint))
+    siblings().leave(endpoint)
 }
 
-/// One was closed, and what it had in flight was given back: those that can be closed now.
-pub(super) fn closed() -> Vec<Open> {
-    siblings().leave(None)
+/// One is to be closed: itself and the others that can be closed now, if no other is in use. Otherwise it is kept.
+pub(super) fn last(endpoint: Open) -> Option<(Open, Vec<Open>)> {
+    let mut closable = siblings().leave(endpoint);
+    closable.pop().map(|endpoint| (endpoint, closable))
 }
 
 impl Siblings {
-    fn leave(&mut self, endpoint: Option<Open>) -> Vec<Open> {
+    /// Those that can be closed now, the one that leaves at the end.
+    fn leave(&mut self, endpoint: Open) -> Vec<Open> {
         self.open -= 1;
-        self.kept.extend(endpoint);
+        self.kept.push(endpoint);
         if self.open > 0 {
             return Vec::new();
         }

@@ -152,18 +152,23 @@ impl Endpoint {
     /// Closes it, and gives back what was in flight: `fi_close(3)`.
     ///
     /// The close is the proof that the provider has stopped. Where it fails, the endpoint and all that is in flight stay for good, counted. So
-    /// do buffers that a peer may still write to: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
+    /// do buffers that a peer may still read or write: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
+    ///
+    /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)) and another one
+    /// is open, it is [in use](Error::InUse): it is closed, with what is in flight, when the last of them is gone.
     #[doc(alias = "fi_close")]
     pub fn close(self) -> Result<Vec<Returned>, Error> {
         let mut endpoint = ManuallyDrop::new(self);
         // SAFETY: this is its end, and it is not dropped.
         let open = unsafe { ManuallyDrop::take(&mut endpoint.open) };
-        let has_siblings = open.domain.profile().siblings_look_in;
-        let returned = open.close();
-        if has_siblings {
-            close_all(kept::closed());
+        if !open.domain.profile().siblings_look_in {
+            return open.close();
         }
-        returned
+        let Some((open, others)) = kept::last(open) else {
+            return Err(Error::InUse { object: "endpoint", by: "other endpoints of this process" });
+        };
+        close_all(others);
+        open.close()
     }
 }
 
@@ -184,8 +189,9 @@ impl Open {
             cq.registry().retire(slots);
             for operation in slots.take_all() {
                 let InFlight { tag, kind, buffers, .. } = operation;
-                // A receive is filled by this side; the answer of what asked a peer may be written by the peer.
-                if !are_peers_stopped && kind.writes_buffers() && kind != OperationKind::Receive {
+                // A receive is filled by this side. Everything else a peer may still do itself, when it gets to it: copy what was sent or
+                // written out of its buffers, or the answer into them.
+                if !are_peers_stopped && kind != OperationKind::Receive {
                     leak::count(Kind::Operation);
                     std::mem::forget(buffers);
                     continue;

@@ -25,11 +25,17 @@ pub struct RemoteRegion {
     vouched: u64,
 }
 
+/// No process has memory at or above this address. Below it, nothing that a target adds to an address wraps around: its region's own
+/// address, and the length.
+const ADDRESS_END: u64 = 1 << 62;
+
 impl RemoteRegion {
-    /// A region as the peer describes it.
+    /// A region as the peer describes it. What would lie at 2^62 or above is cut off: some targets add the length to the address
+    /// without looking at the carry, and then write to where the sum does not lead.
     #[inline]
     pub fn new(address: u64, len: u64, key: u64) -> Self {
-        Self { address, len, key, vouched: 0 }
+        let address = address.min(ADDRESS_END);
+        Self { address, len: len.min(ADDRESS_END - address), key, vouched: 0 }
     }
 
     /// The same, to be used with a provider that does not enforce keys. There, what this names is what is read and written, in the
@@ -178,11 +184,26 @@ mod tests {
 
     #[test]
     fn a_part_is_inside_or_is_not_there() {
-        let region = RemoteRegion::new(u64::MAX - 10, 10, 1);
+        let region = RemoteRegion::new(ADDRESS_END - 10, 10, 1);
         assert_eq!(region.get(10, 0).map(RemoteRegion::len), Some(0));
-        assert_eq!(region.get(4, 6).map(RemoteRegion::address), Some(u64::MAX - 6));
+        assert_eq!(region.get(4, 6).map(RemoteRegion::address), Some(ADDRESS_END - 6));
         for (offset, len) in [(0, 11), (10, 1), (u64::MAX, 1), (1, u64::MAX)] {
             assert_eq!(region.get(offset, len), None, "{len} at {offset}");
+        }
+    }
+
+    #[test]
+    fn nothing_lies_where_a_sum_of_addresses_could_wrap() {
+        let cases = [
+            (ADDRESS_END - 10, 11, 10),
+            (ADDRESS_END, 1, 0),
+            (u64::MAX - 64, 4096, 0),
+            (0, u64::MAX, ADDRESS_END),
+        ];
+        for (address, len, expected) in cases {
+            let region = RemoteRegion::new(address, len, 1);
+            assert_eq!(region.len(), expected, "{len} at {address:#x}");
+            assert!(region.address() + region.len() <= ADDRESS_END);
         }
     }
 

@@ -13,6 +13,7 @@ mod suite;
 #[path = "../write_pages/mod.rs"]
 mod write_pages;
 
+mod attacks;
 mod order;
 mod over_providers;
 mod programs;

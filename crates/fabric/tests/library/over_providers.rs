@@ -8,7 +8,7 @@ fn loopback() -> String {
 }
 
 /// Connections of tcp, with reliable datagrams made of them by another provider.
-const TCP_UNDER_RXM: Provider = Provider {
+pub(crate) const TCP_UNDER_RXM: Provider = Provider {
     names: ["tcp;ofi_rxm", "tcp;ofi_rxm"],
     node: Some(loopback),
     has_atomics: true,
@@ -22,7 +22,7 @@ const TCP_UNDER_RXM: Provider = Provider {
 };
 
 /// Reliable datagrams of tcp's own.
-const TCP: Provider = Provider {
+pub(crate) const TCP: Provider = Provider {
     names: ["net", "tcp"],
     has_atomics: false,
     has_descriptor: [false, true],
@@ -31,7 +31,7 @@ const TCP: Provider = Provider {
     ..TCP_UNDER_RXM
 };
 
-const SHM: Provider = Provider {
+pub(crate) const SHM: Provider = Provider {
     names: ["shm", "shm"],
     has_descriptor: [false, false],
     node: None,
@@ -42,7 +42,7 @@ const SHM: Provider = Provider {
 };
 
 /// The oldest provider over tcp, which progresses by a thread of its own.
-const SOCKETS: Provider =
+pub(crate) const SOCKETS: Provider =
     Provider { names: ["sockets", "sockets"], delivers_unpolled: true, drop_orders_step: 7, ..TCP_UNDER_RXM };
 
 suite! {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farreach_fabric::{Error, Event, Refusal, RemoteRegion, TransmitRequest};
+use farreach_memory::{Exposed, Slice};
 use farreach_testkit::wait_for;
 
 use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
@@ -94,26 +95,34 @@ pub(crate) fn a_revoked_region_takes_no_late_write(provider: &Provider) {
     let remote = vouched(region.remote());
     write(&mut pair, remote, 64).expect("the key serves");
     let profile = *pair[A].domain.profile();
-    assert_eq!(region.is_revocable(), profile.revoke_stops_writes, "an endpoint is open");
-    let mut slice = match region.revoke() {
-        Ok(slice) => slice,
-        Err((error, region)) => {
+    let exposed = match region.revoke() {
+        Ok(slice) => {
+            assert!(profile.keys_enforced && profile.revoke_stops_writes, "an endpoint is open");
+            slice.expose()
+        }
+        Err((error, exposed)) => {
             assert!(matches!(error, Error::NotRevocable { .. }) && !profile.revoke_stops_writes, "{error}");
-            assert!(error.fix().contains("trust"), "{}", error.fix());
-            let region = region.expect("it is handed back, live");
-            write(&mut pair, remote, 64).expect("it is still live");
-            // SAFETY: the peer is this test, whose writes are done; where keys are not enforced it writes no more.
-            unsafe { region.revoke_trusting_peers() }.unwrap()
+            assert!(error.fix().contains("close the endpoints"), "{}", error.fix());
+            exposed.try_into_slice().expect_err("a write may be under way")
         }
     };
-    assert_eq!(slice.len(), 4096);
+    assert_eq!(exposed.len(), 4096);
     if !profile.keys_enforced {
         return;
     }
-    slice.fill(0);
+    exposed.write_at(0, &[0; 4096]);
     let outcome = write(&mut pair, remote, 64);
     assert!(outcome.is_err() || !pair[A].domain.delivers(), "a dead key was taken");
-    assert!(slice.iter().all(|byte| *byte == 0), "a late write has landed in memory that is ours again");
+    assert_eq!(bytes(&exposed), [0; 4096], "a late write has landed");
+    drop(pair);
+    let slice = exposed.try_into_slice().expect("the last endpoint of its domain is closed");
+    assert_eq!(*slice, [0; 4096]);
+}
+
+fn bytes(exposed: &Exposed) -> Vec<u8> {
+    let mut copy = vec![0; exposed.len()];
+    exposed.read_at(0, &mut copy);
+    copy
 }
 
 pub(crate) fn what_reaches_beyond_a_region_is_not_posted(provider: &Provider) {
@@ -168,8 +177,7 @@ pub(crate) fn a_write_under_way_ends_with_its_region_where_the_profile_says_so(p
         pair.progress();
         (copy(&region, 1 << 16, 8) != [0; 8]).then(|| copy(&region, len - 1, 1) == [0])
     });
-    // SAFETY: the bytes are at once exposed again, so that there is no reference to them while the peer writes.
-    let exposed = unsafe { region.revoke_trusting_peers() }.unwrap().expose();
+    let exposed = region.revoke().map_or_else(|(_, exposed)| exposed, Slice::expose);
     let byte = |offset: usize| {
         let mut byte = [0];
         exposed.read_at(offset, &mut byte);

@@ -1,12 +1,11 @@
 //! Several parts of a region in one operation, and several keys to the same memory.
 
-use std::sync::Arc;
-
 use farreach_fabric::{
     Domain, ExposedKey, PostError, Refusal, RemoteAccess, RemoteParts, RemoteRegion, TransmitRequest, leaked,
 };
 use farreach_memory::{Buffer, Buffers, Exposed, Lent};
 
+use super::lifetime::closed;
 use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
 
 const IMMEDIATE: u64 = 0xfa77_eac4;
@@ -99,16 +98,16 @@ fn write(pair: &mut Pair, remote: RemoteRegion, bytes: &[u8]) -> bool {
     completion.outcome().is_ok()
 }
 
-fn key_of(domain: &Domain, exposed: &Arc<Exposed>) -> ExposedKey {
+fn key_of(domain: &Domain, exposed: &Exposed) -> ExposedKey {
     domain.expose_also(exposed, RemoteAccess::all()).unwrap()
 }
 
 pub(crate) fn memory_has_a_key_for_each_domain_and_each_ends_by_itself(provider: &Provider) {
     const LEN: usize = 8192;
     let mut rails = [Pair::open(provider), Pair::open(provider)];
-    let exposed = Arc::new(farreach_memory::Memory::allocate(LEN).unwrap().expose());
+    let exposed = farreach_memory::Memory::allocate(LEN).unwrap().expose();
     let keys = [0, 1].map(|rail| key_of(&rails[rail][B].domain, &exposed));
-    assert!(Arc::ptr_eq(keys[0].exposed(), &exposed) && keys[1].domain() == &rails[1][B].domain);
+    assert!(exposed.keys() == 2 && keys[1].domain() == &rails[1][B].domain);
     let remotes = [0, 1].map(|rail: usize| vouched(keys[rail].remote()));
     assert!(remotes.iter().all(|remote| remote.len() == LEN as u64));
     let halves = [0, 1].map(|rail: usize| remotes[rail].get(4096 * rail as u64, 4096).unwrap());
@@ -122,9 +121,9 @@ pub(crate) fn memory_has_a_key_for_each_domain_and_each_ends_by_itself(provider:
 
     let [first, second] = keys;
     let profile = *rails[0][A].domain.profile();
-    // SAFETY: the memory is held here; the writes of this test are done, and where keys are not enforced none comes by this key.
-    unsafe { first.end_trusting_peers() }.unwrap();
-    assert_eq!(Arc::strong_count(&exposed), 2, "ours, and the other key's");
+    let is_proven = first.end().unwrap();
+    assert_eq!(is_proven, profile.keys_enforced && profile.revoke_stops_writes);
+    assert_eq!(exposed.keys(), if is_proven { 1 } else { 2 }, "the other one, and what proves nothing");
     if profile.keys_enforced {
         exposed.write_at(0, &[0; LEN]);
         let is_taken = write(&mut rails[0], halves[0], &pattern(3, 4096));
@@ -142,21 +141,27 @@ pub(crate) fn memory_has_a_key_for_each_domain_and_each_ends_by_itself(provider:
 pub(crate) fn memory_of_an_ended_key_is_kept_while_a_write_may_be_under_way(provider: &Provider) {
     let side = Pair::open(provider).into_sides().into_iter().next().unwrap();
     let profile = *side.domain.profile();
-    let exposed = Arc::new(side.domain.allocate(4096).unwrap().expose());
+    let exposed = side.domain.allocate(4096).unwrap().expose();
     let before = leaked();
-    let ends: [fn(ExposedKey); 2] = [drop, |key| key.end().unwrap()];
+    let proves = profile.keys_enforced && profile.revoke_stops_writes;
+    let ends: [&dyn Fn(ExposedKey); 2] = [&drop, &|key| assert_eq!(key.end().unwrap(), proves)];
     let is_kept = profile.keys_enforced && !profile.revoke_stops_writes;
     for (count, end) in ends.into_iter().enumerate() {
         end(key_of(&side.domain, &exposed));
-        assert_eq!(side.domain.kept_slices(), if is_kept { count + 1 } else { 0 });
+        assert_eq!(side.domain.kept_keys(), if is_kept { count + 1 } else { 0 });
+        assert_eq!(side.domain.kept_bytes(), 0, "somebody has the memory in his hand");
     }
-    side.endpoint.close().unwrap();
-    assert_eq!(side.domain.kept_slices(), 0, "nobody can write any more");
+    if is_kept {
+        drop(key_of(&side.domain, &side.domain.allocate(4096).unwrap().expose()));
+        assert_eq!(side.domain.kept_bytes(), 4096, "nobody has");
+    }
+    closed(side.endpoint.close());
+    assert_eq!(side.domain.kept_keys(), 0, "nobody can write any more");
     let leaked_now = leaked().exposed_slices - before.exposed_slices;
     if profile.keys_enforced {
-        assert_eq!(Arc::strong_count(&exposed), 1, "all was let go of");
+        exposed.try_into_slice().expect("all was let go of");
     } else {
         // Other tests of this program run at the same time, and leave some too.
-        assert!(leaked_now >= 2 && Arc::strong_count(&exposed) == 3, "a peer may write by a dead key");
+        assert!(leaked_now >= 2 && exposed.keys() == 2, "a peer may write by a dead key");
     }
 }

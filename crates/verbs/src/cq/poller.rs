@@ -170,6 +170,9 @@ impl<'poller> Iterator for Completions<'poller> {
                     let is_own = number == id.number;
                     if is_own {
                         *self.next += 1;
+                        if wc.status != sys::IBV_WC_SUCCESS {
+                            request.fail();
+                        }
                     }
                     return Some(WorkCompletion { request, wc, is_own });
                 }

@@ -43,11 +43,6 @@ impl QueuePairType {
             Self::XrcRecv => sys::IBV_QPT_XRC_RECV,
         }
     }
-
-    /// Whether each request says where it goes.
-    pub(super) fn is_addressed(self) -> bool {
-        matches!(self, Self::Ud | Self::XrcSend)
-    }
 }
 
 impl fmt::Display for QueuePairType {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
 
-use super::QueuePair;
+use super::check::check_flags;
 use super::list::refusal;
 use super::queue::{InFlight, Kept, WorkRequestId};
 use super::ring::Poster;
 use super::start::send_wr;
+use super::{QueuePair, QueuePairType};
 use crate::cq::WorkKind;
 use crate::mr::AccessFlags;
-use crate::mw::{Bound, MemoryWindow, State, WindowType};
+use crate::mw::{BindingUnderWay, Bound, MemoryWindow, State, WindowType};
 use crate::wr::{Binding, Buffers, PostError, Refusal, RemoteRange, SendRequest};
 
 impl QueuePair {
@@ -36,6 +37,7 @@ impl QueuePair {
         let Some(binding) = &request.extra.binding else {
             return Err(Refusal::Unsupported("binding nothing"));
         };
+        check_flags(request.operation, request.flags)?;
         let Binding { window, region, offset, len, access } = binding;
         let mr = region.mr();
         if [window.pd().id(), mr.pd().id()] != [self.domain; 2] {
@@ -45,9 +47,10 @@ impl QueuePair {
         let Some(part) = whole.get(*offset as u64, *len as u64).filter(|part| part.len() > 0) else {
             return Err(Refusal::OutOfBounds { len: *len, remote_len: whole.len() });
         };
-        if !self.told_state().can_send() {
-            return Err(Refusal::NotReady(self.told_state()));
+        if self.kind == QueuePairType::Ud {
+            return Err(Refusal::Unsupported("windows"));
         }
+        self.check_ready(request.operation, request.flags)?;
         if !poster.has_room() {
             return Err(self.full());
         }
@@ -63,10 +66,11 @@ impl QueuePair {
             self.windows.note(window);
         }
         let mut state = window.lock();
-        let before = state.bound.as_ref().map(|bound| Arc::clone(&bound.region));
-        let kept = Kept::Window { _window: window.clone(), _before: before };
-        let in_flight =
-            InFlight { tag: request.tag, kind: WorkKind::BindWindow, buffers: Buffers::None, kept };
+        let Some(under_way) = BindingUnderWay::begin(window, &mut state, id.queue) else {
+            return Err(Refusal::WindowBusy);
+        };
+        let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
+        let in_flight = InFlight { tag: request.tag, kind, buffers: Buffers::None, kept };
         // SAFETY: there is room.
         unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
         let started = if state.is_released {
@@ -76,11 +80,14 @@ impl QueuePair {
             unsafe { self.start_bind(request, id, window, &mut state, bind_info) }
         };
         if let Err((is_refused, operation, errno)) = started {
+            if !is_refused {
+                state.in_doubt.push(Arc::clone(region));
+            }
+            // What is in flight locks the state when it ends.
+            drop(state);
             if is_refused {
                 // SAFETY: the device refused the request, so no completion of it will come.
                 drop(unsafe { poster.take_back() });
-            } else {
-                state.in_doubt.push(Arc::clone(region));
             }
             return Err(refusal(is_refused, self.failed(operation, errno)));
         }

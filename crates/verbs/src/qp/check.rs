@@ -37,6 +37,7 @@ impl QueuePair {
         extra: &Extra,
         len: usize,
     ) -> Result<(), Refusal> {
+        check_flags(operation, flags)?;
         if flags.contains(SendFlags::INLINE) && len > self.capacity.max_inline_data as usize {
             return Err(Refusal::too_long(len, self.capacity.max_inline_data as usize));
         }
@@ -64,36 +65,65 @@ impl QueuePair {
         }
         let (is_datagram, is_to_shared_queue) = (extra.datagram.is_some(), extra.shared_queue.is_some());
         if self.needs_look.load(Ordering::Relaxed) || is_datagram || is_to_shared_queue {
-            let is_message = matches!(operation, Operation::Send | Operation::SendImmediate(_));
-            return self.look(is_message, is_datagram, is_to_shared_queue);
+            return self.look(operation, flags, is_datagram, is_to_shared_queue);
         }
         Ok(())
     }
 
+    /// What depends on the type of the queue pair and on its state.
+    ///
     /// Datagrams and requests to XRC receivers say where they go; no others do. And none can be sent too early: Soft-RoCE's library
     /// puts them into the queue before the kernel refuses, and there they are, to be sent when it is time.
-    fn look(&self, is_message: bool, is_datagram: bool, is_to_shared_queue: bool) -> Result<(), Refusal> {
-        let state = self.told_state();
-        if !state.can_send() {
-            return Err(Refusal::NotReady(state));
-        }
+    fn look(
+        &self,
+        operation: Operation,
+        flags: SendFlags,
+        is_datagram: bool,
+        is_to_shared_queue: bool,
+    ) -> Result<(), Refusal> {
+        self.check_ready(operation, flags)?;
         let refused = match (self.kind, is_datagram, is_to_shared_queue) {
-            (QueuePairType::Ud, true, false) if is_message => return Ok(()),
+            (QueuePairType::Ud, true, false) if operation.is_message() => return Ok(()),
             (QueuePairType::Ud, true, false) => "anything but messages",
             (QueuePairType::Ud, false, _) => "datagrams without a destination",
             (QueuePairType::XrcSend, false, true) => return Ok(()),
             (QueuePairType::XrcSend, _, false) => "requests without a shared queue",
+            (QueuePairType::XrcRecv, ..) => "sending",
             (_, true, _) => "messages to a destination of their own",
             (_, false, true) => "requests to a shared queue of their own",
+            (QueuePairType::Uc, false, false) => match operation.beyond_unreliable() {
+                Some(what) => what,
+                None => return Ok(()),
+            },
             (_, false, false) => return Ok(()),
         };
         Err(Refusal::unsupported(refused))
+    }
+
+    /// Whether it is ready to send, and its type takes the flags.
+    pub(super) fn check_ready(&self, operation: Operation, flags: SendFlags) -> Result<(), Refusal> {
+        let state = self.told_state();
+        if !state.can_send() {
+            return Err(Refusal::NotReady(state));
+        }
+        let is_reliable = matches!(self.kind, QueuePairType::Rc | QueuePairType::XrcSend);
+        if !is_reliable && flags.contains(SendFlags::FENCE) {
+            return Err(Refusal::flag(operation.kind(), SendFlags::FENCE));
+        }
+        Ok(())
     }
 
     #[inline]
     fn needs(&self, operation: SendOperations, name: &'static str) -> Result<(), Refusal> {
         if self.operations.contains(operation) { Ok(()) } else { Err(Refusal::unsupported(name)) }
     }
+}
+
+/// Whether the operation takes these flags, on whatever queue pair.
+#[inline(always)]
+pub(super) fn check_flags(operation: Operation, flags: SendFlags) -> Result<(), Refusal> {
+    let excess = flags.difference(operation.flags());
+    if excess.is_empty() { Ok(()) } else { Err(Refusal::flag(operation.kind(), excess)) }
 }
 
 #[inline(always)]

@@ -244,7 +244,7 @@ impl QueuePair {
         let errno = unsafe { self.context().lib().ibv_modify_qp(self.as_raw(), attr, mask as c_int) }?;
         if errno == 0 && mask & sys::IBV_QP_STATE != 0 {
             self.told_state.store(attr.qp_state, Ordering::Relaxed);
-            let needs_look = self.kind.is_addressed() || !self.told_state().can_send();
+            let needs_look = self.kind != QueuePairType::Rc || !self.told_state().can_send();
             self.needs_look.store(needs_look, Ordering::Relaxed);
         }
         Ok(errno)

@@ -13,8 +13,7 @@ use super::{Capacity, Parents};
 use crate::ah::AddressHandle;
 use crate::cq::{CompletionQueue, Source, WorkKind};
 use crate::error::Error;
-use crate::mw::MemoryWindow;
-use crate::region::ExposedRegion;
+use crate::mw::BindingUnderWay;
 use crate::wr::{Buffers, Extra, Region};
 
 /// A request that the device has.
@@ -34,11 +33,7 @@ pub(crate) enum Kept {
     AddressHandle {
         _ah: AddressHandle,
     },
-    /// With the region that it was bound to before.
-    Window {
-        _window: MemoryWindow,
-        _before: Option<Arc<ExposedRegion>>,
-    },
+    Window(BindingUnderWay),
     /// That the message lies in.
     Region {
         _region: Region,
@@ -46,6 +41,14 @@ pub(crate) enum Kept {
 }
 
 impl InFlight {
+    /// It failed, or its fate is not known.
+    #[cold]
+    pub(crate) fn fail(&self) {
+        if let Kept::Window(binding) = &self.kept {
+            binding.fail();
+        }
+    }
+
     /// Writes what has to be kept of a request, field by field: made elsewhere first, it would be copied once more.
     ///
     /// # Safety
@@ -176,6 +179,7 @@ impl Flight {
         let mut unfinished = Vec::new();
         for queue in [&self.send, &self.recv] {
             while let Some(request) = queue.ring.retire_next() {
+                request.fail();
                 let InFlight { tag, kind, buffers, .. } = request.into_inner();
                 unfinished.push(Unfinished { tag, kind, buffers });
             }

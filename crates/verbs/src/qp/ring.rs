@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn one_thread_posts_while_another_retires() {
-        const COUNT: u32 = 100_000;
+        const COUNT: u32 = if cfg!(miri) { 100 } else { 100_000 };
         let ring = Ring::new(7);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -304,8 +304,8 @@ mod tests {
     /// One polls what the other, who has destroyed the queue pair, takes back: each request comes out once.
     #[test]
     fn two_who_retire_share_what_is_left() {
-        const COUNT: u32 = 10_000;
-        for _ in 0..20 {
+        const COUNT: u32 = if cfg!(miri) { 50 } else { 10_000 };
+        for _ in 0..if cfg!(miri) { 3 } else { 20 } {
             let ring = Ring::new(COUNT);
             for value in 0..COUNT {
                 push(&ring, Box::new(value)).unwrap();

@@ -68,6 +68,24 @@ impl Operation {
         }
     }
 
+    /// Whether it is a message and nothing more.
+    pub(super) fn is_message(self) -> bool {
+        matches!(self, Self::Send | Self::SendImmediate(_))
+    }
+
+    /// What it is that unreliable connections do not have: the specification has no packets for it.
+    pub(super) fn beyond_unreliable(self) -> Option<&'static str> {
+        match self {
+            Self::Read(_)
+            | Self::CompareSwap { .. }
+            | Self::FetchAdd { .. }
+            | Self::AtomicWrite { .. }
+            | Self::Flush(..) => Some("operations that the peer answers"),
+            Self::SendInvalidate(_) => Some("messages that end a key"),
+            _ => None,
+        }
+    }
+
     /// Whether it is handed over by a function of its own: the newer `ibv_wr_*` ones, or that of windows of type 1.
     #[inline(always)]
     pub(super) fn is_apart(self) -> bool {

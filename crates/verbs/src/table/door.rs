@@ -1,5 +1,7 @@
 //! The safe door: a buffer is its owner's again when the device has provably stopped, and not before.
 
+use std::sync::Arc;
+
 use farreach_verbs_sys as sys;
 
 use super::script::{
@@ -11,8 +13,10 @@ use crate::Error;
 use crate::ah::AddressAttributes;
 use crate::cq::{WorkKind, WorkStatus};
 use crate::leak::leaked;
+use crate::mr::{AccessFlags, RemoteKey};
+use crate::mw::WindowType;
 use crate::qp::{QueuePair, QueuePairType};
-use crate::wr::{RecvRequest, Refusal, SendRequest};
+use crate::wr::{RecvRequest, Refusal, RemoteRange, SendRequest};
 
 /// The tags of what has completed, whose buffers are dropped.
 fn polled(bench: &Bench) -> Vec<u64> {
@@ -352,4 +356,47 @@ fn a_datagram_in_flight_keeps_its_address_handle() {
     complete(1);
     assert_eq!(polled(&bench).len(), 1);
     assert_eq!(count("table_live"), live - 2, "the handle, and the region of the buffer");
+}
+
+/// What a device does to an operation with a flag that it does not take is not defined, so it never sees one: by whichever way it is posted.
+#[test]
+fn flags_that_an_operation_does_not_take_are_refused() {
+    let bench = Bench::new(64);
+    let qp = bench.queue_pair(8);
+    let uc = bench.ready(&bench.builder_of(QueuePairType::Uc, 8));
+    let remote = RemoteRange::new(0x1000, 8, RemoteKey(1));
+    let word = || bench.memory().0.split_to(8);
+    let refused: [(&QueuePair, SendRequest); 9] = [
+        (&qp, SendRequest::read(word(), remote).inline()),
+        (&qp, SendRequest::read(word(), remote).solicited()),
+        (&qp, SendRequest::compare_swap(word(), remote, 1, 2).inline()),
+        (&qp, SendRequest::fetch_add(word(), remote, 1).inline()),
+        (&qp, SendRequest::write(word(), remote).solicited()),
+        (&qp, SendRequest::local_invalidate(RemoteKey(1)).inline()),
+        (&qp, SendRequest::atomic_write(remote, 1).inline()),
+        (&uc, SendRequest::write(word(), remote).fenced()),
+        (&uc, SendRequest::send(word()).fenced()),
+    ];
+    for (qp, request) in refused {
+        let error = qp.post_send(request).unwrap_err();
+        assert!(matches!(error.reason, Refusal::Flag { .. }), "{error}");
+        let mut list = vec![error.request];
+        assert!(matches!(qp.post_send_list(&mut list), Err(Refusal::Flag { .. })));
+        assert_eq!(list.len(), 1);
+    }
+    let beyond_unreliable = [
+        SendRequest::read(word(), remote),
+        SendRequest::fetch_add(word(), remote, 1),
+        SendRequest::send_invalidate(word(), RemoteKey(1)),
+    ];
+    for request in beyond_unreliable {
+        let error = uc.post_send(request).unwrap_err();
+        assert!(matches!(error.reason, Refusal::Unsupported(_)), "{error}");
+    }
+    assert_eq!(held(), 0);
+    let region = Arc::new(bench.pd.expose(bench.memory().0, AccessFlags::MW_BIND).unwrap());
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let request = SendRequest::bind(&window, &region, 0..8, AccessFlags::REMOTE_WRITE).inline();
+    assert!(matches!(qp.post_send(request).unwrap_err().reason, Refusal::Flag { .. }));
+    assert_eq!(held(), 0);
 }

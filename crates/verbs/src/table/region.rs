@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use farreach_memory::leaked_bytes;
+use farreach_memory::{Exposed, leaked_bytes};
+use farreach_verbs_sys as sys;
 
 use super::leaking;
 use super::script::{
-    Bench, LEN, Watch, complete, fail_post_in_doubt, refuse_post_after, refusing_dealloc, refusing_dereg,
-    watched,
+    Bench, LEN, Watch, complete, complete_with, fail_post_in_doubt, refuse_post_after, refusing_dealloc,
+    refusing_dereg, watched,
 };
 use crate::leak::leaked;
 use crate::mr::AccessFlags;
@@ -44,6 +45,45 @@ fn a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked() {
     assert!(!of_first.is_kept() && of_second.is_kept());
     window.revoke().unwrap();
     assert!(!of_second.is_kept());
+}
+
+#[test]
+fn a_binding_that_fails_leaves_the_window_where_it_may_have_been() {
+    let bench = Bench::new(16);
+    let qp = bench.queue_pair(4);
+    let bind = |window: &_, region: &_| SendRequest::bind(window, region, 0..64, AccessFlags::REMOTE_WRITE);
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let ((first, of_first), (second, _)) = (region(&bench), region(&bench));
+    let binder = bench.queue_pair(4);
+    binder.post_send(bind(&window, &first)).unwrap();
+    drop(first);
+    self::bind(&bench);
+    binder.post_send(bind(&window, &second)).unwrap();
+    complete_with(1, sys::IBV_WC_MW_BIND_ERR);
+    assert_eq!(bench.cq.poller().poll().unwrap().count(), 1);
+    assert!(of_first.is_kept(), "nobody says that the window does not lead there");
+    qp.post_send(bind(&window, &second)).expect("the binding of the other queue pair has ended");
+    self::bind(&bench);
+    assert!(of_first.is_kept());
+    window.revoke().unwrap();
+    assert!(!of_first.is_kept());
+}
+
+#[test]
+fn a_window_is_bound_by_one_queue_at_a_time() {
+    let bench = Bench::new(16);
+    let (first, second) = (bench.queue_pair(4), bench.queue_pair(4));
+    let window = bench.pd.alloc_mw(WindowType::Two).unwrap();
+    let (region, _watch) = region(&bench);
+    let request = || SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
+    first.post_send(request()).unwrap();
+    first.post_send(request()).expect("its own order is known");
+    for _ in 0..2 {
+        let error = second.post_send(request()).unwrap_err();
+        assert!(matches!(error.reason, Refusal::WindowBusy), "{error}");
+        bind(&bench);
+    }
+    second.post_send(request()).unwrap();
 }
 
 #[test]
@@ -116,7 +156,11 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
         let region = bench.pd.expose(slice, AccessFlags::REMOTE_WRITE).unwrap();
         refusing_dereg(|| match is_dropped {
             true => drop(region),
-            false => assert!(region.revoke().is_err()),
+            false => {
+                let (_, exposed) = region.revoke().unwrap_err();
+                exposed.write_at(0, b"copying access is left");
+                exposed.try_into_slice().unwrap_err();
+            }
         });
         assert!(watch.is_kept());
     }
@@ -130,12 +174,23 @@ fn what_a_peer_may_reach_stays_mapped_until_its_key_is_dead() {
 }
 
 #[test]
+fn memory_that_has_another_key_does_not_become_a_slice() {
+    let bench = Bench::new(16);
+    let region = bench.pd.expose(watched().0, AccessFlags::REMOTE_WRITE).unwrap();
+    let other = bench.pd.expose_also(region.bytes(), AccessFlags::REMOTE_READ).unwrap();
+    let (error, exposed) = region.revoke().unwrap_err();
+    assert!(error.to_string().contains("1 other key"), "{error}");
+    other.end().unwrap();
+    exposed.try_into_slice().unwrap();
+}
+
+#[test]
 fn exposed_memory_stays_until_each_of_its_keys_is_dead() {
     let _leaking = leaking();
     let bench = Bench::new(16);
-    let key = |memory: &Arc<_>| bench.pd.expose_also(memory, AccessFlags::REMOTE_WRITE).unwrap();
+    let key = |memory: &Exposed| bench.pd.expose_also(memory, AccessFlags::REMOTE_WRITE).unwrap();
     let (slice, watch) = watched();
-    let memory = Arc::new(slice.expose());
+    let memory = slice.expose();
     let (ended, dropped) = (key(&memory), key(&memory));
     assert_eq!(ended.remote().len(), LEN as u64);
     drop(memory);
@@ -146,7 +201,7 @@ fn exposed_memory_stays_until_each_of_its_keys_is_dead() {
 
     for is_dropped in [true, false] {
         let (slice, watch) = watched();
-        let memory = Arc::new(slice.expose());
+        let memory = slice.expose();
         let (lasting, other) = (key(&memory), key(&memory));
         let counted = leaked().memory_regions;
         refusing_dereg(|| match is_dropped {
@@ -155,7 +210,7 @@ fn exposed_memory_stays_until_each_of_its_keys_is_dead() {
         });
         assert_eq!(leaked().memory_regions, counted + 1);
         other.end().unwrap();
-        let memory = Arc::try_unwrap(memory).expect_err("a key to it lives");
+        let memory = memory.try_into_slice().expect_err("a key to it lives");
         drop(memory);
         assert!(watch.is_kept());
     }

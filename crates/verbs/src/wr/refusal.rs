@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::SendFlags;
+use crate::cq::WorkKind;
 use crate::error::Error;
 use crate::qp::QueuePairState;
 
@@ -78,6 +80,15 @@ pub enum Refusal {
     SharedDestination,
     /// A window or a region is of another protection domain.
     OtherDomain,
+    /// A flag that the operation does not take.
+    Flag {
+        /// What was to be done.
+        kind: WorkKind,
+        /// What it does not take.
+        flags: SendFlags,
+    },
+    /// Another queue pair is binding the window: in which order a device does both is not known.
+    WindowBusy,
     /// The queue pair was not made for this operation, or its type does not have it.
     Unsupported(&'static str),
     /// The queue pair is not ready to send: this is the state that it is in.
@@ -121,6 +132,13 @@ impl Refusal {
     /// As [`not_registered`](Self::not_registered).
     #[cold]
     #[inline(never)]
+    pub(crate) fn flag(kind: WorkKind, flags: SendFlags) -> Self {
+        Self::Flag { kind, flags }
+    }
+
+    /// As [`not_registered`](Self::not_registered).
+    #[cold]
+    #[inline(never)]
     pub(crate) fn unsupported(what: &'static str) -> Self {
         Self::Unsupported(what)
     }
@@ -136,6 +154,8 @@ impl Refusal {
             Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
             Self::SharedDestination => "use a slice that is not shared".to_owned(),
             Self::OtherDomain => "make queue pair, window and region in one protection domain".to_owned(),
+            Self::Flag { .. } => "post it without that flag".to_owned(),
+            Self::WindowBusy => "wait for the completion of the other binding".to_owned(),
             Self::Unsupported(_) => "ask for the operation when the queue pair is built".to_owned(),
             Self::NotReady(_) => "connect the queue pair first: it sends from RTS on".to_owned(),
             Self::Engine(error) => error.fix(),
@@ -161,6 +181,11 @@ impl fmt::Display for Refusal {
             Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
             Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
             Self::OtherDomain => f.write_str("a window or a region is of another protection domain"),
+            Self::Flag { kind, flags } => {
+                let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
+                write!(f, "a request of kind {kind:?} does not take {}", names.join(" or "))
+            }
+            Self::WindowBusy => f.write_str("another queue pair is binding this window"),
             Self::Unsupported(operation) => write!(f, "this queue pair does not do {operation}"),
             Self::NotReady(state) => write!(f, "the queue pair is not ready to send: it is in {state}"),
             Self::Engine(error) => fmt::Display::fmt(error, f),

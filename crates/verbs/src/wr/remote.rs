@@ -28,10 +28,11 @@ impl RemoteRange {
     /// For requests that go to no memory.
     pub(crate) const NOWHERE: Self = Self { address: 0, len: 0, key: RemoteKey(0) };
 
-    /// A range as the peer describes it.
+    /// A range as the peer describes it. What would lie beyond the last address is cut off, so that no sum of an address and a length
+    /// wraps around.
     #[inline]
     pub fn new(address: u64, len: u64, key: RemoteKey) -> Self {
-        Self { address, len, key }
+        Self { address, len: len.min(u64::MAX - address), key }
     }
 
     /// The `len` bytes at `offset`, or nothing if it does not have them.
@@ -60,5 +61,20 @@ impl RemoteRange {
     #[inline]
     pub fn key(self) -> RemoteKey {
         self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sum_of_address_and_length_wraps() {
+        let range = RemoteRange::new(u64::MAX - 10, 4096, RemoteKey(1));
+        assert_eq!(range.len(), 10);
+        assert_eq!(range.get(4, 6).map(RemoteRange::address), Some(u64::MAX - 6));
+        for (offset, len) in [(0, 11), (10, 1), (u64::MAX, 1), (1, u64::MAX)] {
+            assert_eq!(range.get(offset, len), None, "{len} at {offset}");
+        }
     }
 }

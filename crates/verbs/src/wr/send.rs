@@ -169,12 +169,34 @@ bitflags! {
     pub struct SendFlags: u32 {
         /// It has a completion of its own.
         const SIGNALED = sys::IBV_SEND_SIGNALED;
-        /// It waits for the reads and atomics before it.
+        /// It waits for the reads and atomics before it: on reliable connections.
         const FENCE = sys::IBV_SEND_FENCE;
-        /// The receiver is woken where it waits for solicited events only.
+        /// The receiver is woken where it waits for solicited events only: by messages, and by writes with immediate data.
         const SOLICITED = sys::IBV_SEND_SOLICITED;
-        /// The bytes are copied into the request when it is posted.
+        /// The bytes are copied into the request when it is posted: those of messages and writes.
         const INLINE = sys::IBV_SEND_INLINE;
+    }
+}
+
+impl Operation {
+    /// The flags that the operation takes; no device says what another one would do to it. A READ that is posted inline makes Soft-RoCE's
+    /// library take the bytes of the buffer for the list of its buffers.
+    #[inline(always)]
+    pub(crate) const fn flags(self) -> SendFlags {
+        let any = SendFlags::SIGNALED.union(SendFlags::FENCE);
+        match self {
+            Self::Send | Self::SendImmediate(_) | Self::SendInvalidate(_) | Self::WriteImmediate(..) => {
+                any.union(SendFlags::INLINE).union(SendFlags::SOLICITED)
+            }
+            Self::Write(_) => any.union(SendFlags::INLINE),
+            Self::Read(_)
+            | Self::CompareSwap { .. }
+            | Self::FetchAdd { .. }
+            | Self::AtomicWrite { .. }
+            | Self::Flush(..)
+            | Self::BindWindow
+            | Self::LocalInvalidate(_) => any,
+        }
     }
 }
 
@@ -346,21 +368,22 @@ impl SendRequest {
         self
     }
 
-    /// After the reads and atomics before it.
+    /// After the reads and atomics before it. Only reliable connections have it; on others the request is refused.
     #[inline]
     pub fn fenced(mut self) -> Self {
         self.flags.insert(SendFlags::FENCE);
         self
     }
 
-    /// Wakes a receiver that waits for solicited events only.
+    /// Wakes a receiver that waits for solicited events only. A request that completes nothing at the receiver is refused with it.
     #[inline]
     pub fn solicited(mut self) -> Self {
         self.flags.insert(SendFlags::SOLICITED);
         self
     }
 
-    /// Copies the bytes into the request when it is posted: for few bytes, and the fastest way there.
+    /// Copies the bytes into the request when it is posted: for few bytes, and the fastest way there. Messages and writes take it; anything
+    /// else is refused with it.
     #[inline]
     pub fn inline(mut self) -> Self {
         self.flags.insert(SendFlags::INLINE);

@@ -67,7 +67,7 @@ impl Against {
         }
     }
 
-    /// The same row, or the only one that differs in its rails alone: tcp beside shm is a question that people have.
+    /// The same row, or the only one that differs in its rails alone: tcp beside Soft-RoCE is a question that people have.
     fn row_for(&self, row: &Row, rows: &[Row]) -> Option<&Row> {
         if let Some(same) = self.rows.iter().find(|there| there.key == row.key) {
             return Some(same);
@@ -194,16 +194,16 @@ mod tests {
             row.key.rails = vec![rail.to_owned()];
             row
         };
-        let compared = against(vec![on("shm")]).compare(&[on("tcp")]);
-        assert_eq!(compared.rows[0].rails_there, Some(vec!["shm".to_owned()]));
-        assert!(compared.notes(None).contains("There, the rails were others: shm.\n"));
+        let compared = against(vec![on("rxe0")]).compare(&[on("tcp")]);
+        assert_eq!(compared.rows[0].rails_there, Some(vec!["rxe0".to_owned()]));
+        assert!(compared.notes(None).contains("There, the rails were others: rxe0.\n"));
         for (there, here) in
-            [(vec![on("shm"), on("net")], vec![on("tcp")]), (vec![on("shm")], vec![on("tcp"), on("net")])]
+            [(vec![on("rxe0"), on("net")], vec![on("tcp")]), (vec![on("rxe0")], vec![on("tcp"), on("net")])]
         {
             assert_eq!(against(there).compare(&here).rows, []);
         }
         // One that is the same is no doubt.
-        let compared = against(vec![on("shm"), on("tcp")]).compare(&[on("tcp")]);
+        let compared = against(vec![on("rxe0"), on("tcp")]).compare(&[on("tcp")]);
         assert_eq!((compared.rows[0].rails_there.clone(), compared.only_there.len()), (None, 1));
     }
 }

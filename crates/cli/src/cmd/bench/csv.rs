@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_row_is_a_line_and_what_is_missing_is_empty() {
         let mut row = sample::row("write", 1000, 1, &[500_000.0, 250_000.0, 1e6]);
-        row.key.rails = vec!["tcp;ofi_rxm".to_owned(), "shm".to_owned()];
+        row.key.rails = vec!["tcp;ofi_rxm".to_owned(), "rxe0".to_owned()];
         for figures in [&mut row.median, &mut row.spread.min, &mut row.spread.max] {
             figures.cpu_peer_ns_per_operation = None;
         }
@@ -75,7 +75,7 @@ mod tests {
              latency_max_ns,latency_max_ns_min,latency_max_ns_max,\
              cpu_here_ns_per_operation,cpu_here_ns_per_operation_min,cpu_here_ns_per_operation_max,\
              cpu_peer_ns_per_operation,cpu_peer_ns_per_operation_min,cpu_peer_ns_per_operation_max\n\
-             write,1000,1,1,\"tcp;ofi_rxm+shm\",3,500000,250000,1000000,4000000000,2000000000,8000000000,\
+             write,1000,1,1,\"tcp;ofi_rxm+rxe0\",3,500000,250000,1000000,4000000000,2000000000,8000000000,\
              2000,1000,4000,2800,1400,5600,20000,10000,40000,181,181,181,,,\n"
         );
     }

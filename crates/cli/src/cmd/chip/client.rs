@@ -102,7 +102,7 @@ impl Server {
         let no_atomics = (!rails.any(|rail| rail.has_atomics)).then(|| {
             Failure::new(Exit::Unavailable, "the lock cannot be taken")
                 .cause(format!("{} has no atomic operations", ready.join(", ")))
-                .fix("take a rail that has them: -d shm on one host, or an RDMA card")
+                .fix("take a rail that has them: an RDMA card, or Soft-RoCE")
         });
         let memory = MemoryReport {
             kind: MemoryKind::Host,

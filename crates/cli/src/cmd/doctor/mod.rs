@@ -46,7 +46,7 @@ pub(crate) struct DoctorArgs {
     #[arg(value_name = "PEER", conflicts_with = "from")]
     peer: Option<PeerAddress>,
 
-    /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, shm, efa)
+    /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
     #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(completions::rail_names))]
     devices: Vec<String>,
 

@@ -299,7 +299,7 @@ not here efa
         let worked = Finding::pass("1 µs").of("tcp");
         let checks = vec![
             check("kernel", vec![Finding::fail("none")]),
-            check("transfer", vec![worked, Finding::fail("no").of("shm")]),
+            check("transfer", vec![worked, Finding::fail("no").of("efa")]),
         ];
         let report = HostReport { has_rdma: false, checks, ..report() };
         let headline = "storage-7: 2 checks fail; there is no RDMA here, and what works is tcp";

@@ -93,8 +93,8 @@ impl Task {
     }
 }
 
-/// What one transfer has at most. Over shared memory a receiver that hears nothing for a while looks seldom, and small writes wait for that: so it hears
-/// of every few hundred.
+/// What one transfer has at most. A receiver that hears nothing for a while looks seldom where there is nothing to sleep on: so it hears of every few
+/// hundred.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_PAGES: u64 = 256;
 

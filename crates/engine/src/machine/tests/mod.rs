@@ -9,13 +9,5 @@ use pair::Pair;
 
 /// What a machine says of itself where nobody asks for more than which one it is.
 pub(crate) fn plain_hello(incarnation: u64) -> Hello {
-    Hello {
-        incarnation,
-        name: String::new(),
-        heartbeat_ms: 1,
-        host: String::new(),
-        process: 1,
-        rails: Vec::new(),
-        messages: 0,
-    }
+    Hello { incarnation, name: String::new(), heartbeat_ms: 1, rails: Vec::new(), messages: 0 }
 }

@@ -59,7 +59,7 @@ impl Side {
             message_max: 48,
         };
         let providers: Vec<Box<dyn Provider>> = vec![Box::new(provider)];
-        let machine = Machine::new(providers, hello, tuning, Box::new(|_| false)).unwrap();
+        let machine = Machine::new(providers, hello, tuning).unwrap();
         Self { machine, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
     }
 
@@ -133,7 +133,7 @@ impl Pair {
     /// One side grants some memory to the other.
     pub(super) fn grant(&mut self, side: usize, len: usize) -> u64 {
         let GrantMade { id, .. } =
-            self.sides[side].machine.grant(PEER, memory(len), Rights::WRITE, self.now).unwrap();
+            self.sides[side].machine.grant(PEER, memory(len).expose(), Rights::WRITE, self.now).unwrap();
         id
     }
 

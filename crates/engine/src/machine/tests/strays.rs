@@ -1,10 +1,14 @@
 //! Bytes that may land when nobody expects them any more.
 
+use std::sync::Arc;
+
 use farreach_core::wire::Frame;
+use farreach_memory::Exposed;
 
 use super::Pair;
 use super::pair::{FIRST, PEER, SECOND};
-use crate::machine::{RevokeAnswer, TransferFault};
+use crate::helm::Ticket;
+use crate::machine::{PeerKey, RevokeAnswer, TransferFault};
 use crate::provider::ProviderError;
 use crate::provider::sim::SimCard;
 
@@ -42,8 +46,10 @@ fn a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way() {
         answer = back.take();
         answer.is_some()
     });
-    assert!(matches!(answer, Some(Ok(RevokeAnswer::Back(_)))), "{answer:?}");
-    assert_eq!(pair.sides[FIRST].machine.resets(), 1, "nothing else has stopped those bytes");
+    let Some(Ok(RevokeAnswer::Back(memory))) = answer else { panic!("{answer:?}") };
+    assert_eq!(memory.keys(), 1, "its word is no proof");
+    pair.run_until("the rail is begun anew", |pair| pair.sides[FIRST].machine.resets() == 1);
+    assert_eq!(memory.keys(), 0, "nothing else has stopped those bytes");
 }
 
 /// Found by seed 4074: what a dead card had was given up, and the peer heard that nothing was under way.
@@ -71,39 +77,83 @@ fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
     assert!(!pair.sides[SECOND].has_said(has_said), "{:?}", pair.sides[SECOND].said);
 }
 
-/// Found by seed 12223: of a peer that was lost before it had greeted nobody knew when its process ended.
+/// Found by seed 12223: of a peer that was lost before it had greeted nothing was known.
 #[test]
 fn what_was_granted_to_a_peer_that_never_greeted_comes_back() {
-    let mut pair = Pair::new(&SimCard::shm());
+    let mut pair = Pair::new(&SimCard::tcp());
     let grant = pair.grant(FIRST, LEN);
     pair.sides[FIRST].machine.closed(PEER, "it has gone", pair.now);
     let back = pair.revoke(FIRST, grant, 100 * MS);
     assert!(matches!(back.take(), Some(Ok(RevokeAnswer::Back(_)))));
 }
 
-/// Its word is good for nothing: bytes of an end that it has lost may land, and the rail cannot be begun anew.
+/// Who does not answer has its key ended at the deadline, and the rail is begun anew: what it has under way lands no more.
 #[test]
-fn memory_that_a_dead_rail_of_ours_may_still_change_is_leaked() {
+fn memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later() {
+    let mut pair = Pair::connected(&SimCard::tcp());
+    let grant = pair.grant(FIRST, LEN);
+    pair.run(MS);
+    let link = pair.sides[SECOND].link().key.unwrap();
+    pair.network.delay_next(link, 1000 * MS);
+    let _written = pair.write(SECOND, grant, LEN);
+    pair.sides[SECOND].is_deaf = true;
+    let mut back = pair.revoke(FIRST, grant, MS);
+    let memory = back_of(&mut pair, &mut back);
+    assert_eq!(memory.keys(), 1, "a write of the peer's may be under way");
+    // At once, and not when the peer is found to be lost.
+    pair.run(2 * MS);
+    assert_eq!((memory.keys(), pair.sides[FIRST].machine.resets()), (0, 1));
+}
+
+/// A rail that cannot be begun anew proves nothing, ever.
+#[test]
+fn memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice() {
     let mut pair = Pair::connected(&SimCard::tcp());
     let grant = pair.grant(FIRST, LEN);
     pair.run(MS);
     let (link, card) = (pair.sides[SECOND].link().key.unwrap(), pair.sides[FIRST].card);
+    let cell = Arc::clone(&pair.sides[FIRST].machine.peer(PEER).unwrap().cell);
     pair.network.delay_next(link, 1000 * MS);
     let _written = pair.write(SECOND, grant, LEN);
     pair.sides[SECOND].is_deaf = true;
     // Its key dies at the deadline, and the rail with the reset that is asked for then.
     pair.network.break_card(card);
-    let back = pair.revoke(FIRST, grant, MS);
-    pair.run_until("nothing is proven in time", |_| matches!(back.take(), Some(Ok(RevokeAnswer::NotYet(_)))));
+    let mut back = pair.revoke(FIRST, grant, MS);
+    let memory = back_of(&mut pair, &mut back);
     pair.run(20 * MS);
+    assert_eq!(memory.keys(), 1);
     pair.sides[SECOND].is_deaf = false;
     pair.run_until("the peer answers", |pair| pair.sides[SECOND].has_said(is_revoked));
     pair.run(MS);
-    let lost = pair.sides[FIRST].machine.peer(PEER).and_then(|peer| peer.cell.lost().map(ToOwned::to_owned));
+    let lost = cell.lost();
     assert!(
         lost.is_some_and(|why| why.contains("cannot be stopped")),
-        "nothing can be promised of it any more"
+        "nothing can be promised of it any more: {lost:?}"
     );
-    let back = pair.revoke(FIRST, grant, MS);
-    assert!(matches!(back.take(), Some(Ok(RevokeAnswer::Leaked(_)))));
+    assert_eq!(memory.keys(), 1, "its word is good for nothing");
+    assert!(memory.try_into_slice().is_err());
+}
+
+/// A peer speaks of its own grants, and of nobody else's.
+#[test]
+fn a_peer_cannot_say_that_another_has_stopped() {
+    let mut pair = Pair::connected(&SimCard::tcp());
+    let grant = pair.grant(FIRST, LEN);
+    pair.sides[SECOND].is_deaf = true;
+    let back = pair.revoke(FIRST, grant, 10 * MS);
+    pair.sides[FIRST].machine.on_revoked(PeerKey(7), grant);
+    assert!(back.take().is_none());
+    pair.sides[FIRST].machine.on_revoked(PEER, grant);
+    assert!(matches!(back.take(), Some(Ok(RevokeAnswer::Back(_)))));
+}
+
+fn back_of(pair: &mut Pair, back: &mut Ticket<RevokeAnswer>) -> Exposed {
+    let mut memory = None;
+    pair.run_until("the memory is back", |_| {
+        if let Some(Ok(RevokeAnswer::Back(exposed))) = back.take() {
+            memory = Some(exposed);
+        }
+        memory.is_some()
+    });
+    memory.expect("it is back")
 }

@@ -1,21 +1,18 @@
 //! What the other end of a link needs to know.
 
-use farreach_fabric::{Address, AddressFormat, RemoteRegion};
+use farreach_fabric::{Address, AddressFormat};
 use serde::{Deserialize, Serialize};
 
-use super::landing;
 use crate::provider::ProviderError;
 
 /// The first thing in an end: of which provider's it is, and in which version.
-const MARK: u32 = 0xfa_b0_00_01;
+const MARK: u32 = 0xfa_b0_00_02;
 
 /// One end of a link, as it is told to the other side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
     /// Where the endpoint is.
     pub(super) address: Address,
-    /// Where writes without bytes go.
-    pub(super) landing: RemoteRegion,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -23,19 +20,12 @@ struct Encoded<'a> {
     mark: u32,
     format: &'a str,
     address: &'a [u8],
-    landing_address: u64,
-    landing_key: u64,
 }
 
 impl End {
     pub(super) fn encode(&self) -> Result<Vec<u8>, ProviderError> {
-        let encoded = Encoded {
-            mark: MARK,
-            format: &self.address.format().to_string(),
-            address: self.address.bytes(),
-            landing_address: self.landing.address(),
-            landing_key: self.landing.key(),
-        };
+        let encoded =
+            Encoded { mark: MARK, format: &self.address.format().to_string(), address: self.address.bytes() };
         postcard::to_allocvec(&encoded)
             .map_err(|error| ProviderError::new("tell an end of a link", error.to_string(), "report this"))
     }
@@ -61,10 +51,7 @@ impl End {
         if encoded.address.len() > Address::BYTES_MAX {
             return Err(refused(format!("the peer's address has {} bytes", encoded.address.len())));
         }
-        Ok(Self {
-            address: Address::new(format, encoded.address),
-            landing: RemoteRegion::new(encoded.landing_address, landing::LEN, encoded.landing_key),
-        })
+        Ok(Self { address: Address::new(format, encoded.address) })
     }
 }
 
@@ -74,7 +61,7 @@ mod tests {
 
     fn end() -> End {
         let address = Address::new(AddressFormat::Ipv4, (0..16).collect::<Vec<u8>>());
-        End { address, landing: RemoteRegion::new(1 << 40, landing::LEN, u64::MAX - 1) }
+        End { address }
     }
 
     #[test]
@@ -96,7 +83,7 @@ mod tests {
         other[0] ^= 1;
         assert!(cause(&other, AddressFormat::Ipv4).contains("kind or version"));
         assert!(cause(&bytes, AddressFormat::Text).contains("ipv4"));
-        let long = End { address: Address::new(AddressFormat::Ipv4, vec![0; 513]), ..end() };
+        let long = End { address: Address::new(AddressFormat::Ipv4, vec![0; 513]) };
         assert!(cause(&long.encode().unwrap(), AddressFormat::Ipv4).contains("513 bytes"));
     }
 }

@@ -1,6 +1,6 @@
 //! The links of a rail. All use the same endpoint; a link is a peer of it.
 
-use farreach_fabric::{Peer, RemoteRegion};
+use farreach_fabric::Peer;
 
 use crate::provider::{LinkKey, ProviderError};
 
@@ -31,8 +31,6 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) peer: Peer,
-    /// For writes without bytes.
-    pub(super) landing: RemoteRegion,
     pub(super) doubt: Doubt,
 }
 

@@ -4,8 +4,7 @@
 //! use farreach::provider::Provider;
 //! use farreach::provider::fabric::{FabricProvider, ProviderSettings};
 //!
-//! // SAFETY: nothing is posted.
-//! let mut rail = unsafe { FabricProvider::open_named("tcp", None, &ProviderSettings::default()) }?;
+//! let mut rail = FabricProvider::open_named("tcp", None, &ProviderSettings::default())?;
 //! let (link, end) = rail.open_link()?;
 //! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
 //! # Ok::<(), farreach::provider::ProviderError>(())
@@ -16,18 +15,11 @@
 //! A link is a peer in the endpoint's address vector, and costs next to nothing. So links do not end by themselves: what is in flight on one
 //! that is closed comes back when the library is done with it, or by a [reset](Provider::reset), which closes the endpoint for all.
 //!
-//! A write without bytes becomes one of a byte, to a place that each rail exposes for that purpose and tells with its end of a link.
-//!
-//! # What it relies on
-//!
-//! A library that does not enforce keys takes a request's target by its word, and a key that was ended proves less than one would like. So
-//! whoever posts keeps two rules, which the engine does: a target lies inside of what the peer has granted, until the peer was told that the
-//! request is done; and memory that was concealed is not used otherwise before what [`Properties::dead_keys`] leaves open is known.
+//! Not every provider can be a rail. The target's side must refuse a wrong or dead key, and closing the endpoint must end what peers have begun: without
+//! the one, a peer reaches what it was not granted; without the other, nothing ever proves that it has stopped. libfabric's shm has neither.
 
 mod end;
 mod failure;
-mod landing;
-mod leftovers;
 mod links;
 mod offers;
 mod post;
@@ -40,7 +32,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_fabric::{CompletionQueue, Fabric, Info, Protocol};
+use farreach_fabric::{CompletionQueue, Fabric, Info, Profile};
 use farreach_memory::{Exposed, Memory};
 
 use crate::Rights;
@@ -61,8 +53,7 @@ use rail::Rail;
 ///
 /// let settings = ProviderSettings::default();
 /// for info in offers(&settings)? {
-///     // SAFETY: nothing is posted.
-///     let rail = unsafe { FabricProvider::open(&info, &settings) }?;
+///     let rail = FabricProvider::open(&info, &settings)?;
 ///     println!("{}: {:?}", rail.properties().name, rail.properties().limits);
 /// }
 /// # Ok::<(), farreach::provider::ProviderError>(())
@@ -76,13 +67,10 @@ pub struct FabricProvider {
 
 impl FabricProvider {
     /// Opens the domain of an offer, and an endpoint in it. [`offers`] has those that can be opened.
-    ///
-    /// # Safety
-    ///
-    /// Whoever uses it keeps the two rules of [the module](self#what-it-relies-on).
-    pub unsafe fn open(info: &Info, settings: &ProviderSettings) -> Result<Self, ProviderError> {
-        if info.protocol() == Protocol::Shm {
-            leftovers::clear()?;
+    pub fn open(info: &Info, settings: &ProviderSettings) -> Result<Self, ProviderError> {
+        if let Some(cause) = unfit(&Profile::of(info)) {
+            let fix = "use tcp, or a card: `farreach devices` shows what there is";
+            return Err(ProviderError::new(format!("open a rail over {}", info.provider()), cause, fix));
         }
         let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
         let domain = Fabric::open(info).and_then(|fabric| fabric.open_domain(info)).map_err(refused)?;
@@ -91,21 +79,16 @@ impl FabricProvider {
         Ok(Self { cq, rail })
     }
 
-    /// Opens a rail by its provider's name: `tcp`, `shm`, `efa`, or in full, as `tcp;ofi_rxm`. `bind` is the local address to be at, where
-    /// the provider has such addresses, so that several rails of one host are told apart.
-    ///
-    /// # Safety
-    ///
-    /// As for [`open`](Self::open).
-    pub unsafe fn open_named(
+    /// Opens a rail by its provider's name: `tcp`, `efa`, or in full, as `tcp;ofi_rxm`. `bind` is the local address to be at, where the
+    /// provider has such addresses, so that several rails of one host are told apart.
+    pub fn open_named(
         name: &str,
         bind: Option<IpAddr>,
         settings: &ProviderSettings,
     ) -> Result<Self, ProviderError> {
         let settings = ProviderSettings { providers: vec![name.to_owned()], bind, ..settings.clone() };
         let info = offers::best(name, &settings)?;
-        // SAFETY: passed on to the caller.
-        unsafe { Self::open(&info, &settings) }
+        Self::open(&info, &settings)
     }
 
     /// How many errors came that are no request's, since it was opened.
@@ -116,6 +99,17 @@ impl FabricProvider {
     /// The last of them. Whose fault it is, the library does not say.
     pub fn last_stray(&self) -> Option<&ProviderError> {
         self.rail.strays.last.as_ref()
+    }
+}
+
+/// Why an engine cannot rely on this kind of provider.
+fn unfit(profile: &Profile) -> Option<&'static str> {
+    match (profile.keys_enforced, profile.close_stops_peers) {
+        (true, true) => None,
+        (false, _) => Some(
+            "it is not known to refuse a wrong or dead key, so a peer could reach what it was not granted",
+        ),
+        (true, false) => Some("closing its endpoint is not known to stop what peers have begun"),
     }
 }
 
@@ -179,7 +173,28 @@ impl Provider for FabricProvider {
         self.cq.may_sleep().map_err(|error| self.rail.refused("wait", &error))
     }
 
+    fn holds_too_much(&mut self) -> bool {
+        self.rail.holds_too_much()
+    }
+
     fn in_flight(&self) -> usize {
         self.rail.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farreach_fabric::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn a_rail_refuses_dead_keys_and_stops_peers_when_it_ends() {
+        let is_fit = |protocol| unfit(&Profile::of_protocol(protocol)).is_none();
+        assert!([Protocol::Xnet, Protocol::Rxm, Protocol::Efa].into_iter().all(is_fit));
+        assert!(![Protocol::Shm, Protocol::Sm2, Protocol::Other(999)].into_iter().any(is_fit));
+        let mut goes_on = Profile::of_protocol(Protocol::Xnet);
+        goes_on.close_stops_peers = false;
+        assert!(unfit(&goes_on).is_some());
     }
 }

@@ -23,17 +23,13 @@ impl Rail {
         let Some(endpoint) = &mut self.endpoint else {
             return Err(Refused { reason: Refusal::LinkDown(why_down(None)), request });
         };
-        let owner = Owner { link: key, tag, is_bare: is_bare(&request) };
+        let owner = Owner { link: key, tag };
         let Some(number) = self.posted.begin(owner) else {
             return Err(Refused { reason: Refusal::Full, request });
         };
         let (shape, buffers) = Shape::of(request);
-        let buffers = owner.take_along(buffers, || self.landing.byte().into());
-        let is_asked_for =
-            self.delivery_is_asked_up_to == u64::MAX || buffers.len() as u64 <= self.delivery_is_asked_up_to;
-        let delivers = self.properties.writes_prove == Proof::Delivered && is_asked_for;
+        let delivers = self.properties.writes_prove == Proof::Delivered;
         let made = match shape.check(&buffers, self.properties.message_max) {
-            Ok(()) if owner.is_bare => Ok(shape.bare(buffers, connected, delivers)),
             Ok(()) => shape.request(buffers, connected, delivers),
             Err(why) => Err((why, buffers)),
         };
@@ -46,10 +42,7 @@ impl Rail {
                     why,
                     "this is for the engine to keep to: report it",
                 );
-                return Err(Refused {
-                    reason: Refusal::Never(error),
-                    request: shape.with(owner.bring_back(buffers)),
-                });
+                return Err(Refused { reason: Refusal::Never(error), request: shape.with(buffers) });
             }
         };
         match posted {
@@ -60,7 +53,7 @@ impl Rail {
             Err(PostError { reason, request }) => {
                 self.posted.end(number);
                 let reason = self.understand(key, &reason);
-                Err(Refused { reason, request: shape.with(owner.bring_back(request.into_buffers())) })
+                Err(Refused { reason, request: shape.with(request.into_buffers()) })
             }
         }
     }
@@ -88,12 +81,6 @@ impl Rail {
     }
 }
 
-/// Whether it is a write without bytes.
-#[inline]
-fn is_bare(request: &Request) -> bool {
-    matches!(request, Request::Write { pieces, .. } if pieces.is_empty())
-}
-
 #[cold]
 fn why_down(link: Option<&mut Link>) -> ProviderError {
     let cause = match link {
@@ -107,7 +94,7 @@ fn why_down(link: Option<&mut Link>) -> ProviderError {
 /// A request without its buffers: what it takes to make it again.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
-    Write { target: Option<Target>, immediate: Option<u32> },
+    Write { target: Target, immediate: Option<u32> },
     WriteScattered { targets: Targets, immediate: Option<u32> },
     Read { target: Target },
     ReadGathered { targets: Targets },
@@ -166,13 +153,6 @@ impl Shape {
         }
     }
 
-    /// A write that has no bytes: of one, to where nobody reads.
-    fn bare(self, byte: Buffers, connected: &Connected, delivers: bool) -> TransmitRequest {
-        let immediate = if let Self::Write { immediate, .. } = self { immediate } else { None };
-        let write = TransmitRequest::write(byte, &connected.peer, trusted(connected.landing));
-        finish(write, immediate, delivers)
-    }
-
     /// The request, in the library's words.
     #[inline]
     fn request(
@@ -184,7 +164,6 @@ impl Shape {
         let peer = &connected.peer;
         Ok(match self {
             Self::Write { target, immediate } => {
-                let Some(target) = target else { return Err((NO_TARGET, buffers)) };
                 finish(TransmitRequest::write(buffers, peer, region(target)), immediate, delivers)
             }
             Self::WriteScattered { targets, immediate } => {
@@ -209,7 +188,6 @@ impl Shape {
     }
 }
 
-const NO_TARGET: &str = "bytes without a target";
 const BAD_RANGE: &str = "a range without bytes, or more ranges than fit";
 const NOT_A_SLICE: &str = "an atomic operation into anything but one slice";
 
@@ -224,18 +202,11 @@ fn finish(request: TransmitRequest, immediate: Option<u32>, delivers: bool) -> T
 
 #[inline]
 fn region(target: Target) -> RemoteRegion {
-    trusted(RemoteRegion::new(target.address, target.len, target.key))
+    RemoteRegion::new(target.address, target.len, target.key)
 }
 
 fn parts(targets: &Targets) -> Option<RemoteParts> {
     // The engine has checked each range; what it is checked against here is that it ends where addresses do.
-    let mut parts = RemoteParts::new(trusted(RemoteRegion::new(0, u64::MAX, targets.key())));
+    let mut parts = RemoteParts::new(RemoteRegion::new(0, u64::MAX, targets.key()));
     targets.iter().all(|target| parts.push(target.address, target.len)).then_some(parts)
-}
-
-#[inline]
-fn trusted(remote: RemoteRegion) -> RemoteRegion {
-    // SAFETY: the engine vouches for it. A target lies inside of what the peer has granted, and the peer does not take that back before
-    // the engine has said that nothing is under way to it; what a rail exposes for writes without bytes stays there for good.
-    unsafe { remote.vouched() }
 }

@@ -11,16 +11,31 @@ use farreach_fabric::{
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
 
 use super::end::End;
-use super::landing::Landing;
 use super::links::{Connected, Doubt, Link, Links};
 use super::posted::{Owner, Posted};
-use super::properties::{delivery_is_asked_up_to, depth, properties};
+use super::properties::{depth, properties};
 use super::{ProviderSettings, failure};
 use crate::Rights;
 use crate::provider::{Event, Exposure, ExposureId, LinkKey, Properties, ProviderError};
 
 /// What was in flight at a reset is told of in portions of this size.
 const TOLD_MAX: usize = 64;
+
+/// What keys that were ended may hold until a reset: memory that nobody has in his hand any more, and keys, of some hundred bytes each.
+const HELD_BYTES_MAX: usize = 256 << 20;
+const HELD_KEYS_MAX: usize = 1 << 18;
+/// When it is looked how much they hold.
+const LOOK_AT_LEAST: usize = 64;
+const UNSEEN_BYTES_MAX: usize = 64 << 20;
+
+/// When it is looked next how much dead keys hold.
+#[derive(Debug)]
+struct Held {
+    /// When there are so many.
+    look_at: usize,
+    /// Bytes of those that came since the last look.
+    unseen_bytes: usize,
+}
 
 /// Declared in the order of dropping: with the endpoint ends what peers have begun, so that the memory behind the keys may go.
 #[derive(Debug)]
@@ -29,7 +44,7 @@ pub(super) struct Rail {
     pub(super) endpoint: Option<Endpoint>,
     exposures: HashMap<u64, ExposedKey>,
     exposed_count: u64,
-    pub(super) landing: Landing,
+    held: Held,
     pub(super) links: Links,
     pub(super) posted: Posted,
     /// What was in flight at a reset, and was not told of yet.
@@ -38,8 +53,6 @@ pub(super) struct Rail {
     rooms: Vec<Slice>,
     pub(super) strays: Strays,
     pub(super) properties: Properties,
-    /// Writes that are longer complete when they are there, whatever is asked for.
-    pub(super) delivery_is_asked_up_to: u64,
     settings: ProviderSettings,
     av: AddressVector,
     domain: Domain,
@@ -69,15 +82,14 @@ impl Rail {
         let endpoint = open_endpoint(domain, cq, &av, settings)?;
         let properties = properties(domain, &endpoint, settings);
         let mut rail = Self {
-            landing: Landing::new(domain)?,
             exposures: HashMap::new(),
             exposed_count: 0,
+            held: Held { look_at: LOOK_AT_LEAST, unseen_bytes: 0 },
             links: Links::default(),
             posted: Posted::new(properties.window as usize),
             returned: VecDeque::new(),
             rooms: rooms(domain, settings.receive_count, properties.message_max)?,
             strays: Strays::default(),
-            delivery_is_asked_up_to: delivery_is_asked_up_to(domain.info()),
             properties,
             settings: settings.clone(),
             av,
@@ -103,7 +115,7 @@ impl Rail {
 
     pub(super) fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), ProviderError> {
         let Some(endpoint) = &self.endpoint else { return Err(self.no_endpoint()) };
-        let end = End { address: endpoint.address().clone(), landing: self.landing.remote() };
+        let end = End { address: endpoint.address().clone() };
         let encoded = end.encode()?;
         Ok((self.links.open(), encoded))
     }
@@ -112,7 +124,7 @@ impl Rail {
         let end = End::decode(peer_end, self.domain.info().address_format())?;
         let peer = self.av.insert(&end.address);
         let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
-        let connected = Connected { peer, landing: end.landing, doubt: Doubt::new(self.strays.count) };
+        let connected = Connected { peer, doubt: Doubt::new(self.strays.count) };
         match self.links.get_mut(key) {
             Some(link @ Link::Open) => {
                 *link = Link::Connected(connected);
@@ -137,12 +149,11 @@ impl Rail {
             }
             let Some(owner) = self.posted.end(operation.tag) else { continue };
             let reason = self.was_reset("whether it was done is not known");
-            self.returned.push_back(Returned { owner, buffers: owner.bring_back(operation.buffers), reason });
+            self.returned.push_back(Returned { owner, buffers: operation.buffers, reason });
         }
         // What the endpoint has kept, because a peer may still write to it.
         for owner in self.posted.end_all() {
-            let reason =
-                self.was_reset("its buffers are kept for good, because a peer may still write to them");
+            let reason = self.was_reset("its buffers are kept for good, because a peer may still reach them");
             self.returned.push_back(Returned { owner, buffers: Buffers::None, reason });
         }
         if could_sleep && cq.wait_fd().is_none() {
@@ -187,9 +198,21 @@ impl Rail {
         let Some(key) = self.exposures.remove(&exposure.0) else {
             return Err(misuse("end a key", "there is none of this name, or not any more"));
         };
-        // SAFETY: the engine holds the memory too, and neither takes it back nor lets go of it before it knows, as far as the dead key
-        // does not prove it, that no peer reaches it: by the peers' word, their end, or a reset.
-        unsafe { key.end_trusting_peers() }.map_err(|error| self.refused("end a key", &error))
+        self.held.unseen_bytes += key.remote().len() as usize;
+        match key.end() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.refused("end a key", &error)),
+        }
+    }
+
+    /// Whether dead keys hold too much. To look costs as much as there are, so it is done when there are twice as many, or much memory was added.
+    pub(super) fn holds_too_much(&mut self) -> bool {
+        let keys = self.domain.kept_keys();
+        if keys < self.held.look_at && self.held.unseen_bytes < UNSEEN_BYTES_MAX {
+            return false;
+        }
+        self.held = Held { look_at: (2 * keys).max(LOOK_AT_LEAST), unseen_bytes: 0 };
+        keys > HELD_KEYS_MAX || self.domain.kept_bytes() > HELD_BYTES_MAX
     }
 
     /// Posts the room for messages that is not posted. What the library does not take now is tried again with the next poll.
@@ -207,7 +230,7 @@ impl Rail {
     pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let count = self.returned.len().min(TOLD_MAX);
         for Returned { owner, buffers, reason } in self.returned.drain(..count) {
-            let Owner { link, tag, .. } = owner;
+            let Owner { link, tag } = owner;
             sink(Event::Completed { link, tag, buffers, outcome: Err(reason) });
         }
         count
@@ -233,9 +256,8 @@ impl Rail {
 
     fn tell_completed(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let Some(owner) = self.posted.end(completion.tag()) else { return 0 };
-        let Owner { link, tag, .. } = owner;
+        let Owner { link, tag } = owner;
         let (outcome, buffers) = completion.into_parts();
-        let buffers = owner.bring_back(buffers);
         let outcome = match outcome {
             Ok(_) => Ok(()),
             Err(failure) => {

@@ -41,7 +41,7 @@ impl Default for ProviderSettings {
             message_max: 16 << 10,
             asks_for_delivery: true,
             traffic_class: None,
-            providers: ["efa", "verbs;ofi_rxm", "shm", "tcp"].map(str::to_owned).into(),
+            providers: ["efa", "verbs;ofi_rxm", "tcp"].map(str::to_owned).into(),
             bind: None,
         }
     }

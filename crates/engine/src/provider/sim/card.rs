@@ -7,7 +7,7 @@ use crate::provider::{DeadKeys, Proof, Properties};
 
 /// What a simulated card promises, and how it behaves where it promises nothing.
 ///
-/// The four kinds stand for the real ones. What a test needs otherwise it changes:
+/// The three kinds stand for the real ones. What a test needs otherwise it changes:
 ///
 /// ```
 /// use farreach::provider::Proof;
@@ -84,25 +84,9 @@ impl SimCard {
         }
     }
 
-    /// libfabric over shared memory: the peer copies, whatever the key says.
-    pub fn shm() -> Self {
-        Self {
-            tells_of_dead_peers: false,
-            ..Self::plain(Properties {
-                limits: limits(4, false),
-                has_atomics: true,
-                writes_prove: Proof::Delivered,
-                ticks_apart: true,
-                reset_stops_peers: false,
-                dead_keys: DeadKeys::StopNothing,
-                ..properties("shm")
-            })
-        }
-    }
-
-    /// All four kinds.
-    pub fn kinds() -> [Self; 4] {
-        [Self::rc(), Self::tcp(), Self::efa(), Self::shm()]
+    /// All three kinds.
+    pub fn kinds() -> [Self; 3] {
+        [Self::rc(), Self::tcp(), Self::efa()]
     }
 
     fn plain(properties: Properties) -> Self {
@@ -131,10 +115,8 @@ fn properties(name: &str) -> Properties {
         message_max: 8192,
         has_atomics: false,
         writes_prove: Proof::Delivered,
-        ticks_apart: false,
         ticks_name_link: false,
         links_end_alone: false,
-        reset_stops_peers: true,
         dead_keys: DeadKeys::StopNew,
         rate_bps: 1_000_000_000,
     }

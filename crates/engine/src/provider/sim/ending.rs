@@ -138,6 +138,7 @@ impl World {
     pub(super) fn reset(&mut self, card: usize) {
         self.note("reset", card as u64, 0);
         self.stop_peers(card);
+        self.prove_dead_keys(card);
         for index in 0..self.cards[card].ends.len() {
             let end = self.cards[card].ends[index];
             self.ends[end].is_reset = true;
@@ -147,18 +148,15 @@ impl World {
         self.cards[card].ends.clear();
     }
 
-    /// What peers have begun on this card does not go on, where a reset stops it. It could have, up to now.
+    /// What peers have begun on this card does not go on. It could have, up to now.
     fn stop_peers(&mut self, card: usize) {
-        if !self.cards[card].kind.properties.reset_stops_peers {
-            return;
-        }
         let ends = &self.ends;
         let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {
             (operation.grip.is_some() && ends[operation.peer].card == card).then_some(id)
         };
         let gripping: Vec<SlotId> = self.operations.iter().filter_map(at_card).collect();
         for id in gripping {
-            self.loosen_grip(id);
+            self.operation(id).grip = None;
         }
     }
 
@@ -169,11 +167,7 @@ impl World {
             CardState::Lost => self.leaked += self.cards[card].in_flight + self.live_keys(card),
             CardState::Alive => {
                 self.reset(card);
-                if self.cards[card].kind.properties.reset_stops_peers {
-                    self.forget_keys(card);
-                } else {
-                    self.leaked += self.live_keys(card);
-                }
+                self.forget_keys(card);
                 self.forget_ready(card);
             }
         }

@@ -15,8 +15,6 @@ use crate::provider::Proof;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passage {
     Open,
-    /// Memory can be reached, but nobody is there to be told.
-    Unattended,
     /// It does not, and its card knows already.
     Shut,
     /// It does not, and its card is yet to find out.
@@ -92,8 +90,10 @@ impl World {
 
     fn land_write(&mut self, id: SlotId, part: u8) -> bool {
         let operation = self.operation(id);
-        let range = operation.range(part);
-        if operation.target.is_none() {
+        let (range, peer) = (operation.range(part), operation.peer);
+        // A queue pair looks at no key where there are no bytes; a library does.
+        let card = self.ends[peer].card;
+        if range.is_empty() && self.cards[card].kind.properties.links_end_alone {
             return true;
         }
         match self.reach(id, range.start, range.len()) {
@@ -110,8 +110,8 @@ impl World {
         let range = self.operation(id).range(part);
         match self.reach(id, range.start, range.len()) {
             Reach::Memory(exposed, offset) => exposed.read_at(offset, &mut self.operation(id).wire[range]),
-            Reach::Nowhere => {}
-            Reach::Refused => return false,
+            // What it would have found there, nobody can tell any more.
+            Reach::Nowhere | Reach::Refused => return false,
         }
         let at_ns = self.after_step();
         self.schedule(at_ns, Action::Answer { operation: id, part });
@@ -131,8 +131,8 @@ impl World {
                 };
                 self.operation(id).wire.copy_from_slice(&before.to_ne_bytes());
             }
-            Reach::Nowhere => {}
-            Reach::Refused => return false,
+            // What it would have found there, nobody can tell any more.
+            Reach::Nowhere | Reach::Refused => return false,
         }
         let at_ns = self.after_step();
         self.schedule(at_ns, Action::Answer { operation: id, part: 0 });
@@ -148,9 +148,6 @@ impl World {
         let (serial, peer, kind) = (operation.serial, operation.peer, operation.kind);
         let card = self.ends[peer].card;
         if !matches!(kind, Kind::Write { immediate: None }) {
-            if self.passage(id) == Passage::Unattended {
-                return;
-            }
             if !self.cards[card].can_receive() {
                 self.hold_back_first(peer, Action::Deliver { operation: id });
                 return;
@@ -243,10 +240,10 @@ impl World {
     /// Whether a request gets through. Where it does not, its card finds out, if it ever does.
     fn gets_through(&mut self, id: SlotId) -> bool {
         let passage = self.passage(id);
-        if matches!(passage, Passage::Open | Passage::Unattended) {
+        if passage == Passage::Open {
             return true;
         }
-        self.loosen_grip(id);
+        self.operation(id).grip = None;
         if passage == Passage::Lost {
             let end = self.operation(id).end;
             self.lose_way(end);
@@ -268,7 +265,6 @@ impl World {
         let properties = &receiver.kind.properties;
         match to.state {
             EndState::Connected => Passage::Open,
-            _ if to.is_reset && !properties.reset_stops_peers => Passage::Unattended,
             EndState::Broken | EndState::Closed if !to.is_reset && !properties.links_end_alone => {
                 Passage::Open
             }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use farreach_core::inflight::SlotId;
-use farreach_memory::Exposed;
+use farreach_memory::{Exposed, KeyGuard};
 
 use super::end::CardState;
 use super::record::Rule;
@@ -24,14 +24,16 @@ pub(super) struct Key {
     address: u64,
     len: u64,
     memory: KeptMemory,
+    /// Until it is proven that nothing is under way by it.
+    guard: Option<KeyGuard>,
 }
 
 enum KeptMemory {
     Live(Arc<Exposed>),
-    /// The key could not be ended, and the memory stays for good.
-    Leaked(Arc<Exposed>),
-    /// The key was ended. Whether somebody still has the memory can be seen.
-    Dead(Weak<Exposed>),
+    /// The key could not be ended, and its guard is leaked.
+    Leaked(Weak<Exposed>),
+    /// The key was ended.
+    Dead,
     /// With its host.
     Gone,
 }
@@ -48,9 +50,20 @@ pub(super) enum Concealed {
 pub(super) enum Reach {
     /// This memory, from this offset on.
     Memory(Arc<Exposed>, usize),
-    /// Memory that was given up. A real card would write to it all the same.
+    /// Memory that nobody looks at through what was exposed. A real card would write to it all the same.
     Nowhere,
     Refused,
+}
+
+impl Key {
+    /// Nothing is under way by it, and nothing begins.
+    #[expect(unsafe_code, reason = "a card says when nothing reaches memory by a key")]
+    fn end_guard(&mut self) {
+        if let Some(guard) = self.guard.take() {
+            // SAFETY: a simulated card reaches the memory by handles on what is exposed alone, and there are none beside the slice that this may make of it.
+            unsafe { guard.end() };
+        }
+    }
 }
 
 impl World {
@@ -58,8 +71,9 @@ impl World {
         let index = self.keys.len() as u64;
         let is_from_zero = self.cards[card].kind.addresses_from_zero;
         let address = if is_from_zero { 0 } else { (index + 1) * ADDRESS_STRIDE };
-        let (memory, len) = (KeptMemory::Live(Arc::clone(memory)), memory.len() as u64);
-        self.keys.push(Key { card, rights, address, len, memory });
+        let (guard, len) = (Some(memory.guard_key()), memory.len() as u64);
+        let memory = KeptMemory::Live(Arc::clone(memory));
+        self.keys.push(Key { card, rights, address, len, memory, guard });
         self.note("expose", index, len);
         Exposure { id: ExposureId(index), address, key: FIRST_KEY + index }
     }
@@ -71,12 +85,16 @@ impl World {
         let Some(key) = key.filter(|key| key.card == card) else { return Concealed::Unknown };
         let KeptMemory::Live(memory) = &key.memory else { return Concealed::Unknown };
         if is_leaked {
-            key.memory = KeptMemory::Leaked(Arc::clone(memory));
+            key.memory = KeptMemory::Leaked(Arc::downgrade(memory));
+            key.guard = None;
             self.leaked += 1;
             self.note("leak", id.0, 0);
             return Concealed::Leaked;
         }
-        key.memory = KeptMemory::Dead(Arc::downgrade(memory));
+        key.memory = KeptMemory::Dead;
+        if self.cards[card].kind.properties.dead_keys == DeadKeys::StopAll {
+            key.end_guard();
+        }
         self.note("conceal", id.0, 0);
         Concealed::Ended
     }
@@ -87,8 +105,15 @@ impl World {
         for key in self.keys.iter_mut().filter(|key| key.card == card) {
             if is_killed || !matches!(key.memory, KeptMemory::Leaked(_)) {
                 key.memory = KeptMemory::Gone;
+                key.end_guard();
             }
         }
+    }
+
+    /// A card was reset: nothing is under way by keys that were ended before.
+    pub(super) fn prove_dead_keys(&mut self, card: usize) {
+        let is_dead = |key: &&mut Key| key.card == card && matches!(key.memory, KeptMemory::Dead);
+        self.keys.iter_mut().filter(is_dead).for_each(Key::end_guard);
     }
 
     /// How many keys of a card live.
@@ -131,38 +156,21 @@ impl World {
         let dead_keys = self.cards[key.card].kind.properties.dead_keys;
         let operation = self.operations.get_mut(id).expect("it has an action");
         let still_reached = match &key.memory {
-            KeptMemory::Live(memory) | KeptMemory::Leaked(memory) => {
+            KeptMemory::Live(memory) => {
                 if dead_keys == DeadKeys::StopNew && operation.grip.is_none() {
                     operation.grip = Some(Arc::downgrade(memory));
                 }
                 return Reach::Memory(Arc::clone(memory), offset);
             }
-            KeptMemory::Dead(memory) => match dead_keys {
-                DeadKeys::StopAll => None,
-                DeadKeys::StopNew => operation.grip.as_ref(),
-                DeadKeys::StopNothing => Some(memory),
-            },
-            KeptMemory::Gone => None,
+            KeptMemory::Leaked(memory) => Some(memory),
+            KeptMemory::Dead if dead_keys == DeadKeys::StopNew => operation.grip.as_ref(),
+            KeptMemory::Dead | KeptMemory::Gone => None,
         };
-        let Some(memory) = still_reached else { return Reach::Refused };
-        if let Some(memory) = memory.upgrade() {
-            return Reach::Memory(memory, offset);
-        }
-        let (serial, card) = (operation.serial, key.card);
-        operation.grip = None;
-        let what = format!("memory was given up, and then touched by request {serial}");
-        self.violate(card, Rule::Released, what);
-        Reach::Nowhere
-    }
-
-    /// A request will not touch the memory any more that it has begun to work on. It could have, up to now.
-    pub(super) fn loosen_grip(&mut self, id: SlotId) {
-        let operation = self.operation(id);
-        let (serial, peer) = (operation.serial, operation.peer);
-        if operation.grip.take().is_some_and(|memory| memory.strong_count() == 0) {
-            let card = self.ends[peer].card;
-            let what = format!("memory was given up while request {serial} could still touch it");
-            self.violate(card, Rule::Released, what);
+        match still_reached.map(Weak::upgrade) {
+            None => Reach::Refused,
+            Some(Some(memory)) => Reach::Memory(memory, offset),
+            // Its owner has it as memory that may change at any time, or has let go of it, and its pages are kept by the key.
+            Some(None) => Reach::Nowhere,
         }
     }
 }

@@ -5,12 +5,11 @@
 //! nothing that no real engine would: no byte lands twice, and nothing completes that was not done. The same seed gives the same history, so
 //! that a failure is replayed by its seed.
 //!
-//! | card | like | in order | closing one link ends it | a dead key stops | a reset stops peers | of a dead peer |
-//! |---|---|---|---|---|---|---|
-//! | [`SimCard::rc`] | a queue pair for each link | yes | yes | all | yes | tells after a while |
-//! | [`SimCard::tcp`] | libfabric over tcp | yes | no | what is new | yes | says nothing |
-//! | [`SimCard::efa`] | EFA | no | no | all | yes | tells after a while |
-//! | [`SimCard::shm`] | libfabric over shared memory | no | no | nothing | no | says nothing |
+//! | card | like | in order | closing one link ends it | a dead key stops | of a dead peer |
+//! |---|---|---|---|---|---|
+//! | [`SimCard::rc`] | a queue pair for each link | yes | yes | all | tells after a while |
+//! | [`SimCard::tcp`] | libfabric over tcp | yes | no | what is new | says nothing |
+//! | [`SimCard::efa`] | EFA | no | no | all | tells after a while |
 //!
 //! A card also watches whoever uses it. What no card would forgive is a [`Violation`]: memory given up while it can still be
 //! written, more requests than a window has room for, a request over a link that leads nowhere. A test ends by asserting that
@@ -42,7 +41,7 @@
 //! page.copy_from_slice(b"hello");
 //! here.register(page.memory())?;
 //! let target = farreach::provider::Target { address: exposure.address, key: exposure.key, len: 5 };
-//! let write = Request::Write { pieces: page.into(), target: Some(target), immediate: Some(1) };
+//! let write = Request::Write { pieces: page.into(), target, immediate: Some(1) };
 //! here.post(link, 99, write).map_err(|refused| format!("{:?}", refused.reason))?;
 //!
 //! let mut is_told = false;

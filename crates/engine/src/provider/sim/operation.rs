@@ -90,7 +90,7 @@ impl<'a> Shape<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
         let (kind, buffers, target) = match request {
             Request::Write { pieces, target, immediate } => {
-                (Kind::Write { immediate: *immediate }, pieces, *target)
+                (Kind::Write { immediate: *immediate }, pieces, Some(*target))
             }
             Request::Read { pieces, target } => (Kind::Read, pieces, Some(*target)),
             // Those of several ranges were refused before.

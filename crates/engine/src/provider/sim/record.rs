@@ -48,8 +48,6 @@ impl fmt::Display for Violation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// Exposed memory is given up only when nothing of a peer's can land in it any more.
-    Released,
     /// A link has no more requests in flight than its window.
     Window,
     /// A queue has room for every completion.

@@ -99,10 +99,8 @@ fn properties(
         has_atomics: has_atomics(device),
         // The peer's card has acknowledged it.
         writes_prove: Proof::Delivered,
-        ticks_apart: false,
         ticks_name_link: true,
         links_end_alone: true,
-        reset_stops_peers: true,
         dead_keys: DeadKeys::StopAll,
         rate_bps: port.rate_bits_per_second().unwrap_or(1),
     })

@@ -9,7 +9,7 @@ use crate::provider::{ProviderError, Request, Target};
 /// A request without its buffers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Shape {
-    Write { target: Option<Target>, immediate: Option<u32> },
+    Write { target: Target, immediate: Option<u32> },
     Read { target: Target },
     Send,
     FetchAdd { target: Target, add: u64 },
@@ -23,11 +23,9 @@ impl Shape {
             Request::Write { pieces, target, immediate } => (Self::Write { target, immediate }, pieces),
             Request::Read { pieces, target } => (Self::Read { target }, pieces),
             // Those of several ranges were refused before.
-            Request::WriteScattered { pieces, immediate, .. } => {
-                (Self::Write { target: None, immediate }, pieces)
-            }
-            Request::ReadGathered { pieces, .. } => (Self::Send, pieces),
-            Request::Send { pieces } => (Self::Send, pieces),
+            Request::WriteScattered { pieces, .. }
+            | Request::ReadGathered { pieces, .. }
+            | Request::Send { pieces } => (Self::Send, pieces),
             Request::FetchAdd { into, target, add } => (Self::FetchAdd { target, add }, into),
             Request::CompareSwap { into, target, expected, desired } => {
                 (Self::CompareSwap { target, expected, desired }, into)
@@ -72,12 +70,11 @@ impl Shape {
     #[inline]
     fn remote(self) -> Result<RemoteRange, ProviderError> {
         let target = match self {
-            Self::Write { target: Some(target), .. }
+            Self::Write { target, .. }
             | Self::Read { target }
             | Self::FetchAdd { target, .. }
             | Self::CompareSwap { target, .. } => target,
-            // A write without bytes goes to no memory, and nobody looks at its key.
-            Self::Write { target: None, .. } | Self::Send => Target { address: 0, key: 0, len: 0 },
+            Self::Send => Target { address: 0, key: 0, len: 0 },
         };
         match u32::try_from(target.key) {
             Ok(key) => Ok(RemoteRange::new(target.address, target.len, RemoteKey(key))),

@@ -23,7 +23,7 @@ struct Round {
 impl Round {
     fn post(&mut self, a: &mut Side, granted: &Granted) {
         for (tag, slice) in self.free.drain(..).enumerate() {
-            let (pieces, target) = (Buffers::from(slice), Some(granted.part(0, 64)));
+            let (pieces, target) = (Buffers::from(slice), granted.part(0, 64));
             let request = match tag % 3 {
                 0 => Request::Send { pieces },
                 1 => Request::Write { pieces, target, immediate: None },

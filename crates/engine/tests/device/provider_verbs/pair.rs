@@ -222,17 +222,21 @@ impl Pair {
 
 /// A write to a range.
 pub(crate) fn write(pieces: impl Into<Buffers>, target: Target) -> Request {
-    Request::Write { pieces: pieces.into(), target: Some(target), immediate: None }
+    Request::Write { pieces: pieces.into(), target, immediate: None }
 }
 
 /// As [`write`], which the peer is told of.
 pub(crate) fn write_and_tell(pieces: impl Into<Buffers>, target: Target, immediate: u32) -> Request {
-    Request::Write { pieces: pieces.into(), target: Some(target), immediate: Some(immediate) }
+    Request::Write { pieces: pieces.into(), target, immediate: Some(immediate) }
 }
 
 /// Tells the peer, and writes nothing.
 pub(crate) fn tell(immediate: u32) -> Request {
-    Request::Write { pieces: Buffers::None, target: None, immediate: Some(immediate) }
+    Request::Write {
+        pieces: Buffers::None,
+        target: Target { address: 0, key: 0, len: 0 },
+        immediate: Some(immediate),
+    }
 }
 
 pub(crate) fn send(pieces: impl Into<Buffers>) -> Request {

@@ -70,7 +70,14 @@ fn a_write_without_bytes_tells_the_peer_all_the_same() {
         }
         // And where nobody is told, nothing happens.
         let granted = pair.b.granted(3, 64);
-        pair.a.post(1, Request::Write { pieces: Buffers::None, target: None, immediate: None });
+        pair.a.post(
+            1,
+            Request::Write {
+                pieces: Buffers::None,
+                target: Target { address: 0, key: 0, len: 0 },
+                immediate: None,
+            },
+        );
         pair.a.post(2, write(Buffers::List(Vec::new()), granted.part(8, 0)));
         assert_eq!((pair.well_done().tag, pair.well_done().tag), (1, 2));
         assert_eq!(granted.bytes(), pattern(3, 64));
@@ -102,7 +109,7 @@ fn many_pieces_are_written_as_one_range_and_no_more_than_there_may_be() {
         let refused = pair.a.refused(write(too_many, granted.part(0, limit as u64 * 100)));
         let Refusal::Never(reason) = refused.reason else { panic!("{refused:?}") };
         assert!(reason.cause.contains("17 buffers"), "{reason}");
-        let Request::Write { pieces, target: Some(_), immediate: None } = refused.request else { panic!() };
+        let Request::Write { pieces, immediate: None, .. } = refused.request else { panic!() };
         assert_eq!((pieces.count(), pieces.len()), (limit + 1, (limit + 1) * 100));
         pair.finish();
     });

@@ -2,7 +2,7 @@
 
 use farreach::Buffers;
 use farreach::provider::sim::{Odds, SimCard, SimSettings};
-use farreach::provider::{Provider, Request};
+use farreach::provider::{Provider, Request, Target};
 
 use crate::provider_sim::pair::{Pair, is_full};
 
@@ -33,7 +33,7 @@ fn a_refused_post_hands_the_request_back() {
     let mut pair = Pair::new(0, SimCard::rc());
     pair.network.refuse_posts(pair.here.provider.id(), 1);
     let pieces = pair.here.slice(b"whole").into();
-    let request = Request::Write { pieces, target: Some(pair.target(0, 5)), immediate: Some(4) };
+    let request = Request::Write { pieces, target: pair.target(0, 5), immediate: Some(4) };
     let refused = pair.here.provider.post(pair.here.link, 1, request).unwrap_err();
     assert_eq!(pair.here.provider.in_flight(), 0);
     assert!(pair.network.next_event_at().is_some(), "somebody is woken who waits for room");
@@ -205,7 +205,11 @@ fn each_fault_is_drawn_at_its_odds() {
 fn busy_network(settings: SimSettings) -> farreach::provider::sim::SimNetwork {
     let mut pair = Pair::with(settings, SimCard::rc());
     for tag in 0..20 {
-        let empty = Request::Write { pieces: Buffers::None, target: None, immediate: Some(tag) };
+        let empty = Request::Write {
+            pieces: Buffers::None,
+            target: Target { address: 0, key: 0, len: 0 },
+            immediate: Some(tag),
+        };
         let _ = pair.here.provider.post(pair.here.link, tag.into(), empty);
         if let Some(at_ns) = pair.network.next_event_at() {
             pair.network.advance_to(at_ns);

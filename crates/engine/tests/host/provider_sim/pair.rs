@@ -139,7 +139,7 @@ impl Pair {
         immediate: Option<u32>,
     ) -> Result<(), Refused> {
         let pieces = self.here.slice(bytes).into();
-        let target = Some(self.target(offset, bytes.len()));
+        let target = self.target(offset, bytes.len());
         self.here.provider.post(self.here.link, tag, Request::Write { pieces, target, immediate })
     }
 

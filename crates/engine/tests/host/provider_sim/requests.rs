@@ -1,7 +1,7 @@
 //! What each kind of card is asked to do, it does.
 
 use farreach::provider::sim::SimCard;
-use farreach::provider::{Proof, Provider, Request};
+use farreach::provider::{Proof, Provider, Request, Target};
 use farreach::{Buffer, Buffers};
 
 use crate::provider_sim::pair::{Pair, Told, is_never};
@@ -48,7 +48,9 @@ fn a_tick_comes_when_the_bytes_are_there_and_names_its_link_where_the_card_can()
 fn a_write_without_bytes_is_a_tick_alone() {
     for card in SimCard::kinds() {
         let mut pair = Pair::new(1, card);
-        let empty = Request::Write { pieces: Buffers::None, target: None, immediate: Some(3) };
+        let exposure = pair.there.exposure;
+        let target = Target { address: exposure.address, key: exposure.key, len: 0 };
+        let empty = Request::Write { pieces: Buffers::None, target, immediate: Some(3) };
         pair.here.provider.post(pair.here.link, 1, empty).unwrap();
         pair.settle();
         assert_eq!((pair.there.ticks(), pair.here.completed()), (vec![3], vec![(1, true)]));
@@ -65,7 +67,7 @@ fn several_pieces_are_written_one_after_the_other_up_to_the_limit() {
             (0..count).map(|index| pair.here.slice(&[index as u8; 3]).into()).collect()
         };
         let list = pieces(&mut pair, pieces_max);
-        let target = Some(pair.target(8, 3 * pieces_max));
+        let target = pair.target(8, 3 * pieces_max);
         let write = Request::Write { pieces: list.into(), target, immediate: None };
         pair.here.provider.post(pair.here.link, 1, write).unwrap();
         pair.settle();
@@ -73,7 +75,7 @@ fn several_pieces_are_written_one_after_the_other_up_to_the_limit() {
         assert_eq!(pair.there.bytes(8, 3 * pieces_max), expected);
 
         let list = pieces(&mut pair, pieces_max + 1);
-        let target = Some(pair.target(8, 3 * pieces_max + 3));
+        let target = pair.target(8, 3 * pieces_max + 3);
         let write = Request::Write { pieces: list.into(), target, immediate: None };
         assert!(is_never(pair.here.provider.post(pair.here.link, 2, write)));
         pair.assert_clean();

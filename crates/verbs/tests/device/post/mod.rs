@@ -1,5 +1,6 @@
 //! The safe door on a real device: every operation by its effect on memory, and every refusal with its request handed back.
 
+mod combinations;
 mod failures;
 mod list;
 mod on_demand;

@@ -44,6 +44,13 @@ impl Pair {
         Self::in_domain(&pd, everything(), shape)
     }
 
+    /// Of another type than RC.
+    pub(crate) fn of_type(kind: QueuePairType) -> Self {
+        let pd = open().alloc_pd().expect("a protection domain");
+        let cq = || pd.context().create_cq(COMPLETIONS).expect("a completion queue");
+        Self::typed(&pd, everything(), [cq(), cq()], |cq| builder_of(kind, cq))
+    }
+
     /// With send queues that hold so many requests.
     pub(crate) fn deep(depth: u32) -> Self {
         let pd = open().alloc_pd().expect("a protection domain");
@@ -78,7 +85,16 @@ impl Pair {
         [cq_a, cq_b]: [CompletionQueue; 2],
         shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder,
     ) -> Self {
-        let build = |cq: &CompletionQueue| shape(builder(cq)).build(pd).expect("a queue pair");
+        Self::typed(pd, access, [cq_a, cq_b], |cq| shape(builder(cq)))
+    }
+
+    fn typed(
+        pd: &ProtectionDomain,
+        access: AccessFlags,
+        [cq_a, cq_b]: [CompletionQueue; 2],
+        builder: impl Fn(&CompletionQueue) -> QueuePairBuilder,
+    ) -> Self {
+        let build = |cq: &CompletionQueue| builder(cq).build(pd).expect("a queue pair");
         let (a, b) = (build(&cq_a), build(&cq_b));
         connect(&a, &b, access);
         Self { a, b, cq_a, cq_b, pd: pd.clone() }
@@ -114,7 +130,11 @@ pub(crate) fn open() -> Context {
 }
 
 fn builder(cq: &CompletionQueue) -> QueuePairBuilder {
-    QueuePairBuilder::new(QueuePairType::Rc, cq, cq)
+    builder_of(QueuePairType::Rc, cq)
+}
+
+fn builder_of(kind: QueuePairType, cq: &CompletionQueue) -> QueuePairBuilder {
+    QueuePairBuilder::new(kind, cq, cq)
         .max_send_wr(DEPTH)
         .max_recv_wr(DEPTH)
         .max_send_sge(4)

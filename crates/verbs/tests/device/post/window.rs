@@ -168,6 +168,32 @@ fn a_window_that_another_queue_pair_has_bound_since_stays() {
     });
 }
 
+/// In which order a device serves two queue pairs is not known, and so would not be what the window leads to.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn a_window_is_bound_by_one_queue_pair_at_a_time() {
+    on_host_a(|| {
+        for kind in [WindowType::One, WindowType::Two] {
+            let first = Pair::rc();
+            let second = Pair::in_domain(&first.pd, everything(), |builder| builder);
+            let region = Arc::new(first.exposed_for(5, 4096, AccessFlags::MW_BIND));
+            let window = first.pd.alloc_mw(kind).unwrap();
+            let bind = || SendRequest::bind(&window, &region, PART, AccessFlags::REMOTE_WRITE);
+            first.b.post_send(bind()).unwrap();
+            let error = second.b.post_send(bind()).unwrap_err();
+            assert!(matches!(error.reason, Refusal::WindowBusy), "{error}");
+            next(&first.cq_b).outcome.unwrap();
+            if kind == WindowType::Two {
+                first.b.post_send(SendRequest::local_invalidate(window.rkey())).unwrap();
+                next(&first.cq_b).outcome.unwrap();
+            }
+            second.b.post_send(bind()).unwrap();
+            next(&second.cq_b).outcome.unwrap();
+            window.revoke().unwrap();
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_window_gives_no_more_rights_than_it_was_bound_for() {

@@ -180,7 +180,7 @@ pub(super) fn libfabric(pack: &Pack) -> Answer {
             Finding::fail(format!("{reason}; an EFA is used through it alone")).fix(EFA_INSTALLER)
         }
         Err(reason) if is_missing(reason, "libfabric") => {
-            Finding::warn(format!("{reason}; tcp and shm, which need no card, need it")).fix(FABRIC_PACKAGE)
+            Finding::warn(format!("{reason}; tcp, which needs no card, needs it")).fix(FABRIC_PACKAGE)
         }
         Err(reason) => Finding::unknown(reason),
     };

@@ -21,7 +21,7 @@ const TRIAL_BYTES: u64 = 1 << 20;
 /// How much memory may be locked.
 pub(super) fn memlock(pack: &Pack) -> Answer {
     if !has_rdma(pack) {
-        return Answer::DoesNotApply(format!("{NO_DEVICE}: tcp and shm lock no memory"));
+        return Answer::DoesNotApply(format!("{NO_DEVICE}: tcp locks no memory"));
     }
     let mut findings = refused(pack);
     if findings.is_empty() {

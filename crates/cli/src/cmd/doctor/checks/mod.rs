@@ -188,7 +188,7 @@ pub(crate) const CHECKS: &[Check] = &[
         look: cpu::numa,
     },
     Check { name: "governor", why: "A processor that saves power answers late.", look: cpu::governor },
-    Check { name: "libfabric", why: "EFA, tcp and shm are libfabric's.", look: library::libfabric },
+    Check { name: "libfabric", why: "EFA and tcp are libfabric's.", look: library::libfabric },
     Check {
         name: "efa",
         why: "An Elastic Fabric Adapter is used through libfabric's provider efa alone.",

@@ -39,7 +39,7 @@ pub(super) fn kernel(pack: &Pack) -> Answer {
 fn without_kernel_support(pack: &Pack) -> Finding {
     const NOT_BUILT: &str = "boot a kernel that is built with CONFIG_INFINIBAND, or install its modules (Debian, Ubuntu: \
                              the full kernel package, not the cloud one)";
-    const TCP: &str = "tcp and shm need none of this: farreach ping -d tcp PEER";
+    const TCP: &str = "tcp needs none of this: farreach ping -d tcp PEER";
     let release = pack.text("/proc/sys/kernel/osrelease").unwrap_or("of this host");
     let folder = format!("/lib/modules/{release}/kernel/drivers/infiniband/core");
     if !pack.names(&folder).is_empty() {

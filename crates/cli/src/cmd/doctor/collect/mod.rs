@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use super::examine;
 use super::pack::{Entry, Pack, SCHEMA_VERSION};
 use super::probes::{NetInterface, Probes, Reading, Trial, Verbs};
-use crate::session::Host;
+use crate::session::host_name;
 
 /// Everything that the checks look at, of this host; but for transfers, where there is a reason to leave them out.
 pub(crate) fn host(without_transfers: Option<&str>) -> Pack {
@@ -31,7 +31,7 @@ pub(crate) fn host(without_transfers: Option<&str>) -> Pack {
     Pack {
         schema_version: SCHEMA_VERSION,
         farreach: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Host::this().name,
+        host: host_name(),
         recorded_unix_seconds: now.as_secs(),
         constructed: None,
         looked_for: patterns::PATTERNS.iter().map(|pattern| (*pattern).to_owned()).collect(),

@@ -141,7 +141,7 @@ fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
     if outcome != Outcome::Reached {
         bail!("{} of {PAGES} pages have come, then: {outcome:?}", counter.reached());
     }
-    let memory = grant.revoke(PATIENCE)?;
+    let memory = grant.revoke(PATIENCE)?.to_vec();
     // As a whole first: that is quick.
     if memory[..] != *expected
         && let Some(place) = memory.iter().zip(expected).position(|(found, expected)| found != expected)

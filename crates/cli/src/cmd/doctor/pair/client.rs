@@ -16,7 +16,7 @@ use crate::args::ClientArgs;
 use crate::cmd::doctor::collect;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs, Wish};
-use crate::session::{self, Host, Line, of_the_server};
+use crate::session::{self, Line, host_name, of_the_server};
 use crate::show::progress::LineProgress;
 use crate::{interrupt, measure, terminal};
 
@@ -35,9 +35,8 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     measure::sleep_exactly();
     let mut progress = LineProgress::new(args.json);
     let (mut line, welcome) = session::call(args)?;
-    let host = Host::this();
-    let name = &welcome.host.name;
-    let peer = if *name == host.name { args.peer.host().to_owned() } else { name.clone() };
+    let name = &welcome.host;
+    let peer = if *name == host_name() { args.peer.host().to_owned() } else { name.clone() };
     progress.tick(format!("looking at this host and {peer}"));
     let control = begin(args, &mut line)?;
     // Both look at the same time.
@@ -45,8 +44,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
-    let apart = host.apart_from(&welcome.host);
-    let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails, apart);
+    let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails);
     let mut cells = Vec::new();
     let total = pairs.len();
     for (number, (local, remote)) in pairs.into_iter().enumerate() {
@@ -97,8 +95,8 @@ fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-/// Which meets which: each card every card, and of libfabric's providers each itself. `apart` is why the two share no memory.
-fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String, String)>, Vec<LeftOut>) {
+/// Which meets which: each card every card, and of libfabric's providers each itself.
+fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftOut>) {
     let (mut pairs, mut left_out) = (Vec::new(), Vec::new());
     let leave = |rail: &String, reason: &str| LeftOut { rail: rail.clone(), reason: reason.to_owned() };
     for local in here {
@@ -107,11 +105,10 @@ fn pairs(here: &[String], there: &[String], apart: Option<&str>) -> (Vec<(String
         } else {
             there.iter().filter(|remote| !fabric::is_provider(remote)).collect()
         };
-        match apart {
-            Some(why) if local == "shm" => left_out.push(leave(local, why)),
-            _ if met.is_empty() => left_out.push(leave(local, "the peer offers nothing to meet it")),
-            _ => pairs.extend(met.into_iter().map(|remote| (local.clone(), remote.clone()))),
+        if met.is_empty() {
+            left_out.push(leave(local, "the peer offers nothing to meet it"));
         }
+        pairs.extend(met.into_iter().map(|remote| (local.clone(), remote.clone())));
     }
     let has_card = here.iter().any(|name| !fabric::is_provider(name));
     let unmet = there.iter().filter(|name| !fabric::is_provider(name) && !has_card);
@@ -169,21 +166,20 @@ mod tests {
 
     #[test]
     fn every_card_meets_every_card_and_providers_meet_themselves() {
-        let (here, there) =
-            (names(&["rxe0", "rxe1", "shm", "tcp"]), names(&["mlx5_0", "mlx5_1", "shm", "tcp"]));
-        let (found, left_out) = pairs(&here, &there, Some("the server is on another host"));
+        let (here, there) = (names(&["rxe0", "rxe1", "efa", "tcp"]), names(&["mlx5_0", "mlx5_1", "tcp"]));
+        let (found, left_out) = pairs(&here, &there);
         let pairs: Vec<String> = found.iter().map(|(one, other)| format!("{one}-{other}")).collect();
         assert_eq!(pairs, ["rxe0-mlx5_0", "rxe0-mlx5_1", "rxe1-mlx5_0", "rxe1-mlx5_1", "tcp-tcp"]);
         assert_eq!(left_out.len(), 1);
         assert_eq!(
             (left_out[0].rail.as_str(), left_out[0].reason.as_str()),
-            ("shm", "the server is on another host")
+            ("efa", "the peer offers nothing to meet it")
         );
     }
 
     #[test]
     fn who_has_nobody_to_meet_is_told() {
-        let (found, left_out) = pairs(&names(&["tcp"]), &names(&["mlx5_0"]), None);
+        let (found, left_out) = pairs(&names(&["tcp"]), &names(&["mlx5_0"]));
         assert!(found.is_empty());
         let rails: Vec<&str> = left_out.iter().map(|it| it.rail.as_str()).collect();
         assert_eq!(rails, ["tcp", "mlx5_0"]);

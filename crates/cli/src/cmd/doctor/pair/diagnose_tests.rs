@@ -448,7 +448,7 @@ fn the_matrix_fits_a_terminal_and_names_both_sides() {
     (works.round_trip_ns, works.rate_bits_per_second) = (Some(3_210), Some(94_200_000_000));
     let mut readings = of_cells(vec![works, cell("mlx5_bond_0/1", "rxe1", silent(16, 0))]);
     readings.left_out =
-        vec![LeftOut { rail: "shm".to_owned(), reason: "the server is on another host".to_owned() }];
+        vec![LeftOut { rail: "efa".to_owned(), reason: "the server is on another host".to_owned() }];
     let found = diagnose(readings, &pack(), &pack());
     let style = Style { is_verbose: false, width: None, paint: Paint::PLAIN };
     let text = pair_text(&found, style);
@@ -459,7 +459,7 @@ fn the_matrix_fits_a_terminal_and_names_both_sides() {
         "{text}"
     );
     assert!(lines[2].contains("FAIL: blocked from storage-7"), "{text}");
-    assert_eq!(lines[3], "shm was not tried: the server is on another host");
+    assert_eq!(lines[3], "efa was not tried: the server is on another host");
     assert!(lines[4].starts_with("FAIL     pair, ") && lines[4].contains("16 of 16"), "{text}");
     assert_eq!(lines.last(), Some(&"pass     control connection, versions"), "{text}");
     assert!(lines[..3].iter().all(|line| line.chars().count() <= 80), "{text}");

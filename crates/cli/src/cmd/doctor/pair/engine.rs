@@ -11,7 +11,7 @@ use super::words;
 use crate::args::ClientArgs;
 use crate::measure::{Pattern, compare};
 use crate::rails;
-use crate::session::{self, EngineRules, Host, MESSAGES, Order, Talk, Task, patience};
+use crate::session::{self, EngineRules, MESSAGES, Order, Talk, Task, host_name, patience};
 
 /// Messages that are answered: enough for a median.
 const ROUND_TRIPS: u64 = 200;
@@ -48,7 +48,7 @@ struct Verified;
 pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order {
     Order {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Host::this(),
+        host: host_name(),
         rails,
         engine: RULES,
         task: Task::Doctor(task),
@@ -60,7 +60,7 @@ pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let (line, welcome) = session::call(args)?;
     let here = line.stream().local_addr().context("the connection is gone")?;
     let choice = rails::choose(&args.rails, &welcome, here)?;
-    let settings = RULES.settings().rails(choice.names.clone()).name(Host::this().name);
+    let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
     let engine = Engine::with(settings)?;
     let peer = session::meet(&engine, line, &order(choice.wish, words::Task::Engine))?;
     let talk = Talk::of_client(peer);

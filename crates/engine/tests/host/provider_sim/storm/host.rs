@@ -58,7 +58,6 @@ impl Grant {
 /// Memory whose key is dead, and that is not proven to be free yet.
 pub(super) struct Revoked {
     pub(super) owner: Place,
-    pub(super) grant: u64,
     pub(super) exposed: Arc<Exposed>,
 }
 

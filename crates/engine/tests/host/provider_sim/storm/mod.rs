@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use farreach::Slice;
 use farreach::provider::sim::{SimCard, SimNetwork, SimSettings};
-use farreach::provider::{DeadKeys, LinkKey, Proof, Provider, Request, Target};
+use farreach::provider::{LinkKey, Proof, Provider, Request, Target};
 use farreach_testkit::for_each_seed;
 
 use host::{Grant, Host, PLACE_LEN, PLACES, Revoked};
@@ -301,11 +301,9 @@ impl Storm {
         let address = grant.exposure.address + (place * PLACE_LEN) as u64;
         let target = Target { address, key: grant.exposure.key, len };
         let request = match what {
-            What::Write { is_ticked } => Request::Write {
-                pieces: slice.into(),
-                target: Some(target),
-                immediate: is_ticked.then_some(tag),
-            },
+            What::Write { is_ticked } => {
+                Request::Write { pieces: slice.into(), target, immediate: is_ticked.then_some(tag) }
+            }
             What::Read { .. } => Request::Read { pieces: slice.into(), target },
             What::Send => {
                 slice[..4].copy_from_slice(&tag.to_ne_bytes());
@@ -341,9 +339,6 @@ fn kind(chance: &mut Chance) -> SimCard {
     card.properties.window = 1 + chance.below(20) as u32;
     card.receives = 1 + chance.below(20);
     card.queue_len = 1 + chance.below(40);
-    // Who waits for a peer's word before memory is given back needs one that proves delivery.
-    if card.properties.dead_keys != DeadKeys::StopNothing {
-        card.properties.writes_prove = [Proof::Sent, Proof::Delivered][chance.below(2)];
-    }
+    card.properties.writes_prove = [Proof::Sent, Proof::Delivered][chance.below(2)];
     card
 }

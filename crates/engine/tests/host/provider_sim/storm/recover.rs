@@ -101,10 +101,8 @@ impl Storm {
             std::mem::forget(exposed);
             return;
         }
-        if self.kinds[rail].properties.dead_keys != DeadKeys::StopNothing {
-            there.stale = Some(Grant { exposed: None, ..old });
-        }
-        self.revoked.push(Revoked { owner, grant: old.id, exposed });
+        there.stale = Some(Grant { exposed: None, ..old });
+        self.revoked.push(Revoked { owner, exposed });
         // Here a reset is the proof, and then it is as good as any time for it.
         if self.kinds[rail].properties.dead_keys == DeadKeys::StopNew {
             self.reset(host, rail);
@@ -116,20 +114,13 @@ impl Storm {
         }
     }
 
-    /// Memory whose key is dead is proven to be free at once, or when nobody has a request to it any more.
+    /// Memory whose key is dead is proven to be free at once where that stops everything.
     pub(super) fn take_back_what_is_proven(&mut self) {
         let mut waiting = std::mem::take(&mut self.revoked);
         for revoked in waiting.drain(..) {
-            let has_proof = match self.kinds[revoked.owner.rail].properties.dead_keys {
-                DeadKeys::StopAll => true,
-                DeadKeys::StopNew => false,
-                DeadKeys::StopNothing => !self.asked.iter().any(|asked| {
-                    asked.grant == revoked.grant && matches!(asked.state, State::InFlight | State::Lost)
-                }),
-            };
-            match has_proof {
-                true => self.give_back(revoked),
-                false => self.revoked.push(revoked),
+            match self.kinds[revoked.owner.rail].properties.dead_keys {
+                DeadKeys::StopAll => self.give_back(revoked),
+                DeadKeys::StopNew => self.revoked.push(revoked),
             }
         }
     }
@@ -194,7 +185,7 @@ impl Storm {
         let mut slice = sender.take_slice(false).expect("all came back");
         slice.fill(byte_of(tag));
         let address = exposure.address + (place * PLACE_LEN) as u64;
-        let target = Some(Target { address, key: exposure.key, len: PLACE_LEN as u64 });
+        let target = Target { address, key: exposure.key, len: PLACE_LEN as u64 };
         let write = Request::Write { pieces: slice.into(), target, immediate: Some(tag) };
         sender.provider.post(key, tag.into(), write).expect("all is calm");
         let what = What::Write { is_ticked: true };

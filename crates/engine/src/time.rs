@@ -1,0 +1,28 @@
+//! Times that users give, which may be as long as they like.
+
+use std::time::{Duration, Instant};
+
+use crate::helm::FAR_AWAY;
+
+/// So long from now; a year, where a clock cannot say it.
+pub(crate) fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or_else(|| now + FAR_AWAY)
+}
+
+/// As the machine counts; the largest number, where it does not fit.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_time_is_too_long() {
+        assert!(after(Duration::MAX) > Instant::now() + FAR_AWAY / 2);
+        assert_eq!(nanoseconds(Duration::MAX), u64::MAX);
+        assert_eq!(nanoseconds(Duration::from_secs(2)), 2_000_000_000);
+    }
+}

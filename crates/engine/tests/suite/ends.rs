@@ -1,0 +1,198 @@
+//! Ends in order and out of order: what was reported stands, every wait ends, and nothing of anybody is left.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use farreach::{Error, Outcome, PageMap, Peer, Rights, SendError};
+use farreach_testkit::wait_for;
+
+use super::pair::{Pair, Provider, SOON, grant, join, settings};
+use super::peers::block_on;
+
+/// Whoever was told that it is sent may end at once. `FARREACH_LAST_MESSAGES` says how often.
+pub(crate) fn the_last_message_arrives(provider: &Provider) {
+    let rounds = std::env::var("FARREACH_LAST_MESSAGES").map_or(10, |count| count.parse().expect("a number"));
+    let b = provider.engine("b");
+    for round in (0..rounds).map(|round: u32| round % 10) {
+        let a = provider.engine("a");
+        let (a_to_b, b_to_a) = join(&a, &b);
+        for number in 0..round {
+            // Nobody waits for these, and they come before the one that is waited for.
+            drop(a_to_b.send(number.to_le_bytes()));
+        }
+        a_to_b.send("the last word").wait(SOON).unwrap();
+        drop((a_to_b, a));
+        for number in 0..round {
+            assert_eq!(b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
+        }
+        assert_eq!(b_to_a.recv().wait(SOON).unwrap(), b"the last word");
+        let lost = b_to_a.recv().wait(SOON);
+        assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+    }
+}
+
+pub(crate) fn whoever_closes_waits_until_its_messages_are_held(provider: &Provider) {
+    let pair = Pair::new(provider);
+    for number in 0..40_u32 {
+        drop(pair.a_to_b.send(number.to_le_bytes()));
+    }
+    pair.a_to_b.flush().wait(SOON).unwrap();
+    for number in 40..50_u32 {
+        drop(pair.a_to_b.send(number.to_le_bytes()));
+    }
+    let clone = pair.a_to_b.clone();
+    pair.a_to_b.close(SOON).unwrap();
+    assert!(clone.lost().is_some());
+    assert!(matches!(clone.flush().wait(SOON), Err(SendError::PeerLost { .. })));
+    for number in 0..50_u32 {
+        assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
+    }
+    let lost = pair.b_to_a.recv().wait(SOON).unwrap_err();
+    assert!(lost.to_string().contains("goodbye"), "{lost}");
+}
+
+pub(crate) fn an_engine_that_is_closed_leaves_all_its_peers(provider: &Provider) {
+    let hub = provider.engine("hub");
+    let spokes: Vec<_> = (0..3).map(|number| provider.engine(&format!("spoke {number}"))).collect();
+    let joined: Vec<(Peer, Peer)> = spokes.iter().map(|spoke| join(&hub, spoke)).collect();
+    for (hub_to_spoke, _) in &joined {
+        drop(hub_to_spoke.send("the last word"));
+    }
+    hub.close(SOON).unwrap();
+    for (hub_to_spoke, spoke_to_hub) in &joined {
+        assert!(hub_to_spoke.lost().is_some());
+        assert_eq!(spoke_to_hub.recv().wait(SOON).unwrap(), b"the last word");
+    }
+}
+
+pub(crate) fn a_peer_keeps_its_engine_going(provider: &Provider) {
+    let Pair { a, b, a_to_b, b_to_a } = Pair::new(provider);
+    drop((a, b));
+    block_on(async {
+        a_to_b.send("are you there?").await.unwrap();
+        assert_eq!(b_to_a.recv().await.unwrap(), b"are you there?");
+    });
+    // One that waits when the last handle of the other side goes is told.
+    let waiting = thread::spawn(move || block_on(b_to_a.recv()));
+    thread::sleep(Duration::from_millis(20));
+    drop(a_to_b);
+    let lost = waiting.join().unwrap();
+    assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
+}
+
+pub(crate) fn a_grant_that_was_handed_back_is_revoked_again(provider: &Provider) {
+    let pair = Pair::new(provider);
+    for patience in [0, 1, 5, 50] {
+        let (granted, _remote) = pair.granted(64 * 1024, Rights::WRITE);
+        let mut revoked = granted.begin_revoke(SOON);
+        let memory = match revoked.wait(Duration::from_millis(patience)) {
+            Ok(memory) => memory,
+            Err(error) => {
+                let granted = error.grant.expect("it is handed back");
+                // The engine has it back meanwhile, and the grant is in our hand.
+                thread::sleep(Duration::from_millis(20));
+                granted.write_at(0, b"ours as well");
+                granted.revoke(SOON).expect("nobody else has it")
+            }
+        };
+        assert_eq!(memory.len(), 64 * 1024);
+    }
+    // Who gives up at the moment when the engine answers has either the grant or the slice.
+    for round in 0..40 {
+        let (granted, _remote) = pair.granted(4096, Rights::WRITE);
+        let patience = Duration::from_micros(round * 37 % 1000);
+        if let Err(error) = granted.begin_revoke(SOON).wait(patience) {
+            error.grant.expect("it is handed back").revoke(SOON).expect("nobody else has it");
+        }
+    }
+}
+
+pub(crate) fn a_revoke_that_nobody_waits_for_keeps_no_peer(provider: &Provider) {
+    let hub = provider.engine("hub");
+    for wait in [None, Some(Duration::ZERO)] {
+        let spoke = provider.engine("spoke");
+        let (spoke_to_hub, hub_to_spoke) = join(&spoke, &hub);
+        let (granted, remote) = grant(&hub, &hub_to_spoke, &spoke_to_hub, 4096, Rights::WRITE);
+        let mut revoked = granted.begin_revoke(Duration::from_millis(1));
+        if let Some(wait) = wait {
+            drop(revoked.wait(wait));
+        }
+        drop((revoked, remote, hub_to_spoke, spoke_to_hub, spoke));
+        wait_for("the end of the peer", || (hub.peer_count().unwrap() == 0).then_some(()));
+    }
+}
+
+pub(crate) fn a_grant_outlives_the_handle_on_its_peer(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let other = provider.engine("other");
+    let (_other_to_b, b_to_other) = join(&other, &pair.b);
+    let (granted, remote) = pair.granted(64 * 1024, Rights::WRITE);
+    let Pair { a, b: _b, a_to_b, b_to_a } = pair;
+    drop(b_to_a);
+    let source = a.allocate(64 * 1024).unwrap();
+    let map = PageMap::contiguous(4096, 16);
+    a_to_b.write_pages(source, &map, &remote, None).wait(SOON).unwrap();
+    granted.revoke(SOON).unwrap();
+    assert!(b_to_other.lost().is_none() && b_to_other.notes().is_empty(), "{:?}", b_to_other.notes());
+}
+
+struct Does<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Does<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn waker(wake: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Does(wake)))
+}
+
+pub(crate) fn a_waker_that_waits_or_panics_ends_nothing(provider: &Provider) {
+    let pair = Pair::new(provider);
+    let (engine, was_told) = (pair.a.clone(), Arc::new(AtomicBool::new(false)));
+    let waits = {
+        let was_told = Arc::clone(&was_told);
+        waker(move || {
+            // What the thread that runs this would have to do itself.
+            let (asked, waited) = (engine.peer_count(), engine.accept().wait(SOON));
+            let is_refused =
+                matches!(asked, Err(Error::InWaker)) && matches!(waited, Err(Error::TimedOut { .. }));
+            was_told.store(is_refused, Ordering::SeqCst);
+        })
+    };
+    let wakers = [waits, waker(|| panic!("in a waker, on purpose"))];
+    let begin = Instant::now();
+    for waker in wakers {
+        let mut future = pin!(pair.a_to_b.recv());
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        pair.b_to_a.send("wake up").wait(SOON).unwrap();
+        let mut received = pair.a_to_b.recv();
+        wait_for("the message", || received.wait(Duration::from_millis(10)).ok());
+    }
+    assert!(begin.elapsed() < SOON / 2, "{:?}", begin.elapsed());
+    wait_for("the first waker", || was_told.load(Ordering::SeqCst).then_some(()));
+    pair.a_to_b.send("both go on").wait(SOON).unwrap();
+    assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), b"both go on");
+}
+
+pub(crate) fn no_time_is_too_long_for_a_wait(provider: &Provider) {
+    let patient = |name| (provider.open)(settings(name).heartbeat(Duration::MAX, Duration::MAX));
+    let pair = Pair::of(patient("a"), patient("b"));
+    let (granted, remote) = pair.granted(4096, Rights::WRITE);
+    let (arrived, raises) = pair.counter();
+    let map = PageMap::contiguous(4096, 1);
+    let mut transfer = pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises));
+    transfer.wait(Duration::MAX).unwrap();
+    assert_eq!(arrived.wait(1, Duration::MAX), Outcome::Reached);
+    assert_eq!(arrived.wait(1, Duration::MAX), Outcome::Reached, "it can be asked for again");
+    granted.revoke(Duration::MAX).unwrap();
+    let again = catch_unwind(AssertUnwindSafe(|| transfer.wait(Duration::MAX).is_ok()));
+    let told = again.unwrap_err().downcast::<&str>().unwrap();
+    assert!(told.contains("taken before"), "{told}");
+}

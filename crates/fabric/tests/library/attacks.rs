@@ -1,0 +1,279 @@
+//! Programs without unsafe code that once broke a promise, over the providers that they did it with.
+#![forbid(unsafe_code)]
+
+mod table;
+
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use farreach_fabric::{
+    Address, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal, RemoteRegion,
+    TransmitRequest, leaked,
+};
+use farreach_memory::{Memory, leaked_bytes};
+use farreach_testkit::wait_for;
+
+use crate::over_providers::{SHM, SOCKETS, TCP, TCP_UNDER_RXM};
+use crate::suite::pair::{A, B, Pair, Side, pattern};
+
+/// Tells a process of this program what it is there for.
+const ROLE: &str = "FARREACH_ATTACK_ROLE";
+
+/// The same test in a process of its own, which has no endpoints but its own.
+fn again(test: &str, role: &str) -> Command {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", &format!("attacks::{test}"), "--ignored", "--nocapture"]).env(ROLE, role);
+    command
+}
+
+/// Runs `body` in a process that runs no other test.
+fn alone(test: &str, body: impl FnOnce()) {
+    if env::var(ROLE).is_ok() {
+        return body();
+    }
+    let status = again(test, "alone").status().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn an_address_that_wraps_is_not_posted() {
+    for provider in [TCP_UNDER_RXM, TCP, SOCKETS] {
+        let mut pair = Pair::open(&provider);
+        let region = pair[B].expose(65_536);
+        let (told, peer) = (region.remote(), pair[A].peer());
+        let base = region.bytes().address().as_ptr().addr() as u64;
+        // The target adds where its memory begins, unless it was told; then it adds the length.
+        let end = if told.address() == 0 { 0_u64.wrapping_sub(base) } else { 0 };
+        for below in [64, 4096, 1 << 20] {
+            let wild = RemoteRegion::new(end.wrapping_sub(below), 4096, told.key());
+            for is_write in [true, false] {
+                let slice = pair[A].slice(&[0x41; 4096]);
+                let request = match is_write {
+                    true => TransmitRequest::write(slice, &peer, wild),
+                    false => TransmitRequest::read(slice, &peer, wild),
+                };
+                let refused = pair[A].endpoint.post(request).unwrap_err();
+                assert!(matches!(refused.reason, Refusal::OutOfBounds { .. }), "{refused}");
+            }
+            let refused = pair[A].endpoint.inject_write(&[0x41; 8], &peer, wild, None).unwrap_err();
+            assert!(matches!(refused, Refusal::OutOfBounds { .. }), "{refused}");
+        }
+        let request = TransmitRequest::write(pair[A].slice(&pattern(1, 64)), &peer, told);
+        pair.post(A, request);
+        pair.success(A);
+    }
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn an_offer_of_another_fabric_opens_no_domain() {
+    let offers = Info::query(&Hints::rdm()).unwrap();
+    let mut refused = 0;
+    for of in &offers {
+        let fabric = Fabric::open(of).unwrap();
+        for offer in &offers {
+            if (offer.provider(), offer.fabric()) == (of.provider(), of.fabric()) {
+                continue;
+            }
+            let error = fabric.open_domain(offer).unwrap_err();
+            assert_eq!(error, Error::NotOfThis { object: "offer", of: "fabric" });
+            refused += 1;
+        }
+    }
+    assert!(refused >= 2, "{offers:#?}");
+}
+
+/// Closing takes away the mapping by which the other one reads what was sent.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn an_endpoint_that_others_look_into_is_not_closed_under_them() {
+    alone("an_endpoint_that_others_look_into_is_not_closed_under_them", || {
+        for len in [64, 65_536] {
+            let mut pair = Pair::open(&SHM);
+            let room = pair[B].domain.allocate(len).unwrap();
+            pair.post_receive(B, room);
+            let request = TransmitRequest::send(pair[A].slice(&pattern(3, len)), &pair[A].peer());
+            pair.post(A, request);
+            let [Side { endpoint, cq, .. }, mut other] = pair.into_sides();
+            let error = endpoint.close().unwrap_err();
+            assert!(matches!(error, Error::InUse { object: "endpoint", .. }), "{error}");
+            let end = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < end {
+                other.poll();
+                cq.poller().poll().unwrap().for_each(drop);
+            }
+            // The last one takes both along.
+            other.endpoint.close().unwrap();
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn the_last_endpoint_of_a_process_gives_its_receives_back() {
+    alone("the_last_endpoint_of_a_process_gives_its_receives_back", || {
+        let side = Side::open(&SHM);
+        side.endpoint.post_receive(ReceiveRequest::new(side.slice(&pattern(5, 64))).tag(7)).unwrap();
+        let returned = side.endpoint.close().unwrap();
+        let [operation] = returned.try_into().unwrap();
+        assert_eq!((operation.tag, operation.kind), (7, OperationKind::Receive));
+        assert_eq!(operation.buffers.into_slice().unwrap()[..], pattern(5, 64));
+    });
+}
+
+/// What the sender's memory holds when it sends, and afterwards.
+const SENT: u8 = 0xaa;
+const LATER: u8 = 0x55;
+/// More than is sent eagerly: the receiver fetches it from the sender's memory.
+const LEN: usize = 65_536;
+
+/// Another process of this program, by whose lines each knows where the other is.
+struct Other {
+    child: Child,
+    told: BufReader<ChildStdout>,
+    tell: ChildStdin,
+}
+
+impl Other {
+    fn start(test: &str, role: &str) -> Self {
+        let mut command = again(test, role);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (told, tell) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
+        Self { child, told, tell }
+    }
+
+    /// What it says of this, among the lines of the test harness.
+    fn line(&mut self, of: &str) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert_ne!(self.told.read_line(&mut line).unwrap(), 0, "it has ended without {of}");
+            if let Some((_, said)) = line.split_once(&format!("{of}: ")) {
+                return said.trim().to_owned();
+            }
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.tell, "{line}").unwrap();
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the other process reads it")]
+fn tell(line: &str) {
+    println!("{line}");
+}
+
+fn read_line() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// Sends, ends the endpoint as its role says, and overwrites whatever memory it has then.
+fn sender(role: &str) {
+    let side = Side::open(&SHM);
+    tell(&format!("address: {}", side.endpoint.address().to_hex()));
+    let format = side.domain.info().address_format();
+    let peer = side.av.insert(&Address::parse_hex(format, &read_line()).unwrap()).unwrap();
+    // The peers meet by a small message first.
+    post(&side, TransmitRequest::send(side.slice(b"hello"), &peer));
+    wait_for("the first message", || {
+        side.cq.poller().poll().unwrap().for_each(drop);
+        (side.endpoint.transmits_in_flight() == 0).then_some(())
+    });
+    tell("met: yes");
+    read_line();
+    post(&side, TransmitRequest::send(side.slice(&[SENT; LEN]), &peer));
+    let before = (leaked().operations, leaked_bytes());
+    let Side { endpoint, .. } = side;
+    let is_unfinished = endpoint.transmits_in_flight() == 1;
+    let mut ours: Vec<_> = match role {
+        "closes" => {
+            endpoint.close().unwrap().into_iter().map(|it| it.buffers.into_slice().unwrap()).collect()
+        }
+        _ => {
+            drop(endpoint);
+            Vec::new()
+        }
+    };
+    // What was freed is likely to be had again.
+    ours.extend((0..64).map(|_| Memory::allocate(LEN).unwrap()));
+    for slice in &mut ours {
+        slice.fill(LATER);
+    }
+    assert!(is_unfinished, "it was to be in flight");
+    assert_eq!(
+        (leaked().operations, leaked_bytes()),
+        (before.0 + 1, before.1),
+        "the buffer is kept, and counted"
+    );
+    tell("ended: yes");
+    read_line();
+}
+
+fn post(side: &Side, request: TransmitRequest) {
+    let mut waiting = Some(request);
+    wait_for("room", || match side.endpoint.post(waiting.take().expect("it was handed back")) {
+        Ok(()) => Some(()),
+        Err(refused) => {
+            assert!(matches!(refused.reason, Refusal::QueueFull { .. }), "{refused}");
+            waiting = Some(refused.request);
+            side.cq.poller().poll().unwrap().for_each(drop);
+            None
+        }
+    });
+}
+
+fn what_was_sent_is_what_arrives(test: &str, role: &str) {
+    if let Ok(role) = env::var(ROLE) {
+        return sender(&role);
+    }
+    let mut side = Side::open(&SHM);
+    let mut other = Other::start(test, role);
+    let format = side.domain.info().address_format();
+    side.av.insert(&Address::parse_hex(format, &other.line("address")).unwrap()).unwrap();
+    side.endpoint.post_receive(ReceiveRequest::new(side.domain.allocate(64).unwrap())).unwrap();
+    other.say(&side.endpoint.address().to_hex());
+    // Before the large message is sent, nothing polls here: it is fetched when the sender's endpoint is gone.
+    wait_for("the first message", || {
+        side.poll();
+        (side.endpoint.receives_in_flight() == 0).then_some(())
+    });
+    other.line("met");
+    side.endpoint.post_receive(ReceiveRequest::new(side.domain.allocate(LEN).unwrap())).unwrap();
+    other.say("send");
+    other.line("ended");
+    let end = Instant::now() + Duration::from_secs(2);
+    let mut received = None;
+    while received.is_none() && Instant::now() < end {
+        let mut poller = side.cq.poller();
+        for event in poller.poll().unwrap() {
+            if let farreach_fabric::Event::Completed(completion) = event {
+                let (outcome, buffers) = completion.into_parts();
+                received = outcome.is_ok().then(|| buffers.into_slice().unwrap());
+            }
+        }
+    }
+    if let Some(slice) = received {
+        assert!(slice.iter().all(|byte| *byte == SENT), "{:x?}: memory that was not sent", &slice[..8]);
+    }
+    other.say("end");
+    let status = other.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_peer_reads_nothing_that_came_back_at_close() {
+    what_was_sent_is_what_arrives("a_peer_reads_nothing_that_came_back_at_close", "closes");
+}
+
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_peer_reads_nothing_that_was_freed_by_a_drop() {
+    what_was_sent_is_what_arrives("a_peer_reads_nothing_that_was_freed_by_a_drop", "drops");
+}

@@ -1,0 +1,67 @@
+//! A range of an allocation that nobody else has, without a way to a reference.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use crate::Memory;
+
+/// A range of bytes that no other `Range` overlaps: each begins as the whole of its allocation, and is only ever divided.
+///
+/// It does not deref. [`Slice`](crate::Slice) adds that; [`Lent`](crate::Lent) and [`Exposed`](crate::Exposed), whose bytes a card or a
+/// peer writes, hold the range itself, so that no reference to those bytes can be formed by mistake.
+pub(crate) struct Range {
+    memory: Memory,
+    offset: usize,
+    len: usize,
+}
+
+impl Range {
+    /// All of an allocation. It must be the only one made so.
+    pub(crate) fn whole(memory: Memory) -> Self {
+        let len = memory.len();
+        Self { memory, offset: 0, len }
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        // SAFETY: the offset is within the allocation, or at its end where the range is empty: `whole` begins so, and `split_off`
+        // moves it by no more than the length.
+        unsafe { self.memory.start().add(self.offset) }
+    }
+
+    /// Keeps what lies before `at`, and returns the rest.
+    pub(crate) fn split_off(&mut self, at: usize) -> Self {
+        assert!(at <= self.len, "split at {at} of a slice of {} bytes", self.len);
+        let rest = Self { memory: self.memory.clone(), offset: self.offset + at, len: self.len - at };
+        self.len = at;
+        rest
+    }
+
+    /// Joins the range that begins where this one ends, in the same allocation.
+    pub(crate) fn unsplit(&mut self, next: Self) -> Result<(), Self> {
+        if !self.memory.is_same(&next.memory) || next.offset != self.offset + self.len {
+            return Err(next);
+        }
+        self.len += next.len;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..{} of {}", self.offset, self.offset + self.len, self.memory.len())
+    }
+}
