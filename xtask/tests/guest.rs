@@ -51,6 +51,19 @@ fn a_guest_that_hangs_is_ended_at_its_limit() {
 
 #[test]
 #[ignore = "boots a guest: cargo xtask vm test runs it"]
+fn what_fails_after_a_fault_of_the_kernel_runs_once_more() {
+    let runs_of = |script: &str| {
+        let output = vm_run(&["--retry-on-kernel-fault", "--", "sh", "-c", script]);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stdout).matches("it runs").count()
+    };
+    assert_eq!(runs_of("echo it runs; echo BUG: of a test > /dev/kmsg; exit 3"), 2);
+    assert_eq!(runs_of("echo it runs; sleep 1; echo c > /proc/sysrq-trigger; sleep 100"), 2);
+    assert_eq!(runs_of("echo it runs; exit 3"), 1);
+}
+
+#[test]
+#[ignore = "boots a guest: cargo xtask vm test runs it"]
 fn a_guest_does_not_outlive_its_task() {
     let mut task =
         vm().args(["--", "sleep", "1000"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

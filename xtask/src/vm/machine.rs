@@ -1,5 +1,6 @@
 //! A running guest: its streams carried to ours, its word awaited, its end certain.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,18 @@ pub(crate) enum Ending {
     Exited(u8),
     /// The time limit came first, and the guest was ended.
     TimedOut,
+    /// The machine ended before its command: its kernel panicked, or somebody ended QEMU.
+    Gone,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(formatter, "the command ended with {code}"),
+            Self::TimedOut => formatter.write_str("the command was ended at its time limit"),
+            Self::Gone => formatter.write_str("the guest was gone before its command ended"),
+        }
+    }
 }
 
 /// A machine that was started. Dropping it ends it.
@@ -101,8 +114,8 @@ impl Machine {
                 return Ok(Ending::TimedOut);
             }
             Err(RecvTimeoutError::Disconnected) => {
-                let status = self.wait_for_qemu(POWER_OFF_LIMIT)?;
-                bail!("the guest was gone before its command ended ({})", shown(status));
+                self.wait_for_qemu(POWER_OFF_LIMIT)?;
+                return Ok(Ending::Gone);
             }
         };
         let code = line.strip_prefix("exit ").and_then(|code| code.parse().ok());
@@ -112,9 +125,15 @@ impl Machine {
         Ok(Ending::Exited(code))
     }
 
-    /// The guest's kernel log, which outlives the guest.
+    /// Where the guest's kernel log is, which outlives the guest.
     pub(crate) fn kernel_log(&self) -> PathBuf {
         self.folder.join("kernel.log")
+    }
+
+    /// What the guest's kernel has told so far.
+    pub(crate) fn read_kernel_log(&self) -> String {
+        let log = std::fs::read(self.kernel_log()).unwrap_or_default();
+        String::from_utf8_lossy(&log).into_owned()
     }
 
     fn wait_for_qemu(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {

@@ -2,6 +2,7 @@
 //! it is put together and what it can do.
 
 mod control;
+mod fault;
 mod initramfs;
 mod kernel;
 mod machine;
@@ -95,35 +96,56 @@ pub(crate) fn guest_on(root: &Entry, spec: &GuestSpec, task: Task) -> Result<u8>
     if let Some(reason) = lacking(spec, &kernel) {
         bail!("{reason}\nfix: use --two-guests, or --kernel newest");
     }
+    let end = run_once(root, spec, &kernel, &task)?;
+    let end = match end.kernel_fault {
+        Some(fault) if spec.retry_on_kernel_fault => {
+            eprintln!("guest: {} after a fault of its kernel, which told:\n{fault}", end.ending);
+            eprintln!("guest: trying once more, in a new guest");
+            run_once(root, spec, &kernel, &task)?
+        }
+        _ => end,
+    };
+    match end.ending {
+        Ending::Exited(code) => Ok(code),
+        Ending::TimedOut => Ok(TIMED_OUT),
+        Ending::Gone => bail!("{}", end.ending),
+    }
+}
+
+/// How a guest has ended.
+struct End {
+    ending: Ending,
+    /// What the kernel told of a fault of its own, where the command did not end well.
+    kernel_fault: Option<String>,
+}
+
+/// Boots a guest and runs its task to the end.
+fn run_once(root: &Entry, spec: &GuestSpec, kernel: &Kernel, task: &Task) -> Result<End> {
     if !spec.quiet {
         eprintln!("guest: booting Linux {}", kernel.version);
     }
-    let mut guest = match boot(spec, &kernel, &root.path, &task) {
+    let mut guest = match boot(spec, kernel, &root.path, task) {
         Ok(guest) => guest,
         // An emulated kernel has been seen to panic while it booted, once in some hundred times. Nothing has run yet.
         Err(error) => {
             eprintln!("guest: {error:#}\nguest: trying once more");
-            boot(spec, &kernel, &root.path, &task)?
+            boot(spec, kernel, &root.path, task)?
         }
     };
     if !spec.quiet {
         let seconds = guest.took.as_secs_f32();
         eprintln!("guest: Linux {}, {}, up in {seconds:.1} s", kernel.version, root.origin);
     }
-    let first = &mut guest.machines[0];
-    match first.wait_for_exit(Duration::from_secs(spec.limit)) {
-        Ok(Ending::Exited(code)) => {
-            if code == 0 {
-                std::fs::remove_dir_all(&guest.folder)?;
-            }
-            Ok(code)
-        }
-        Ok(Ending::TimedOut) => {
-            eprintln!("guest: ended at its limit of {} s\n{}", spec.limit, kernel_log_of(first));
-            Ok(TIMED_OUT)
-        }
-        Err(error) => bail!("{error:#}\n{}", kernel_log_of(first)),
+    let ending = guest.machines[0].wait_for_exit(Duration::from_secs(spec.limit))?;
+    if ending == Ending::Exited(0) {
+        std::fs::remove_dir_all(&guest.folder)?;
+        return Ok(End { ending, kernel_fault: None });
     }
+    if !matches!(ending, Ending::Exited(_)) {
+        eprintln!("guest: {ending}\n{}", kernel_log_of(&guest.machines[0]));
+    }
+    let kernel_fault = guest.machines.iter().find_map(|machine| fault::first_in(&machine.read_kernel_log()));
+    Ok(End { ending, kernel_fault })
 }
 
 /// A guest that is up: one machine, or two of which the first has the command.
@@ -202,8 +224,6 @@ fn fresh_folder() -> Result<PathBuf> {
 
 /// What to look at when a guest failed: the end of its kernel log, and where the rest is.
 fn kernel_log_of(machine: &Machine) -> String {
-    let path = machine.kernel_log();
-    let log = std::fs::read(&path).unwrap_or_default();
-    let tail = last_lines(&String::from_utf8_lossy(&log), 15);
-    format!("the guest's kernel log is {}, and ends:\n{tail}", path.display())
+    let tail = last_lines(&machine.read_kernel_log(), 15);
+    format!("the guest's kernel log is {}, and ends:\n{tail}", machine.kernel_log().display())
 }

@@ -44,6 +44,10 @@ pub(crate) struct GuestSpec {
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) limit: u64,
 
+    /// Where the command fails and the guest's kernel has told of a fault of its own, run it once more in a new guest.
+    #[arg(long)]
+    pub(crate) retry_on_kernel_fault: bool,
+
     /// Say nothing about the guest itself unless it fails.
     #[arg(long, short)]
     pub(crate) quiet: bool,
