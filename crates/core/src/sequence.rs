@@ -20,6 +20,9 @@ pub struct Sequence<T> {
     count: usize,
 }
 
+/// Room for so many stays, however few there are.
+const ROOM_MIN: usize = 128;
+
 impl<T> Sequence<T> {
     /// None yet.
     pub fn new() -> Self {
@@ -59,6 +62,10 @@ impl<T> Sequence<T> {
             self.things.pop_front();
             self.first += 1;
         }
+        // After many, room for a few: twice what is there, so that it is seldom done.
+        if self.things.capacity() > ROOM_MIN && self.things.len() < self.things.capacity() / 4 {
+            self.things.shrink_to((self.things.len() * 2).max(ROOM_MIN));
+        }
         Some(thing)
     }
 
@@ -90,7 +97,7 @@ impl<T> Sequence<T> {
     pub fn drain(&mut self) -> Vec<T> {
         self.count = 0;
         self.first += self.things.len() as u64;
-        self.things.drain(..).flatten().collect()
+        std::mem::take(&mut self.things).into_iter().flatten().collect()
     }
 
     /// How many there is room for.
@@ -131,5 +138,20 @@ mod tests {
         assert!(sequence.is_empty() && sequence.get(9).is_none());
         sequence.put(20, 1);
         assert_eq!(sequence.get(20), Some(&1));
+    }
+
+    #[test]
+    fn after_many_there_is_room_for_few() {
+        let mut sequence = Sequence::new();
+        for number in 0..10_000 {
+            sequence.put(number, number);
+        }
+        for number in 0..9_990 {
+            assert_eq!(sequence.take(number), Some(number));
+        }
+        assert!(sequence.capacity() <= 2 * ROOM_MIN, "{}", sequence.capacity());
+        assert_eq!(sequence.get(9_995), Some(&9_995));
+        sequence.drain();
+        assert_eq!(sequence.capacity(), 0);
     }
 }

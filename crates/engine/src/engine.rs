@@ -61,12 +61,14 @@ impl Engine {
 
     /// As the settings say.
     pub fn with(settings: Settings) -> Result<Self, Error> {
+        settings.check()?;
         let providers = crate::provider::open::rails(&settings)?;
         Self::over(providers, settings)
     }
 
     /// Over these rails, which the caller has made himself.
     pub fn over(providers: Vec<Box<dyn Provider>>, settings: Settings) -> Result<Self, Error> {
+        settings.check()?;
         let hello = Hello {
             incarnation: u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id()),
             name: settings.name.clone(),

@@ -33,6 +33,14 @@ pub enum Error {
         /// Whether only cards would have done.
         needs_rdma: bool,
     },
+    /// An engine cannot be as the settings say.
+    #[error("the setting `{setting}`: {cause}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// Why not.
+        cause: String,
+    },
     /// Nobody to talk to.
     #[error("connect to {address}: {cause}")]
     Connect {
@@ -139,6 +147,7 @@ impl Error {
             Self::Connect { cause, .. }
             | Self::Accept { cause, .. }
             | Self::Address { cause, .. }
+            | Self::Setting { cause, .. }
             | Self::System { cause, .. } => cause.clone(),
             #[cfg(feature = "tls")]
             Self::Tls { cause, .. } => cause.clone(),
@@ -162,6 +171,7 @@ impl Error {
             Self::Connect { fix, .. } | Self::Accept { fix, .. } => fix.clone(),
             #[cfg(feature = "tls")]
             Self::Tls { fix, .. } => fix.clone(),
+            Self::Setting { setting, .. } => format!("see the bounds of `Settings::{setting}`"),
             Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
             Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
             Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),

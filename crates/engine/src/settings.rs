@@ -3,7 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::Progress;
+use crate::{Error, Progress};
+
+/// More operations than any card has under way on one link.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// What messages that nobody takes may hold of an engine's memory, for each peer.
+const MESSAGES_BYTES_MAX: usize = 1 << 30;
+
+/// Shorter, and peers do nothing but to tell each other that they are there.
+const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
 /// How an engine is to be: which rails it opens, how patient it is, how it waits.
 ///
@@ -106,16 +115,37 @@ impl Settings {
         self
     }
 
-    /// How many operations each link has under way at most.
+    /// How many operations each link has under way at most: 1 to 65,536.
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth;
         self
     }
 
-    /// How many messages a peer may send before they are taken, and how long one may be.
+    /// How many messages a peer may send before they are taken, and how long one may be; both together at most 1 GiB.
     pub fn messages(mut self, count: u32, len_max: usize) -> Self {
         (self.messages, self.message_max) = (count, len_max);
         self
+    }
+
+    /// An error where an engine could not be so.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |setting, cause: &str| Err(Error::Setting { setting, cause: cause.to_owned() });
+        if !(1..=DEPTH_MAX).contains(&self.depth) {
+            return refuse("depth", "a link has between 1 and 65,536 operations under way");
+        }
+        if self.messages == 0 || self.message_max == 0 {
+            return refuse("messages", "without any, or without a byte, nobody can send one");
+        }
+        if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
+            return refuse("messages", "they could take more than 1 GiB for each peer");
+        }
+        if self.heartbeat < HEARTBEAT_MIN {
+            return refuse("heartbeat", "a peer can be heard every millisecond, not more often");
+        }
+        if self.silence < self.heartbeat {
+            return refuse("heartbeat", "a peer would be lost between two signs of life");
+        }
+        Ok(())
     }
 
     /// The traffic class of its packets, where a rail has such.
@@ -165,5 +195,36 @@ impl Settings {
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_engine_can_be_is_refused_with_the_setting_that_is_to_change() {
+        let ms = Duration::from_millis;
+        let refused = [
+            Settings::new().depth(0),
+            Settings::new().depth(usize::MAX),
+            Settings::new().messages(0, 4096),
+            Settings::new().messages(4, 0),
+            Settings::new().messages(u32::MAX, 4096),
+            Settings::new().messages(4, usize::MAX),
+            Settings::new().heartbeat(ms(0), ms(0)),
+            Settings::new().heartbeat(ms(500), ms(499)),
+        ];
+        for settings in refused {
+            let error = crate::Engine::with(settings).unwrap_err();
+            assert!(matches!(error, Error::Setting { .. }), "{error:?}");
+        }
+        for settings in [
+            Settings::new(),
+            Settings::new().depth(DEPTH_MAX).messages(1, MESSAGES_BYTES_MAX),
+            Settings::new().heartbeat(Duration::MAX, Duration::MAX),
+        ] {
+            settings.check().unwrap();
+        }
     }
 }

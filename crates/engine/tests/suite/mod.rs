@@ -1,5 +1,6 @@
 //! One suite, run over each provider: what a user of the engine relies upon, whatever carries the bytes.
 
+pub(crate) mod cancelled;
 pub(crate) mod counters;
 pub(crate) mod ends;
 pub(crate) mod grants;
@@ -59,6 +60,10 @@ macro_rules! suite {
             ends: a_grant_outlives_the_handle_on_its_peer;
             ends: a_waker_that_waits_or_panics_ends_nothing;
             ends: no_time_is_too_long_for_a_wait;
+            cancelled: futures_may_be_dropped_at_any_point;
+            cancelled: thousands_of_transfers_leave_no_memory;
+            cancelled: an_engine_may_be_dropped_in_a_waker;
+            cancelled: a_token_of_a_counter_that_is_closed_raises_no_other;
             streams: a_connection_that_was_made_elsewhere_becomes_a_peer;
             streams: what_becomes_of_a_stream_is_told_to_its_own_side;
         })*
