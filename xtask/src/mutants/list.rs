@@ -278,8 +278,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an operation is in flight before it is written",
         file: "crates/fabric/src/ep/slots.rs",
-        guard: "store(&self.mark, mark, Ordering::Release);",
-        instead: "store(&self.mark, mark, Ordering::Relaxed);",
+        guard: "store(&place.mark, mark, Ordering::Release);",
+        instead: "store(&place.mark, mark, Ordering::Relaxed);",
         test: "ep::model::one_takes_what_another_posts",
     },
     Mutant {
