@@ -9,7 +9,7 @@ use farreach_fabric_sys as sys;
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::{Address, Domain, Error};
+use crate::{Address, Domain, Error, ep};
 
 /// A table of peers: `fi_av(3)`.
 ///
@@ -51,12 +51,12 @@ impl Domain {
 
 impl AddressVector {
     /// Inserts an address: `fi_av_insert(3)`. One that is there already gives another handle on the same peer.
+    ///
+    /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)), the address of one that was
+    /// closed is refused: it would lead to where its memory was.
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: &Address) -> Result<Peer, Error> {
-        let refused = || Error::AddressRefused {
-            address: address.to_string(),
-            provider: self.domain().info().provider().to_owned(),
-        };
+        let refused = || self.refused(address);
         self.check(address).ok_or_else(refused)?;
         let mut entries = self.0.lock();
         let number = match entries.get_mut(address) {
@@ -65,7 +65,12 @@ impl AddressVector {
                 entry.number
             }
             None => {
-                let number = self.handle().insert(address)?.ok_or_else(refused)?;
+                let insert = || self.handle().insert(address);
+                let number = match self.domain().profile().siblings_look_in {
+                    true => ep::unless_closed(address, insert).ok_or_else(refused)?,
+                    false => insert(),
+                };
+                let number = number?.ok_or_else(refused)?;
                 entries.insert(address.clone(), Entry { number, holders: 1 });
                 number
             }
@@ -73,6 +78,16 @@ impl AddressVector {
         drop(entries);
         let (address, av) = (address.clone(), self.clone());
         Ok(Peer(Arc::new(PeerInner { number, address, is_injected_to: AtomicBool::new(false), av })))
+    }
+
+    pub(crate) fn refused(&self, address: &Address) -> Error {
+        let provider = self.domain().info().provider().to_owned();
+        Error::AddressRefused { address: address.to_string(), provider }
+    }
+
+    /// An address that it holds and that is so.
+    pub(crate) fn find(&self, is_so: impl Fn(&Address) -> bool) -> Option<Address> {
+        self.0.lock().keys().find(|address| is_so(address)).cloned()
     }
 
     /// Whether it looks like an address of this provider's.

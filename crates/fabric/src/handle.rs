@@ -40,8 +40,8 @@ pub(crate) unsafe trait Class {
 ///   after the last child.
 /// - **Any thread may call it, and several at once.** A domain is opened by an offer of the level `FI_THREAD_SAFE` alone (see `open` of a domain),
 ///   and everything else is made of a domain. A fabric has no level; what C offers on it needs none.
-/// - **Its tables are complete.** A provider fills every entry of a table that it installs. The one for atomics may be missing: it is asked for
-///   only where the offer has the capability.
+/// - **Its tables are complete.** A provider fills every entry of a table that it installs. Every provider in `profile.rs` installs those for messages and
+///   for reads and writes; the one for atomics may be missing, and is asked for only where the offer has the capability.
 ///
 /// A method here that is not `unsafe` rests on these alone, and on references that live through the call.
 pub(crate) struct Handle<T: Class> {

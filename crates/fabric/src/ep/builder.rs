@@ -107,6 +107,10 @@ impl EndpointBuilder {
         };
         // From here on a failure closes what there is.
         let open = &mut *endpoint.open;
+        if domain.profile().siblings_look_in {
+            // Counted before, so that none is closed from now on. Enabling looks into every endpoint of this process that the vector names.
+            open.av().find(kept::was_closed).map_or(Ok(()), |address| Err(open.av().refused(&address)))?;
+        }
         open.ep.bind_and_enable()?;
         open.address = Address::new(info.address_format(), open.ep.name()?);
         open.atomics = Atomics::of(&open.ep);

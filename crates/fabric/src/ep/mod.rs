@@ -25,6 +25,7 @@ use crate::{Address, AddressVector, CompletionQueue, Domain, Error, OperationKin
 
 pub use atomics::Atomics;
 pub use builder::EndpointBuilder;
+pub(crate) use kept::unless_closed;
 
 use atomics::Operands;
 use slots::{InFlight, Slots};

@@ -9,8 +9,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use farreach_fabric::{
-    Address, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal, RemoteRegion,
-    TransmitRequest, leaked,
+    Address, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal,
+    RemoteRegion, TransmitRequest, leaked,
 };
 use farreach_memory::{Memory, leaked_bytes};
 use farreach_testkit::wait_for;
@@ -108,6 +108,31 @@ fn an_endpoint_that_others_look_into_is_not_closed_under_them() {
             // The last one takes both along.
             other.endpoint.close().unwrap();
         }
+    });
+}
+
+/// libfabric keeps the name of a closed endpoint, and where its memory was: by the name it looks there again.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn the_address_of_a_closed_endpoint_leads_nowhere() {
+    alone("the_address_of_a_closed_endpoint_leads_nowhere", || {
+        let Side { endpoint, cq, av, domain, .. } = Side::open(&SHM);
+        let address = endpoint.address().clone();
+        // A vector that comes to know it while it is open, and one that does not.
+        let knowing = domain.open_av().unwrap();
+        let known = knowing.insert(&address).unwrap();
+        endpoint.close().unwrap();
+        // What may be mapped where its memory was.
+        let mapped: Vec<_> = (0..64).map(|_| Memory::allocate(1 << 20).unwrap()).collect();
+
+        let refused = |error: Error| assert!(matches!(error, Error::AddressRefused { .. }), "{error}");
+        refused(EndpointBuilder::new(&cq, &knowing).build(&domain).unwrap_err());
+        let other = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
+        refused(av.insert(&address).unwrap_err());
+        let own = av.insert(other.address()).unwrap();
+        assert_eq!(own.look_up().unwrap(), *other.address());
+        assert!(mapped.iter().all(|slice| slice.iter().all(|byte| *byte == 0)));
+        drop(known);
     });
 }
 
