@@ -346,6 +346,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "self.tables.clear();",
         test: "cq::registry::tests::a_table_that_is_gone_stays_until_earlier_copies_are_forgotten",
     },
+    Mutant {
+        name: "the address of a closed endpoint leads to where its memory was",
+        file: "crates/fabric/src/ep/kept.rs",
+        guard: "name(address).is_none_or(|name| self.closed.contains(name))",
+        instead: "self.closed.contains(address.bytes())",
+        test: "ep::kept::tests::no_other_text_leads_to_an_endpoint_that_was_closed",
+    },
     // Who drives.
     Mutant {
         name: "what was left is forgotten when the helm is let go",

@@ -129,6 +129,12 @@ fn the_address_of_a_closed_endpoint_leads_nowhere() {
         refused(EndpointBuilder::new(&cq, &knowing).build(&domain).unwrap_err());
         let other = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
         refused(av.insert(&address).unwrap_err());
+        // The same by other words.
+        let text = String::from_utf8(address.bytes().to_vec()).unwrap();
+        let bare = text.split_once("://").map_or(&*text, |(_, name)| name);
+        for text in [bare.to_owned(), format!("fi_ns://{bare}"), format!("a://b://{bare}")] {
+            refused(av.insert(&Address::new(address.format(), text)).unwrap_err());
+        }
         let own = av.insert(other.address()).unwrap();
         assert_eq!(own.look_up().unwrap(), *other.address());
         assert!(mapped.iter().all(|slice| slice.iter().all(|byte| *byte == 0)));
