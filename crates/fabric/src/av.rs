@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +9,7 @@ use farreach_fabric_sys as sys;
 
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
-use crate::{Address, Domain, Error};
+use crate::{Address, Domain, Error, ep};
 
 /// A table of peers: `fi_av(3)`.
 ///
@@ -32,7 +31,6 @@ pub struct AddressVector(Arc<Inner>);
 struct Inner {
     av: Handle<sys::fid_av>,
     entries: Mutex<HashMap<Address, Entry>>,
-    domain: Domain,
 }
 
 /// An address that the provider knows.
@@ -46,29 +44,19 @@ impl Domain {
     /// Opens an address vector: `fi_av_open(3)`.
     #[doc(alias = "fi_av_open")]
     pub fn open_av(&self) -> Result<AddressVector, Error> {
-        // SAFETY: integers and pointers only, for which zero is a value.
-        let mut attr: sys::fi_av_attr = unsafe { std::mem::zeroed() };
-        attr.type_ = match self.info().av_type() {
-            sys::FI_AV_MAP => sys::FI_AV_MAP,
-            // What 2.x has kept.
-            _ => sys::FI_AV_TABLE,
-        };
-        // SAFETY: the domain lives, and the structure through the call.
-        let open = |av| unsafe { sys::fi_av_open(self.as_raw(), &raw mut attr, av, ptr::null_mut()) };
-        // SAFETY: the function writes a vector where it answers 0, and the domain is one for any thread.
-        let av = unsafe { Handle::open(self.library(), "fi_av_open", open) }?;
-        Ok(AddressVector(Arc::new(Inner { av, entries: Mutex::default(), domain: self.clone() })))
+        let av = Handle::<sys::fid_av>::open(self)?;
+        Ok(AddressVector(Arc::new(Inner { av, entries: Mutex::default() })))
     }
 }
 
 impl AddressVector {
     /// Inserts an address: `fi_av_insert(3)`. One that is there already gives another handle on the same peer.
+    ///
+    /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)), the address of one that was
+    /// closed is refused: it would lead to where its memory was.
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: &Address) -> Result<Peer, Error> {
-        let refused = || Error::AddressRefused {
-            address: address.to_string(),
-            provider: self.domain().info().provider().to_owned(),
-        };
+        let refused = || self.refused(address);
         self.check(address).ok_or_else(refused)?;
         let mut entries = self.0.lock();
         let number = match entries.get_mut(address) {
@@ -77,7 +65,12 @@ impl AddressVector {
                 entry.number
             }
             None => {
-                let number = self.insert_raw(address)?.ok_or_else(refused)?;
+                let insert = || self.handle().insert(address);
+                let number = match self.domain().profile().siblings_look_in {
+                    true => ep::unless_closed(address, insert).ok_or_else(refused)?,
+                    false => insert(),
+                };
+                let number = number?.ok_or_else(refused)?;
                 entries.insert(address.clone(), Entry { number, holders: 1 });
                 number
             }
@@ -85,6 +78,16 @@ impl AddressVector {
         drop(entries);
         let (address, av) = (address.clone(), self.clone());
         Ok(Peer(Arc::new(PeerInner { number, address, is_injected_to: AtomicBool::new(false), av })))
+    }
+
+    pub(crate) fn refused(&self, address: &Address) -> Error {
+        let provider = self.domain().info().provider().to_owned();
+        Error::AddressRefused { address: address.to_string(), provider }
+    }
+
+    /// An address that it holds and that is so.
+    pub(crate) fn find(&self, is_so: impl Fn(&Address) -> bool) -> Option<Address> {
+        self.0.lock().keys().find(|address| is_so(address)).cloned()
     }
 
     /// Whether it looks like an address of this provider's.
@@ -99,27 +102,6 @@ impl AddressVector {
             None => !address.bytes().is_empty(),
         };
         (is_whole && address.format() == info.address_format()).then_some(())
-    }
-
-    /// The number that the provider gives the address; none where it does not take it.
-    fn insert_raw(&self, address: &Address) -> Result<Option<sys::fi_addr_t>, Error> {
-        let mut number = sys::FI_ADDR_UNSPEC;
-        // The provider reads as many bytes as its addresses have, or up to a NUL, whatever it is given.
-        let mut padded = [0_u8; Address::BYTES_MAX + 1];
-        let Some(room) = padded.get_mut(..address.bytes().len()) else { return Ok(None) };
-        room.copy_from_slice(address.bytes());
-        let bytes = padded.as_ptr().cast();
-        // SAFETY: the vector lives, behind the address there are zeroes beyond the length of any, and there is room for one
-        // number.
-        let inserted =
-            unsafe { sys::fi_av_insert(self.as_raw(), bytes, 1, &raw mut number, 0, ptr::null_mut()) };
-        match inserted {
-            1 if number != sys::FI_ADDR_NOTAVAIL => Ok(Some(number)),
-            status if status < 0 && status != -sys::FI_EINVAL => {
-                Err(self.domain().library().error("fi_av_insert", status))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// The peer of this address, if it was inserted.
@@ -162,7 +144,7 @@ impl AddressVector {
 
     /// The domain that it is in.
     pub fn domain(&self) -> &Domain {
-        &self.0.domain
+        self.0.av.parents()
     }
 
     /// The C object. It lives as long as this does.
@@ -170,8 +152,8 @@ impl AddressVector {
         self.0.av.as_ptr()
     }
 
-    pub(crate) fn fid(&self) -> *mut sys::fid {
-        self.0.av.fid()
+    pub(crate) fn handle(&self) -> &Handle<sys::fid_av> {
+        &self.0.av
     }
 }
 
@@ -185,16 +167,6 @@ impl Inner {
 impl fmt::Debug for AddressVector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AddressVector").field("peers", &self.len()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "fi_close")]
-    fn drop(&mut self) {
-        // SAFETY: peers and endpoints hold the vector, so none is left.
-        if unsafe { self.av.close(self.domain.library(), Kind::AddressVector) }.is_err() {
-            leak::keep(&self.domain);
-        }
     }
 }
 
@@ -230,15 +202,8 @@ impl Peer {
     #[doc(alias = "fi_av_lookup")]
     pub fn look_up(&self) -> Result<Address, Error> {
         let av = self.av();
-        let mut bytes = vec![0_u8; Address::BYTES_MAX];
-        let mut len = bytes.len();
-        // SAFETY: the vector lives, the peer is one of its entries, and there is room for so many bytes.
-        let status =
-            unsafe { sys::fi_av_lookup(av.as_raw(), self.number(), bytes.as_mut_ptr().cast(), &raw mut len) };
-        if status != 0 {
-            return Err(av.domain().library().error("fi_av_lookup", status));
-        }
-        bytes.truncate(len);
+        // SAFETY: `AddressVector::insert` made the number, in this vector. It is removed when its last holder is dropped, and this is one.
+        let bytes = unsafe { av.handle().lookup(self.number()) }?;
         Ok(Address::new(av.domain().info().address_format(), bytes))
     }
 
@@ -282,9 +247,8 @@ impl Drop for PeerInner {
             return;
         }
         entries.remove(&self.address);
-        // SAFETY: the vector lives, and nothing refers to the number any more: operations hold the peer.
-        let status = unsafe { sys::fi_av_remove(self.av.as_raw(), &raw mut self.number, 1, 0) };
-        if status != 0 {
+        // SAFETY: the entry was the number's, and this its last holder. Whatever is in flight to the peer holds it, and no injection was noted.
+        if unsafe { self.av.handle().remove(self.number) }.is_err() {
             leak::count(Kind::Address);
         }
     }

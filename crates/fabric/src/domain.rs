@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -40,7 +39,6 @@ struct Inner {
     /// Asked once, when it is first needed.
     caches_registrations: OnceLock<bool>,
     inbound: Mutex<Inbound>,
-    fabric: Fabric,
 }
 
 /// Who may write to exposed memory of the domain: peers, through its endpoints.
@@ -64,11 +62,8 @@ impl Fabric {
             return Err(Error::NotOfThis { object: "offer", of: "fabric" });
         }
         let info = info.try_clone()?;
-        let raw = info.as_raw_mut();
-        // SAFETY: the fabric lives, and the offer through the call.
-        let open = |domain| unsafe { sys::fi_domain(self.as_raw(), raw, domain, ptr::null_mut()) };
-        // SAFETY: the function writes a domain where it answers 0, and the offer is one for any thread.
-        let domain = unsafe { Handle::open(self.library(), "fi_domain", open) }?;
+        // SAFETY: `check` has refused other threading levels, and modes that are not served.
+        let domain = unsafe { Handle::<sys::fid_domain>::open(self, &info) }?;
         Ok(Domain(Arc::new(Inner {
             domain,
             id: DomainId::unique(),
@@ -78,7 +73,6 @@ impl Fabric {
             info,
             caches_registrations: OnceLock::new(),
             inbound: Mutex::default(),
-            fabric: self.clone(),
         })))
     }
 }
@@ -190,7 +184,7 @@ impl Domain {
 
     /// The fabric that it is in.
     pub fn fabric(&self) -> &Fabric {
-        &self.0.fabric
+        self.0.domain.parents()
     }
 
     /// A name that no other domain of this process has, or ever had: what memory knows it by.
@@ -233,16 +227,6 @@ impl fmt::Debug for Domain {
             .field("provider", &self.info().provider())
             .field("name", &self.info().domain())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "fi_close")]
-    fn drop(&mut self) {
-        // SAFETY: everything made in the domain holds it, so nothing is left.
-        if unsafe { self.domain.close(self.fabric.library(), Kind::Domain) }.is_err() {
-            leak::keep(&self.fabric);
-        }
     }
 }
 

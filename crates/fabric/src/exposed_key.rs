@@ -16,15 +16,15 @@ impl Domain {
         self.check_exposable()?;
         let guard = exposed.guard_key();
         let start = exposed.address().as_ptr();
-        // SAFETY: the guard keeps the pages mapped until the region is closed (and for as long as that proves nothing), and no reference
-        // into them exists while it does.
+        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference into them, nor becomes a slice. It goes into the key
+        // together with the region, and `Domain::retire` ends it after the region's close has proven that nothing reaches them; otherwise it is kept.
         match unsafe { MemoryRegion::register(self, start, exposed.len(), access.bits()) } {
             Ok(region) => {
                 let remote = region.remote(exposed);
                 Ok(ExposedKey { parts: Some((region, guard)), remote })
             }
             Err(error) => {
-                // SAFETY: the key was not made.
+                // SAFETY: the registration has failed, so there is no region, and no peer was ever told of a key.
                 unsafe { guard.end() };
                 Err(error)
             }

@@ -1,13 +1,11 @@
 //! Fabrics: a network, as its provider sees it.
 
 use std::fmt;
-use std::ptr;
 use std::sync::Arc;
 
 use farreach_fabric_sys as sys;
 
 use crate::handle::Handle;
-use crate::leak::Kind;
 use crate::{Error, Info, Library};
 
 /// An open fabric: `fi_fabric(3)`.
@@ -28,7 +26,6 @@ pub struct Fabric(Arc<Inner>);
 
 struct Inner {
     fabric: Handle<sys::fid_fabric>,
-    library: Library,
     provider: String,
     name: String,
 }
@@ -37,27 +34,9 @@ impl Fabric {
     /// Opens the fabric of an offer: `fi_fabric(3)`.
     #[doc(alias = "fi_fabric")]
     pub fn open(info: &Info) -> Result<Self, Error> {
-        let library = Library::open()?;
-        let functions = library.functions();
-        let attr = info.fabric_attr();
-        let mut missing = None;
-        let open = |fabric: *mut *mut sys::fid_fabric| {
-            // SAFETY: the structure is the library's own, and lives through the call, which only reads it.
-            let answer = unsafe { functions.fi_fabric(attr, fabric, ptr::null_mut()) };
-            answer.unwrap_or_else(|error| {
-                missing = Some(error);
-                -sys::FI_ENOSYS
-            })
-        };
-        // SAFETY: the function writes a fabric where it answers 0. What is opened with `FI_THREAD_SAFE` may be called from any
-        // thread, and no domain is opened otherwise.
-        let opened = unsafe { Handle::open(&library, "fi_fabric", open) };
-        let fabric = match missing {
-            Some(missing) => return Err(missing.into()),
-            None => opened?,
-        };
+        let fabric = Handle::<sys::fid_fabric>::open(&Library::open()?, info)?;
         let (provider, name) = (info.provider().to_owned(), info.fabric().to_owned());
-        Ok(Self(Arc::new(Inner { fabric, library, provider, name })))
+        Ok(Self(Arc::new(Inner { fabric, provider, name })))
     }
 
     /// Its name.
@@ -75,8 +54,13 @@ impl Fabric {
         self.0.fabric.as_ptr()
     }
 
+    #[inline]
+    pub(crate) fn handle(&self) -> &Handle<sys::fid_fabric> {
+        &self.0.fabric
+    }
+
     pub(crate) fn library(&self) -> &Library {
-        &self.0.library
+        self.0.fabric.parents()
     }
 }
 
@@ -86,14 +70,5 @@ impl fmt::Debug for Fabric {
             .field("provider", &self.provider())
             .field("name", &self.name())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "fi_close")]
-    fn drop(&mut self) {
-        // It stands on nothing, so there is nothing to keep where it does not close.
-        // SAFETY: everything made of the fabric holds it, so nothing is left.
-        let _ = unsafe { self.fabric.close(&self.library, Kind::Fabric) };
     }
 }

@@ -1,12 +1,12 @@
 //! What to ask the providers for.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fmt;
 
 use farreach_fabric_sys as sys;
 
 use crate::domain::{MODES_SERVED, MR_MODES_SERVED};
-use crate::raw::RawInfo;
+use crate::raw::{RawInfo, Wanted};
 use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading, TrafficClass};
 
 /// What to ask for in [`Info::query`](crate::Info::query).
@@ -177,31 +177,19 @@ impl Hints {
 
     /// The structure that C takes.
     pub(crate) fn to_raw(&self, library: &Library) -> Result<RawInfo, Error> {
-        let provider = text("provider", self.provider.as_deref())?;
-        let fabric = text("fabric", self.fabric.as_deref())?;
-        let domain = text("domain", self.domain.as_deref())?;
-
-        let mut raw = RawInfo::allocate(library)?;
-        let parts = raw.parts_mut()?;
-        parts.info.caps = self.capabilities.bits();
-        parts.info.mode = self.mode.bits();
-        parts.endpoint.type_ = self.endpoint_type.to_c();
-        parts.domain.mr_mode = self.mr_mode.bits() as _;
-        parts.domain.threading = self.threading.to_c();
-        parts.domain.tclass = self.traffic_class.to_c();
-        parts.transmit.tclass = self.traffic_class.to_c();
-        parts.transmit.msg_order = self.message_order.bits();
-        parts.receive.msg_order = self.message_order.bits();
-        for (place, name) in [
-            (&mut parts.fabric.prov_name, provider),
-            (&mut parts.fabric.name, fabric),
-            (&mut parts.domain.name, domain),
-        ] {
-            if let Some(name) = name {
-                *place = duplicate(library, &name)?;
-            }
-        }
-        Ok(raw)
+        let wanted = Wanted {
+            capabilities: self.capabilities.bits(),
+            mode: self.mode.bits(),
+            endpoint_type: self.endpoint_type.to_c(),
+            mr_mode: self.mr_mode.bits() as _,
+            threading: self.threading.to_c(),
+            traffic_class: self.traffic_class.to_c(),
+            message_order: self.message_order.bits(),
+            provider: text("provider", self.provider.as_deref())?,
+            fabric: text("fabric", self.fabric.as_deref())?,
+            domain: text("domain", self.domain.as_deref())?,
+        };
+        RawInfo::hints(library, &wanted)
     }
 }
 
@@ -251,13 +239,6 @@ fn bitflags_text<F: bitflags::Flags>(flags: &F) -> String {
 
 fn text(what: &'static str, text: Option<&str>) -> Result<Option<CString>, Error> {
     text.map(|text| CString::new(text).map_err(|_| Error::InvalidName { what })).transpose()
-}
-
-/// A copy that `fi_freeinfo` may free.
-fn duplicate(library: &Library, name: &CStr) -> Result<*mut std::ffi::c_char, Error> {
-    // SAFETY: the name is NUL-terminated.
-    let copy = unsafe { libc::strdup(name.as_ptr()) };
-    if copy.is_null() { Err(library.error("strdup", -sys::FI_ENOMEM)) } else { Ok(copy) }
 }
 
 #[cfg(test)]

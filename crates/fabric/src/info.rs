@@ -1,13 +1,10 @@
 //! What the providers offer.
 
-use std::ffi::CString;
 use std::fmt;
-use std::ptr;
-use std::sync::{Mutex, PoisonError};
 
 use farreach_fabric_sys as sys;
 
-use crate::raw::{Parts, RawInfo, text};
+use crate::raw::{Parts, RawInfo};
 use crate::{
     Address, AddressFormat, Capabilities, EndpointType, Error, Hints, Library, Mode, MrMode, Nic, Order,
     Progress, Protocol, ResourceManagement, Threading, TrafficClass, Version,
@@ -55,11 +52,7 @@ impl Info {
     }
 
     fn from_raw(raw: RawInfo) -> Result<Self, Error> {
-        let parts = raw.parts()?;
-        // SAFETY: every name in the structure is null or NUL-terminated and lives as long as it does.
-        let name = |pointer: *mut std::ffi::c_char| unsafe { text(pointer) }.unwrap_or_default();
-        let (provider, fabric, domain) =
-            (name(parts.fabric.prov_name), name(parts.fabric.name), name(parts.domain.name));
+        let [provider, fabric, domain] = raw.names()?;
         Ok(Self { raw, provider, fabric, domain })
     }
 
@@ -87,11 +80,9 @@ impl Info {
     pub(crate) fn offers_delivery(&self) -> bool {
         let ask = || {
             let library = Library::open()?;
-            let mut raw = self.raw.duplicate(&library)?;
-            raw.parts_mut()?.transmit.op_flags |= sys::FI_DELIVERY_COMPLETE;
-            call_getinfo(&library, &raw, (None, None), 0)
+            RawInfo::query(&library, &self.raw.with_delivery(&library)?, (None, None), 0)
         };
-        ask().is_ok_and(|offers: Vec<Self>| !offers.is_empty())
+        ask().is_ok_and(|offers: Vec<RawInfo>| !offers.is_empty())
     }
 
     fn parts(&self) -> Parts<'_> {
@@ -303,7 +294,7 @@ impl Info {
     /// The card, where there is one and the provider tells: `fi_nic(3)`.
     #[doc(alias = "fid_nic")]
     pub fn nic(&self) -> Option<Nic> {
-        self.raw.nic().map(Nic::from_raw)
+        self.raw.nic()
     }
 }
 
@@ -331,39 +322,6 @@ fn provider_names(offers: &[Info]) -> Vec<String> {
 }
 
 fn getinfo(library: &Library, hints: &Hints) -> Result<Vec<Info>, Error> {
-    call_getinfo(library, &hints.to_raw(library)?, hints.place()?, hints.flags())
-}
-
-/// `fi_getinfo(3)`, one call at a time.
-fn call_getinfo(
-    library: &Library,
-    hints: &RawInfo,
-    (node, service): (Option<CString>, Option<CString>),
-    flags: u64,
-) -> Result<Vec<Info>, Error> {
-    /// The manual does not say that the function may be called from several threads, and the first call loads
-    /// providers.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-    let c_str = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-    let mut list = ptr::null_mut();
-    let status = {
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the texts and the hints live through the call, and the library writes a list or leaves null.
-        unsafe {
-            library.functions().fi_getinfo(
-                sys::API_VERSION,
-                c_str(&node),
-                c_str(&service),
-                flags,
-                hints.as_ptr(),
-                &raw mut list,
-            )
-        }?
-    };
-    if status != 0 {
-        return Err(library.error("fi_getinfo", status));
-    }
-    // SAFETY: the call succeeded, so the list is the library's answer to it, for us alone.
-    unsafe { RawInfo::from_list(list, library) }.into_iter().map(Info::from_raw).collect()
+    let offers = RawInfo::query(library, &hints.to_raw(library)?, hints.place()?, hints.flags())?;
+    offers.into_iter().map(Info::from_raw).collect()
 }

@@ -1,13 +1,13 @@
 //! The loaded library.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::fmt;
 use std::path::Path;
 
 use farreach_fabric_sys as sys;
 use farreach_fabric_sys::Libfabric;
 
-use crate::Error;
+use crate::{Error, raw};
 
 /// A version of libfabric, or of one of its providers.
 ///
@@ -64,8 +64,7 @@ impl Library {
     /// Opens the library, or finds it open.
     pub fn open() -> Result<Self, Error> {
         let functions = Libfabric::get()?;
-        // SAFETY: the function takes nothing and has no conditions.
-        let version = Version::from_c(unsafe { functions.fi_version() }?);
+        let version = Version::from_c(raw::version(functions)?);
         if version < Version::OLDEST {
             return Err(Error::LibraryTooOld { path: functions.path().to_owned(), version });
         }
@@ -95,13 +94,6 @@ impl Library {
 
     /// `fi_strerror(3)`
     pub(crate) fn strerror(&self, errno: c_int) -> String {
-        // SAFETY: any number may be asked for.
-        match unsafe { self.functions.fi_strerror(errno) } {
-            Ok(text) if !text.is_null() => {
-                // SAFETY: not null, so it is a static NUL-terminated string.
-                unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-            }
-            _ => "unknown error".to_owned(),
-        }
+        raw::strerror(self.functions, errno).unwrap_or_else(|| "unknown error".to_owned())
     }
 }

@@ -1,7 +1,6 @@
 //! Memory regions: what operations may name, and what a peer may touch.
 
 use std::fmt;
-use std::ptr;
 
 use bitflags::bitflags;
 use farreach_fabric_sys as sys;
@@ -10,7 +9,6 @@ use farreach_memory::{
 };
 
 use crate::handle::Handle;
-use crate::leak::{self, Kind};
 use crate::{Domain, Error, ExposedKey, MrMode, RemoteRegion};
 
 /// How often another key is tried where the provider says that one is taken.
@@ -45,31 +43,32 @@ pub(crate) fn are_cached(domain: &Domain) -> bool {
     let Ok(page) = Memory::allocate(4096) else { return true };
     let register = || {
         let start = page.address().as_ptr();
-        // SAFETY: the page is mapped, and nobody uses it, until both regions are closed; where that fails it is kept.
+        // SAFETY: `page` is ours until this function returns. It has closed both regions by then, or kept the page for good, and forms no reference into it.
         unsafe { MemoryRegion::register(domain, start, page.len(), sys::FI_REMOTE_WRITE) }
     };
-    // What cannot be told is taken for the worse.
-    let (Ok(first), Ok(second)) = (register(), register()) else { return true };
-    let is_same = first.key() == second.key();
-    if first.close().is_err() | second.close().is_err() {
+    let regions = [register(), register()];
+    let is_same = match &regions {
+        [Ok(first), Ok(second)] => first.key() == second.key(),
+        // What cannot be told is taken for the worse.
+        _ => true,
+    };
+    let open = regions.into_iter().flatten().filter_map(|region| region.close().err()).count();
+    if open > 0 {
         std::mem::forget(page);
-        return true;
     }
-    is_same
+    is_same || open > 0
 }
 
-/// Registered memory: `fi_mr(3)`. It is closed when dropped, and kept for good, counted, where that fails.
-pub(crate) struct MemoryRegion {
-    mr: Handle<sys::fid_mr>,
-    domain: Domain,
-    is_closed: bool,
-}
+/// Registered memory: `fi_mr(3)`. It is closed when dropped, and kept for good, counted, where that fails: whoever owns the pages asks before,
+/// and keeps them.
+pub(crate) type MemoryRegion = Handle<sys::fid_mr>;
 
 impl MemoryRegion {
+    /// Registers memory, by a key that is free.
+    ///
     /// # Safety
     ///
-    /// The memory is mapped until the region is closed, which may be never. The provider writes to it where `access` and operations
-    /// say so; meanwhile nobody holds a reference into it.
+    /// As for [`open`](Self::open).
     pub(crate) unsafe fn register(
         domain: &Domain,
         start: *mut u8,
@@ -80,69 +79,26 @@ impl MemoryRegion {
         loop {
             // Where the provider chooses, a layer over it may still keep regions by the key that was asked for.
             let key = domain.next_key()?;
-            let open = |mr| {
-                let (raw, buffer) = (domain.as_raw(), start.cast_const().cast());
-                // SAFETY: the domain lives; the rest is passed on to the caller.
-                unsafe { sys::fi_mr_reg(raw, buffer, len, access, 0, key, 0, mr, ptr::null_mut()) }
-            };
-            // SAFETY: the function writes a region where it answers 0, and the domain is one for any thread.
-            match unsafe { Handle::open(domain.library(), "fi_mr_reg", open) } {
-                Ok(mr) => return Ok(Self { mr, domain: domain.clone(), is_closed: false }),
+            // SAFETY: the caller vouches for the memory. An attempt that fails has registered nothing.
+            match unsafe { Self::open(domain, (start, len), access, key) } {
                 Err(Error::Failed { errno: sys::FI_ENOKEY, .. }) if attempts < KEY_ATTEMPTS => {
                     attempts += 1;
                 }
-                Err(error) => return Err(error),
+                answer => return answer,
             }
         }
     }
 
-    fn key(&self) -> u64 {
-        // SAFETY: the region lives.
-        unsafe { sys::fi_mr_key(self.mr.as_ptr()) }
-    }
-
-    /// What own operations name it by, as a number.
-    fn descriptor(&self) -> u64 {
-        // SAFETY: the region lives.
-        unsafe { sys::fi_mr_desc(self.mr.as_ptr()) }.expose_provenance() as u64
-    }
-
     /// What a peer needs to know of the memory that it was registered for.
     pub(crate) fn remote(&self, exposed: &Exposed) -> RemoteRegion {
-        let has_addresses = self.domain.info().mr_mode().contains(MrMode::VIRT_ADDR);
+        let has_addresses = self.domain().info().mr_mode().contains(MrMode::VIRT_ADDR);
         // Otherwise a peer counts from the region's beginning.
         let address = if has_addresses { exposed.address().as_ptr().expose_provenance() as u64 } else { 0 };
         RemoteRegion::new(address, exposed.len() as u64, self.key())
     }
 
     pub(crate) fn domain(&self) -> &Domain {
-        &self.domain
-    }
-
-    /// Ends it. After success its key is dead where the provider enforces keys.
-    pub(crate) fn close(mut self) -> Result<(), Error> {
-        self.end()
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        if self.is_closed {
-            return Ok(());
-        }
-        self.is_closed = true;
-        // SAFETY: the region is ours, and nothing was made of it.
-        let closed = unsafe { self.mr.close(self.domain.library(), Kind::MemoryRegion) };
-        if closed.is_err() {
-            leak::keep(&self.domain);
-        }
-        closed
-    }
-}
-
-impl Drop for MemoryRegion {
-    #[doc(alias = "fi_close")]
-    fn drop(&mut self) {
-        // It counts itself; whoever owns the pages asks before, and keeps them.
-        let _ = self.end();
+        self.parents()
     }
 }
 
@@ -164,11 +120,12 @@ impl Domain {
             return Ok(());
         }
         let access = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
-        // SAFETY: the pages stay mapped until the registration is ended, for good where that fails: it is attached to them. The
-        // provider writes where an operation says so, and operations hold the slices that they name.
+        // SAFETY: the pages stay mapped until the registration is ended, for good where that fails: it is attached to them below. `access` is
+        // local, so the provider writes where an operation of ours says so, and an operation holds the buffers that it names.
         let mr = unsafe { MemoryRegion::register(self, memory.start().as_ptr(), memory.len(), access) }?;
         let registration = Registration::new(self.id(), mr.descriptor(), Box::new(mr));
-        // SAFETY: the region is of all pages, its descriptor lives as long as it does, and it allows no remote access.
+        // SAFETY: the region was registered above for all pages of this memory and for local access. The registration owns it, so its descriptor is valid as
+        // long as the registration is.
         match unsafe { memory.attach(registration) } {
             Ok(()) => Ok(()),
             // Another thread was faster. Ours is ended by its drop: no operation knew it.

@@ -30,7 +30,7 @@ enum Origin {
 // SAFETY: an allocation is only an address and a length; who may touch the bytes is decided by the slices over it, which are
 // `Send` by themselves.
 unsafe impl Send for Allocation {}
-// SAFETY: as above; no method of a shared allocation touches the bytes.
+// SAFETY: no method that takes `&self` touches the bytes, but `populate` and `touch`, which `map_pages` calls before anybody else has the allocation.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
@@ -75,7 +75,7 @@ impl Allocation {
         }
         // A huge page is promised when it is mapped, but not on a node: to touch one that the node does not have is SIGBUS. The kernel
         // answers with an error instead.
-        // SAFETY: the mapping is ours and this long; its bytes stay as they are.
+        // SAFETY: `map_pages` has just mapped this range, of which nobody knows yet. The call brings pages into being and changes no byte.
         let status =
             unsafe { libc::madvise(self.start.as_ptr().cast(), mapped_len, libc::MADV_POPULATE_WRITE) };
         if status == 0 {
@@ -100,8 +100,8 @@ impl Allocation {
     /// Writes to each page, which has no name yet.
     fn touch(&self, mapped_len: usize) {
         for offset in (0..mapped_len).step_by(page_size()) {
-            // SAFETY: the mapping is ours alone, writable, and this long. Volatile, because the store must happen
-            // though it writes the zero that is there.
+            // SAFETY: `map_pages` has just mapped this range for writing, nobody else knows of it, and the offset is below its length. Volatile, because the
+            // store must happen though it writes the zero that is there.
             unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
         }
     }
@@ -134,7 +134,8 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         if let Origin::Mapped { mapped_len } = self.origin {
             // It cannot fail for a mapping that exists; and if it did, the pages would stay, which harms nobody.
-            // SAFETY: the mapping is ours, and no slice over it is left: each holds the allocation.
+            // SAFETY: `map` has made this mapping, of this length, for this allocation. Nobody has a pointer into it that he may still use: `Memory` drops its
+            // allocation after the last slice and the last registration, and `map_pages` drops one that nobody knew of.
             unsafe { libc::munmap(self.start.as_ptr().cast(), mapped_len) };
         }
     }
@@ -173,7 +174,7 @@ fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
     let word = nodes.get_mut(node / WORD_BITS).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     *word |= 1 << (node % WORD_BITS);
     let no_flags: c_int = 0;
-    // SAFETY: the range is a mapping of ours, and the mask has as many bits as is said; the kernel counts one less.
+    // SAFETY: `map_pages` has just mapped this range. The kernel reads the mask, a local, of as many bits as is said: it counts one less.
     let status = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -189,7 +190,7 @@ fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
 }
 
 fn page_size() -> usize {
-    // SAFETY: a question without conditions.
+    // SAFETY: the call takes a number, of which any is allowed, and reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("Linux has a page size")
 }

@@ -166,11 +166,11 @@ impl Exposed {
     /// Bytes of a whole aligned word within the memory are only reached by that word, and the others one by one: atomics of different
     /// sizes over one byte are undefined.
     fn place(&self, offset: usize) -> Place<'_> {
-        // SAFETY: every caller has checked that the byte lies within.
+        // SAFETY: `word_at` and `places`, the only callers, have asked `check` whether the offset is below the length of the range, which lies in one allocation.
         let byte = unsafe { self.address().add(offset) };
         let first = byte.addr().get() % WORD;
         if offset < first || self.len() - (offset - first) < WORD {
-            // SAFETY: valid for as long as `self` lives, and it is never reached otherwise: by us, because this place is the only one
+            // SAFETY: the range keeps its pages mapped as long as `self` lives. The byte is never reached otherwise: by us, because this place is the only one
             // for this byte and no reference to the bytes is ever given; by peers, whose accesses stand for atomic ones.
             return Place::Byte(unsafe { AtomicU8::from_ptr(byte.as_ptr()) });
         }

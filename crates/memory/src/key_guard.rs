@@ -97,7 +97,7 @@ mod tests {
         let (page, owner) = (Memory::allocate(64).unwrap(), Arc::new(()));
         let (start, kept): (_, Box<dyn Any + Send + Sync>) =
             (page.address(), Box::new((page, Arc::clone(&owner))));
-        // SAFETY: the page stays mapped as long as its owner, which does not touch it.
+        // SAFETY: the owner holds the page's slice, which keeps it mapped, and never derefs it.
         (unsafe { Memory::from_raw(start, 64, kept) }.expose(), owner)
     }
 
@@ -109,7 +109,7 @@ mod tests {
         for (ended, guard) in guards.into_iter().enumerate() {
             let kept = exposed.take().unwrap().try_into_slice().unwrap_err();
             assert_eq!(kept.keys(), 2 - ended);
-            // SAFETY: no card knows of it.
+            // SAFETY: the guard stands for no key: none was made.
             unsafe { guard.end() };
             exposed = Some(kept);
         }
@@ -122,7 +122,7 @@ mod tests {
         let guard = exposed.guard_key();
         drop(exposed);
         assert_eq!(Arc::strong_count(&owner), 2);
-        // SAFETY: no card knows of it.
+        // SAFETY: the guard stands for no key: none was made.
         unsafe { guard.end() };
         assert_eq!(Arc::strong_count(&owner), 1);
     }

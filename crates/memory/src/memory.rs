@@ -34,7 +34,8 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.registrations.release_all() {
-            // SAFETY: this is the end of the value, and nothing uses the allocation after it.
+            // SAFETY: it is dropped once, because a drop runs once, and no code follows that reads the field. Every slice over the pages holds the `Arc` whose
+            // content this is, so none is left, and `release_all` says that no card has a registration of them.
             unsafe { ManuallyDrop::drop(&mut self.allocation) };
         } else {
             leak(self.allocation.len());
@@ -70,10 +71,11 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// `start` is valid for reads and writes of `len` bytes until `owner` is dropped, which happens when the last slice over it and
+    /// `start` is valid for reads and writes of `len` initialised bytes until `owner` is dropped, which happens when the last slice over it and
     /// every registration is gone. Until then nobody touches the bytes but through what this returns.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Slice {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches for the bytes. `Inner` drops the owner with the allocation: after the last slice, whose `whole` below is the first,
+        // and after the last registration.
         let allocation = unsafe { Allocation::foreign(start, len, owner) };
         Slice::whole(Self::new(allocation))
     }
@@ -151,7 +153,7 @@ mod tests {
             let is_told = Arc::new(AtomicUsize::new(0));
             let guard = Guard { is_ended, is_told: Arc::clone(&is_told) };
             let domain = DomainId::unique();
-            // SAFETY: no card is involved.
+            // SAFETY: no card knows the key, so that nothing ever uses it.
             unsafe { slice.memory().attach(Registration::new(domain, 5, Box::new(guard))) }.unwrap();
             assert_eq!(slice.local_key(domain), Some(5));
 
@@ -174,7 +176,7 @@ mod tests {
         for way in ways {
             let (page, owner) = (Memory::allocate(64).unwrap(), Arc::new(()));
             let (start, kept) = (page.address(), Arc::clone(&owner));
-            // SAFETY: the page stays mapped as long as the owner, which does not touch it.
+            // SAFETY: the owner holds the page's slice, which keeps it mapped, and never derefs it.
             let slice = unsafe { Memory::from_raw(start, 64, Box::new((page, owner))) };
             let place = way(slice);
             assert_eq!(Arc::strong_count(&kept), 2);
@@ -196,7 +198,7 @@ mod tests {
 
     fn is_mapped(address: NonNull<u8>) -> bool {
         let mut residency = 0;
-        // SAFETY: the kernel looks at its tables only, and writes one byte for one page.
+        // SAFETY: the call takes any address, and writes one byte for one page: to the local.
         unsafe { libc::mincore(address.as_ptr().cast(), 1, &raw mut residency) == 0 }
     }
 }

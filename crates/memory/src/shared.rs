@@ -58,7 +58,7 @@ impl Shared {
     /// The address of the first byte, as a request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: the offset is within the slice, or one past its end where nothing is left.
+        // SAFETY: `get` takes the offset from a part of the slice's own bytes, so that it is within the slice, or at its end where the part is empty.
         unsafe { self.slice.address().add(self.offset) }
     }
 

@@ -131,7 +131,8 @@ impl Deref for Slice {
 impl DerefMut for Slice {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the range is valid and nobody else's, as in `deref`; it is borrowed exclusively, so no other reference to it exists.
+        // SAFETY: what `deref` argues for the bytes holds here too. `self` is borrowed exclusively, and references into a range are formed by its slice
+        // alone, so that there is no other one.
         unsafe { std::slice::from_raw_parts_mut(self.address().as_ptr(), self.len()) }
     }
 }

@@ -278,8 +278,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an operation is in flight before it is written",
         file: "crates/fabric/src/ep/slots.rs",
-        guard: "store(&self.mark, mark, Ordering::Release);",
-        instead: "store(&self.mark, mark, Ordering::Relaxed);",
+        guard: "store(&place.mark, mark, Ordering::Release);",
+        instead: "store(&place.mark, mark, Ordering::Relaxed);",
         test: "ep::model::one_takes_what_another_posts",
     },
     Mutant {
@@ -345,6 +345,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "self.earlier.append(&mut self.tables);",
         instead: "self.tables.clear();",
         test: "cq::registry::tests::a_table_that_is_gone_stays_until_earlier_copies_are_forgotten",
+    },
+    Mutant {
+        name: "the address of a closed endpoint leads to where its memory was",
+        file: "crates/fabric/src/ep/kept.rs",
+        guard: "name(address).is_none_or(|name| self.closed.contains(name))",
+        instead: "self.closed.contains(address.bytes())",
+        test: "ep::kept::tests::no_other_text_leads_to_an_endpoint_that_was_closed",
     },
     // Who drives.
     Mutant {

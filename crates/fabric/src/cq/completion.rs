@@ -93,9 +93,10 @@ enum Kind<'poller> {
 #[derive(Clone, Copy)]
 struct Entry<'poller>(&'poller sys::fi_cq_data_entry);
 
-// SAFETY: numbers, and pointers that nobody follows.
+// SAFETY: an entry is numbers and pointers. The pointers are compared, and never followed, so that they may be on any thread; nobody writes to the entry while
+// this borrows it.
 unsafe impl Send for Entry<'_> {}
-// SAFETY: as above.
+// SAFETY: as above: all that two threads can do with it is to read it.
 unsafe impl Sync for Entry<'_> {}
 
 /// An operation that was taken out of its table.
@@ -121,7 +122,7 @@ impl<'poller> Completion<'poller> {
     #[inline(always)]
     fn into_kind(self) -> Kind<'poller> {
         let mut completion = ManuallyDrop::new(self);
-        // SAFETY: this is its end, and it is not dropped.
+        // SAFETY: it is taken once: the completion was given away to this function, and in a `ManuallyDrop` its drop, which uses it up too, does not run.
         unsafe { ManuallyDrop::take(&mut completion.0) }
     }
 
@@ -207,10 +208,11 @@ impl<'poller> Completion<'poller> {
 impl Drop for Completion<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: this is its end. Any bytes are words of this kind, and there are as many.
+        // SAFETY: a `Kind` has as many bytes as the words (asserted below), and a `MaybeUninit` may hold any. It is copied out of a field that nobody reads
+        // again: a drop runs once, and not where `into_kind` has taken it.
         let [first, second, third, fourth] =
             unsafe { mem::transmute_copy::<Kind<'_>, [Word; WORDS]>(&self.0) };
-        // SAFETY: these are the words of what is dropped here.
+        // SAFETY: the words are those of the field, copied whole, and are used only here.
         unsafe { drop_words(first, second, third, fourth) };
     }
 }
@@ -228,7 +230,7 @@ const _: () = assert!(size_of::<Kind<'_>>() == size_of::<[Word; WORDS]>());
 #[cold]
 #[inline(never)]
 unsafe fn drop_words(first: Word, second: Word, third: Word, fourth: Word) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller vouches that these are the words of a `Kind`, in their order.
     drop(unsafe { mem::transmute::<[Word; WORDS], Kind<'_>>([first, second, third, fourth]) });
 }
 

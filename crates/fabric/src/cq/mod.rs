@@ -6,14 +6,13 @@ mod registry;
 mod wait;
 
 use std::fmt;
-use std::os::fd::{BorrowedFd, RawFd};
-use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 
 use farreach_fabric_sys as sys;
 
+use crate::ep;
 use crate::handle::Handle;
-use crate::leak::{self, Kind};
 use crate::{Domain, Error, Protocol};
 
 pub use completion::{Completion, Event, Failure, OperationKind, Proof, Success, Written};
@@ -45,9 +44,10 @@ struct Inner {
     wait_fd: Option<RawFd>,
     /// Whether an endpoint was closed that the provider still looks for when it is asked about the descriptor. Held while it is asked.
     is_spoiled: Mutex<bool>,
+    /// Whether reading it moves endpoints that look into others of this process.
+    looks_into_siblings: bool,
     registry: Registry,
     polling: Mutex<poller::PollState>,
-    domain: Domain,
 }
 
 impl Domain {
@@ -62,13 +62,13 @@ impl Domain {
     /// As [`open_cq`](Self::open_cq), for as many completions. Peers' writes with immediate data need room too.
     pub fn open_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
         if self.has_stuck_descriptors() {
-            return self.open_cq_with(size, sys::FI_WAIT_NONE);
+            return self.open_cq_with(size, false);
         }
-        match self.open_cq_with(size, sys::FI_WAIT_FD) {
+        match self.open_cq_with(size, true) {
             Ok(cq) => Ok(cq),
             // Not every provider has a descriptor, and they say it with various errors. One that is due to something else
             // comes again without.
-            Err(_) => self.open_cq_with(size, sys::FI_WAIT_NONE),
+            Err(_) => self.open_cq_with(size, false),
         }
     }
 
@@ -80,52 +80,27 @@ impl Domain {
 
     /// As [`open_cq_of`](Self::open_cq_of), without a descriptor: it is polled. With one, some providers take only one endpoint to a queue.
     pub fn open_polled_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
-        self.open_cq_with(size, sys::FI_WAIT_NONE)
+        self.open_cq_with(size, false)
     }
 
-    fn open_cq_with(&self, size: usize, wait_obj: sys::fi_wait_obj) -> Result<CompletionQueue, Error> {
-        // SAFETY: integers and pointers only, for which zero is a value.
-        let mut attr: sys::fi_cq_attr = unsafe { std::mem::zeroed() };
-        attr.size = size;
-        attr.format = sys::FI_CQ_FORMAT_DATA;
-        attr.wait_obj = wait_obj;
-        // SAFETY: the domain lives, and the structure through the call.
-        let open = |cq| unsafe { sys::fi_cq_open(self.as_raw(), &raw mut attr, cq, ptr::null_mut()) };
-        // SAFETY: the function writes a queue where it answers 0, and the domain is one for any thread.
-        let cq = unsafe { Handle::open(self.library(), "fi_cq_open", open) }?;
-        let mut inner = Inner {
+    fn open_cq_with(&self, size: usize, has_fd: bool) -> Result<CompletionQueue, Error> {
+        let cq = Handle::<sys::fid_cq>::open(self, size, has_fd)?;
+        let wait_fd = if has_fd { Some(cq.wait_fd()?) } else { None };
+        Ok(CompletionQueue(Arc::new(Inner {
             cq,
-            wait_fd: None,
+            wait_fd,
             is_spoiled: Mutex::new(false),
+            looks_into_siblings: self.profile().siblings_look_in,
             registry: Registry::default(),
             polling: Mutex::new(poller::PollState::new()),
-            domain: self.clone(),
-        };
-        if wait_obj == sys::FI_WAIT_FD {
-            inner.wait_fd = Some(inner.get_wait_fd()?);
-        }
-        Ok(CompletionQueue(Arc::new(inner)))
+        })))
     }
 }
 
 impl CompletionQueue {
-    /// The descriptor that becomes readable when there may be something, where the provider has one. Before sleeping on it, ask
-    /// [`may_sleep`](Self::may_sleep).
-    ///
-    /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
-    /// [spoils](crate::Profile::close_spoils_waits) it: open another queue with the next endpoint.
-    #[doc(alias = "FI_GETWAIT")]
-    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        if *self.lock_waits() {
-            return None;
-        }
-        // SAFETY: the descriptor is the queue's, and open as long as it.
-        self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
-    }
-
     /// The domain that it is in.
     pub fn domain(&self) -> &Domain {
-        &self.0.domain
+        self.0.cq.parents()
     }
 
     /// The C object. It lives as long as this does.
@@ -133,8 +108,9 @@ impl CompletionQueue {
         self.0.cq.as_ptr()
     }
 
-    pub(crate) fn fid(&self) -> *mut sys::fid {
-        self.0.cq.fid()
+    #[inline]
+    pub(crate) fn handle(&self) -> &Handle<sys::fid_cq> {
+        &self.0.cq
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -146,22 +122,15 @@ impl CompletionQueue {
         *self.lock_waits() |= self.domain().profile().close_spoils_waits;
     }
 
+    /// To be held while the provider moves the endpoints of this queue: nothing is closed meanwhile that they look into.
+    #[inline]
+    fn moving(&self) -> Option<RwLockReadGuard<'static, ()>> {
+        self.0.looks_into_siblings.then(ep::moving)
+    }
+
     /// Whether the descriptor is spoiled; nothing changes that while this is held.
     fn lock_waits(&self) -> MutexGuard<'_, bool> {
         self.0.is_spoiled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
-    fn get_wait_fd(&self) -> Result<RawFd, Error> {
-        let mut fd: RawFd = -1;
-        // SAFETY: the queue lives and was opened with a descriptor; FI_GETWAIT then writes an int.
-        let status = unsafe { sys::fi_control(self.cq.fid(), sys::FI_GETWAIT as i32, (&raw mut fd).cast()) };
-        match status {
-            0 if fd >= 0 => Ok(fd),
-            0 => Err(Error::Incomplete { operation: "fi_control(FI_GETWAIT)" }),
-            status => Err(self.domain.library().error("fi_control(FI_GETWAIT)", status)),
-        }
     }
 }
 
@@ -176,15 +145,5 @@ impl Eq for CompletionQueue {}
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionQueue").field("wait_fd", &self.wait_fd()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "fi_close")]
-    fn drop(&mut self) {
-        // SAFETY: every endpoint that completes to the queue holds it, so none is left.
-        if unsafe { self.cq.close(self.domain.library(), Kind::CompletionQueue) }.is_err() {
-            leak::keep(&self.domain);
-        }
     }
 }

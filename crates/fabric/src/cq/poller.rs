@@ -1,8 +1,6 @@
 //! Polling: completions in, buffers out.
 
-use std::ffi::{CStr, c_char};
 use std::fmt;
-use std::ptr;
 use std::sync::{MutexGuard, PoisonError};
 
 use farreach_fabric_sys as sys;
@@ -12,12 +10,10 @@ use super::registry::Copied;
 use super::{CompletionQueue, Registry};
 use crate::Error;
 use crate::ep::slots::Found;
+use crate::handle::NO_ENTRY;
 
 /// Completions that are taken from the provider at once.
 const BATCH: usize = 32;
-
-/// A longer text of a provider's is cut.
-const TEXT_MAX: usize = 256;
 
 /// The right to poll a completion queue: one thread at a time has it.
 ///
@@ -47,14 +43,12 @@ pub(crate) struct PollState {
     failed: Option<Box<Failure>>,
 }
 
-// SAFETY: the pointers in the entries are only compared, and the state is used under a lock.
+// SAFETY: of its fields only the entries are not `Send` by themselves, for their pointers: these are compared, and never followed.
 unsafe impl Send for PollState {}
 
 impl PollState {
     pub(crate) fn new() -> Self {
-        // SAFETY: integers and pointers only, for which zero is a value.
-        let batch = unsafe { std::mem::zeroed() };
-        Self { tables: Copied::new(), batch, next: 0, filled: 0, failed: None }
+        Self { tables: Copied::new(), batch: [NO_ENTRY; BATCH], next: 0, filled: 0, failed: None }
     }
 
     fn is_empty(&self) -> bool {
@@ -102,10 +96,10 @@ impl Poller<'_> {
         state.tables.forget_earlier();
         state.tables.follow(registry);
         (state.next, state.filled) = (0, 0);
-        // SAFETY: the queue lives and is of this format, and there is room for so many entries.
-        let count = unsafe { sys::fi_cq_read(self.cq.as_raw(), state.batch.as_mut_ptr().cast(), BATCH) };
-        // The answers are small numbers, whose type is wider than that of the other functions' errors.
-        match count as i32 {
+        let moving = self.cq.moving();
+        let status = self.cq.handle().read(&mut state.batch);
+        drop(moving);
+        match status {
             status if status == -sys::FI_EAGAIN => {
                 registry.bury(dying);
                 Ok(false)
@@ -125,18 +119,9 @@ impl Poller<'_> {
     /// Takes the error at the head of the queue.
     #[cold]
     fn read_error(&mut self) -> Result<(), Error> {
-        // SAFETY: integers and pointers only, for which zero is a value. No buffer of ours for the error's data: the
-        // provider's own then holds until the next read.
-        let mut entry: sys::fi_cq_err_entry_2 = unsafe { std::mem::zeroed() };
-        // SAFETY: the queue lives, and the entry is of the largest size that any release writes.
-        let count = unsafe { sys::fi_cq_readerr(self.cq.as_raw(), (&raw mut entry).cast(), 0) };
+        // SAFETY: only a poller reads the queue, and `self.state` is the lock that lets one thread be it.
+        let Some((entry, provider_text)) = (unsafe { self.cq.handle().read_error() })? else { return Ok(()) };
         let library = self.cq.domain().library();
-        match count as i32 {
-            status if status == -sys::FI_EAGAIN || status == 0 => return Ok(()),
-            status if status < 0 => return Err(library.error("fi_cq_readerr", status)),
-            _ => {}
-        }
-        let entry = entry.base;
         let failure = Failure {
             // Whoever takes the operation knows.
             operation: None,
@@ -144,40 +129,15 @@ impl Poller<'_> {
             errno: entry.err.saturating_abs(),
             text: library.strerror(entry.err.saturating_abs()),
             provider_errno: entry.prov_errno,
-            provider_text: self.provider_text(&entry),
+            provider_text,
             message_len: (entry.err == sys::FI_ETRUNC && entry.olen > 0).then(|| entry.len + entry.olen),
         };
         let state = &mut *self.state;
         state.failed = Some(Box::new(failure));
-        state.batch[0] = sys::fi_cq_data_entry {
-            op_context: entry.op_context,
-            flags: sys::FI_REMOTE_CQ_DATA,
-            len: 0,
-            buf: ptr::null_mut(),
-            data: 0,
-        };
+        state.batch[0] =
+            sys::fi_cq_data_entry { op_context: entry.op_context, flags: sys::FI_REMOTE_CQ_DATA, ..NO_ENTRY };
         state.filled = 1;
         Ok(())
-    }
-
-    /// The provider's own words: `fi_cq_strerror(3)`.
-    fn provider_text(&self, entry: &sys::fi_cq_err_entry) -> String {
-        let mut buffer = [0 as c_char; TEXT_MAX];
-        // SAFETY: the queue lives, the error's data is the provider's and was just read, and there is room for so many bytes.
-        let text = unsafe {
-            sys::fi_cq_strerror(
-                self.cq.as_raw(),
-                entry.prov_errno,
-                entry.err_data,
-                buffer.as_mut_ptr(),
-                buffer.len(),
-            )
-        };
-        if text.is_null() {
-            return String::new();
-        }
-        // SAFETY: not null, so it is a NUL-terminated text: a static one, or in our buffer.
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 }
 
@@ -239,7 +199,8 @@ impl<'poller> Events<'poller> {
     /// The place that an entry tells of.
     #[inline(always)]
     fn find(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Found<'poller>> {
-        // SAFETY: earlier copies are forgotten when the poller fills the next batch, which it cannot before `'poller` is over.
+        // SAFETY: `Poller::fill` alone forgets earlier copies, and the tables are dropped with the queue. Both need the poller, which is borrowed exclusively for
+        // `'poller`, as long as what is found lives.
         unsafe { self.tables.find(self.registry, entry.op_context) }
     }
 }

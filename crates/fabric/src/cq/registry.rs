@@ -79,7 +79,7 @@ pub(crate) struct Copied {
     earlier: Vec<Arc<Slots>>,
 }
 
-// SAFETY: the pointer is to what the lists hold, which may be sent.
+// SAFETY: of its fields only `recent` is not `Send` by itself. It points into a table that one of the lists, or `empty`, holds, and tables are `Sync`.
 unsafe impl Send for Copied {}
 
 impl Copied {
@@ -123,12 +123,13 @@ impl Copied {
     /// What is found, and what is taken from it, is gone before [earlier copies are forgotten](Self::forget_earlier), and before `self` is.
     #[inline(always)]
     pub(crate) unsafe fn find<'a>(&mut self, registry: &Registry, context: *mut c_void) -> Option<Found<'a>> {
-        // SAFETY: it is held here, until the caller says that it is not used any more.
+        // SAFETY: `recent` is in `tables` or is `empty`: whoever changes `tables` sets it anew. What leaves `tables` goes to `earlier`, and stays there until
+        // `forget_earlier`, before which the caller is done with what is found.
         if let Some(found) = unsafe { self.recent.as_ref() }.find(context) {
             return Some(found);
         }
         let table = self.look_up(registry, context)?;
-        // SAFETY: as above.
+        // SAFETY: as above: `look_up` has made it the recent one.
         unsafe { table.as_ref() }.find(context)
     }
 
@@ -153,7 +154,6 @@ impl Copied {
 mod tests {
     use super::*;
     use crate::OperationKind;
-    use crate::ep::slots::InFlight;
     use farreach_memory::Buffers;
 
     fn table() -> Arc<Slots> {
@@ -162,16 +162,14 @@ mod tests {
 
     /// Puts an operation in flight; its context.
     fn put(slots: &Slots) -> *mut c_void {
-        let kind = OperationKind::Receive;
-        let operation = InFlight { tag: 0, kind, is_delivery: false, buffers: Buffers::None, peer: None };
-        // SAFETY: all of it is written.
-        let slot = unsafe { slots.put_with(|place| _ = place.write(operation)) };
+        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        let slot = unsafe { slots.put(false, 0, OperationKind::Receive, false, &Buffers::None, None) };
         slot.unwrap().context()
     }
 
     /// Whether a context is known, and its operation was in flight.
     fn take(copied: &mut Copied, registry: &Registry, context: *mut c_void) -> Option<bool> {
-        // SAFETY: it is gone at the end of this.
+        // SAFETY: what is found is gone at the end of this function, which does not forget earlier copies.
         unsafe { copied.find(registry, context) }.map(|found| found.take().is_some())
     }
 
@@ -210,7 +208,7 @@ mod tests {
         let (slots, mut copied) = (table(), Copied::new());
         registry.add(&slots);
         let context = put(&slots);
-        // SAFETY: it is gone before the copy is forgotten.
+        // SAFETY: `take` below uses it up, before `forget_earlier` is called.
         let found = unsafe { copied.find(&registry, context) }.unwrap();
         registry.retire(&slots);
         registry.bury(1);

@@ -15,17 +15,33 @@ use crate::backoff::Backoff;
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 impl CompletionQueue {
-    /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first.
+    /// The descriptor that becomes readable when there may be something, where the provider has one. Before sleeping on it, ask
+    /// [`may_sleep`](Self::may_sleep).
+    ///
+    /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
+    /// [spoils](crate::Profile::close_spoils_waits) it: open another queue with the next endpoint.
+    #[doc(alias = "FI_GETWAIT")]
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        if *self.lock_waits() {
+            return None;
+        }
+        // SAFETY: the descriptor is the provider's, which keeps it open until the queue is closed: not before the borrow of `self` ends.
+        self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
+    }
+
+    /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first, or no descriptor.
     #[doc(alias = "fi_trywait")]
     pub fn may_sleep(&self) -> Result<bool, Error> {
+        let _moving = self.moving();
         let is_spoiled = self.lock_waits();
-        if *is_spoiled {
+        // Without a descriptor the provider has nothing to look into, and looks all the same.
+        if *is_spoiled || self.0.wait_fd.is_none() {
             return Ok(false);
         }
         let fabric = self.domain().fabric();
-        let mut fids = [self.fid()];
-        // SAFETY: the fabric and the queue live, and so does every endpoint that the provider looks into: none is closed meanwhile.
-        match unsafe { sys::fi_trywait(fabric.as_raw(), fids.as_mut_ptr(), 1) } {
+        // SAFETY: `before_close_of_endpoint` marks the queue before an endpoint is closed where that spoils waits. The mark is not there, and comes
+        // no sooner than the lock is let go of, after the call.
+        match unsafe { fabric.handle().trywait(self.handle()) } {
             0 => Ok(true),
             status if status == -sys::FI_EAGAIN => Ok(false),
             status => Err(fabric.library().error("fi_trywait", status)),
@@ -65,6 +81,6 @@ impl Poller<'_> {
 fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
     let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout_ms = time.as_millis().max(1) as i32;
-    // SAFETY: one entry, valid for reading and writing, and the descriptor is open.
+    // SAFETY: `polled` is one entry, a local, and its descriptor is open as long as it is borrowed.
     unsafe { libc::poll(&raw mut polled, 1, timeout_ms) };
 }

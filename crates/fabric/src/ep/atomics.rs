@@ -1,13 +1,13 @@
 //! Atomic operations: which there are, and where their operands lie.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use farreach_fabric_sys as sys;
 use farreach_memory::Lent;
 
 use crate::handle::Handle;
-use crate::{Capabilities, Domain, Error};
+use crate::{Domain, Error};
 
 /// The bytes of an operand.
 pub(super) const WORD: usize = size_of::<u64>();
@@ -35,25 +35,9 @@ pub struct Atomics {
 }
 
 impl Atomics {
-    pub(super) fn of(ep: &Handle<sys::fid_ep>, domain: &Domain) -> Self {
-        // Without the capability there may be no table to ask.
-        if !domain.info().capabilities().contains(Capabilities::ATOMIC) {
-            return Self::default();
-        }
-        let is_valid = |ask: &dyn Fn(*mut usize) -> c_int| {
-            let mut count = 0;
-            ask(&raw mut count) == 0 && count >= 1
-        };
-        Self {
-            // SAFETY: the endpoint lives and has the capability, and the place takes a number.
-            fetch_add: is_valid(&|count| unsafe {
-                sys::fi_fetch_atomicvalid(ep.as_ptr(), sys::FI_UINT64, sys::FI_SUM, count)
-            }),
-            // SAFETY: as above.
-            compare_swap: is_valid(&|count| unsafe {
-                sys::fi_compare_atomicvalid(ep.as_ptr(), sys::FI_UINT64, sys::FI_CSWAP, count)
-            }),
-        }
+    pub(super) fn of(ep: &Handle<sys::fid_ep>) -> Self {
+        let [fetch_add, compare_swap] = ep.has_atomics();
+        Self { fetch_add, compare_swap }
     }
 
     pub(super) fn any(self) -> bool {
@@ -82,8 +66,8 @@ impl Operands {
         let offset = index * OPERANDS_SIZE;
         assert!(offset + OPERANDS_SIZE <= self.memory.len(), "a place has its operands");
         let place: NonNull<[u64; 2]> = self.memory.address().cast();
-        // SAFETY: inside of the memory, which is aligned to a page, and these two words are the poster's alone: the operation has its
-        // place and the provider does not have the operation yet.
+        // SAFETY: the assertion has seen that both words lie within the memory, which begins a page of its own, so that they are aligned. Nobody else touches
+        // them: they are those of one place of the table, whose operation the caller has put there and not handed to the provider yet. `Lent` forms no references.
         unsafe {
             let place = place.byte_add(offset);
             place.write(operands);

@@ -1,15 +1,13 @@
 //! How an endpoint is made.
 
-use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::ptr;
 use std::sync::Arc;
 
 use farreach_fabric_sys as sys;
 
 use super::atomics::{Atomics, Operands};
 use super::slots::Slots;
-use super::{Endpoint, Limits, Open, kept};
+use super::{Bound, Endpoint, Limits, Open, kept};
 use crate::handle::Handle;
 use crate::{Address, AddressVector, CompletionQueue, Domain, EndpointType, Error};
 
@@ -74,13 +72,14 @@ impl EndpointBuilder {
     #[doc(alias = "fi_enable")]
     pub fn build(self, domain: &Domain) -> Result<Endpoint, Error> {
         self.check(domain)?;
-        let (info, library) = (domain.info(), domain.library());
+        let info = domain.info();
         let nothing = domain.allocate(1)?;
-        let raw = info.as_raw_mut();
-        // SAFETY: the domain lives, and the offer through the call.
-        let open = |ep| unsafe { sys::fi_endpoint(domain.as_raw(), raw, ep, ptr::null_mut()) };
-        // SAFETY: the function writes an endpoint where it answers 0, and the domain is one for any thread.
-        let ep: Handle<sys::fid_ep> = unsafe { Handle::open(library, "fi_endpoint", open) }?;
+        let (transmit_cq, receive_cq, av) = (self.transmit_cq, self.receive_cq, self.av);
+        // SAFETY: the handle goes into an `Open`, which `Open::close` alone ends. That marks both queues first, so that nobody asks any more whether he may
+        // sleep, and it is called for what `kept` lets go of, where endpoints look into each other.
+        let ep = unsafe {
+            Handle::<sys::fid_ep>::open(Bound { transmit_cq, receive_cq, av, domain: domain.clone() })
+        }?;
 
         let depth = |asked: Option<usize>, offered: usize| {
             let most = offered.clamp(1, DEPTH_MAX);
@@ -92,8 +91,8 @@ impl EndpointBuilder {
         if domain.profile().siblings_look_in {
             kept::opened();
         }
-        self.transmit_cq.registry().add(&transmit);
-        self.receive_cq.registry().add(&receive);
+        ep.parents().transmit_cq.registry().add(&transmit);
+        ep.parents().receive_cq.registry().add(&receive);
         let mut endpoint = Endpoint {
             open: ManuallyDrop::new(Open {
                 ep,
@@ -104,17 +103,17 @@ impl EndpointBuilder {
                 nothing,
                 address: Address::new(info.address_format(), Vec::new()),
                 limits: Limits::of(domain),
-                transmit_cq: self.transmit_cq,
-                receive_cq: self.receive_cq,
-                av: self.av,
-                domain: domain.clone(),
             }),
         };
         // From here on a failure closes what there is.
         let open = &mut *endpoint.open;
-        open.bind_and_enable()?;
-        open.address = open.name()?;
-        open.atomics = Atomics::of(&open.ep, domain);
+        if domain.profile().siblings_look_in {
+            // Counted before, so that none is closed from now on. Enabling looks into every endpoint of this process that the vector names.
+            open.av().find(kept::was_closed).map_or(Ok(()), |address| Err(open.av().refused(&address)))?;
+        }
+        open.ep.bind_and_enable()?;
+        open.address = Address::new(info.address_format(), open.ep.name()?);
+        open.atomics = Atomics::of(&open.ep);
         if open.atomics.any() {
             open.operands = Some(Operands::new(domain, open.transmit.depth())?);
         }
@@ -154,46 +153,6 @@ impl Limits {
             keys_enforced: domain.profile().keys_enforced,
             keys_enforced_word: u64::from(domain.profile().keys_enforced),
             delivers: domain.delivers(),
-        }
-    }
-}
-
-impl Open {
-    fn bind_and_enable(&self) -> Result<(), Error> {
-        let bind = |fid: *mut sys::fid, flags: u64| {
-            // SAFETY: both objects live, the bound one longer than the endpoint, which holds it.
-            match unsafe { sys::fi_ep_bind(self.ep.as_ptr(), fid, flags) } {
-                0 => Ok(()),
-                status => Err(self.domain.library().error("fi_ep_bind", status)),
-            }
-        };
-        bind(self.av.fid(), 0)?;
-        // Every operation has a completion: it is what brings the buffers back.
-        if self.transmit_cq == self.receive_cq {
-            bind(self.transmit_cq.fid(), sys::FI_TRANSMIT | sys::FI_RECV)?;
-        } else {
-            bind(self.transmit_cq.fid(), sys::FI_TRANSMIT)?;
-            bind(self.receive_cq.fid(), sys::FI_RECV)?;
-        }
-        // SAFETY: the endpoint lives, and has all bound to it that it needs.
-        match unsafe { sys::fi_enable(self.ep.as_ptr()) } {
-            0 => Ok(()),
-            status => Err(self.domain.library().error("fi_enable", status)),
-        }
-    }
-
-    /// `fi_getname(3)`
-    fn name(&self) -> Result<Address, Error> {
-        let mut bytes = vec![0_u8; Address::BYTES_MAX];
-        let mut len = bytes.len();
-        let room: *mut c_void = bytes.as_mut_ptr().cast();
-        // SAFETY: the endpoint lives, and there is room for so many bytes.
-        match unsafe { sys::fi_getname(self.ep.fid(), room, &raw mut len) } {
-            0 => {
-                bytes.truncate(len);
-                Ok(Address::new(self.domain.info().address_format(), bytes))
-            }
-            status => Err(self.domain.library().error("fi_getname", status)),
         }
     }
 }

@@ -13,17 +13,7 @@ impl Endpoint {
     #[doc(alias = "fi_inject")]
     #[doc(alias = "fi_injectdata")]
     pub fn inject(&self, bytes: &[u8], peer: &Peer, immediate: Option<u64>) -> Result<(), Refusal> {
-        self.check_injection(bytes, peer, immediate)?;
-        let (ep, data, len, to) = (self.as_raw(), bytes.as_ptr().cast(), bytes.len(), peer.number());
-        peer.note_injection();
-        // SAFETY: the endpoint and the peer live, and the bytes through the call, which is all that an injection asks for.
-        let status = unsafe {
-            match immediate {
-                None => sys::fi_inject(ep, data, len, to),
-                Some(immediate) => sys::fi_injectdata(ep, data, len, immediate, to),
-            }
-        };
-        self.injected("fi_inject", status)
+        self.start_injection(bytes, peer, None, immediate)
     }
 
     /// Writes a few bytes, copied at once, to the beginning of `remote`: `fi_inject_write(3)`. As [`inject`](Self::inject).
@@ -36,39 +26,55 @@ impl Endpoint {
         remote: RemoteRegion,
         immediate: Option<u64>,
     ) -> Result<(), Refusal> {
+        self.start_injection(bytes, peer, Some(remote), immediate)
+    }
+
+    /// Sends the bytes, or writes them to `remote`.
+    fn start_injection(
+        &self,
+        bytes: &[u8],
+        peer: &Peer,
+        remote: Option<RemoteRegion>,
+        immediate: Option<u64>,
+    ) -> Result<(), Refusal> {
         self.check_injection(bytes, peer, immediate)?;
-        self.open().check_remote(remote, bytes.len())?;
+        if let Some(remote) = remote {
+            self.open().check_remote(remote, bytes.len())?;
+        }
         let (ep, data, len, to) = (self.as_raw(), bytes.as_ptr().cast(), bytes.len(), peer.number());
-        let (address, key) = (remote.address(), remote.key());
         peer.note_injection();
-        // SAFETY: as above; the region was checked.
+        // SAFETY: the endpoint is live (`Handle`). The provider has copied the bytes when it returns, and until then they are borrowed. The peer is of the
+        // endpoint's vector, and stays in it from now on: the check and the note above. So was the region checked: its length, and that it may be named.
         let status = unsafe {
-            match immediate {
-                None => sys::fi_inject_write(ep, data, len, to, address, key),
-                Some(immediate) => sys::fi_inject_writedata(ep, data, len, immediate, to, address, key),
+            match (remote.map(|remote| (remote.address(), remote.key())), immediate) {
+                (None, None) => sys::fi_inject(ep, data, len, to),
+                (None, Some(immediate)) => sys::fi_injectdata(ep, data, len, immediate, to),
+                (Some((address, key)), None) => sys::fi_inject_write(ep, data, len, to, address, key),
+                (Some((address, key)), Some(immediate)) => {
+                    sys::fi_inject_writedata(ep, data, len, immediate, to, address, key)
+                }
             }
         };
-        self.injected("fi_inject_write", status)
+        match status as i32 {
+            0 => Ok(()),
+            status if status == -sys::FI_EAGAIN => {
+                Err(Refusal::QueueFull { in_flight: self.transmits_in_flight() })
+            }
+            status => {
+                let operation = if remote.is_some() { "fi_inject_write" } else { "fi_inject" };
+                Err(Refusal::Engine(self.domain().library().error(operation, status)))
+            }
+        }
     }
 
     fn check_injection(&self, bytes: &[u8], peer: &Peer, immediate: Option<u64>) -> Result<(), Refusal> {
         let open = self.open();
-        if !peer.is_of(&open.av) {
+        if !peer.is_of(open.av()) {
             return Err(Refusal::OtherAddressVector);
         }
         if bytes.len() > open.limits.inject_max {
             return Err(Refusal::TooLong { len: bytes.len(), max: open.limits.inject_max });
         }
         open.check_immediate(immediate)
-    }
-
-    fn injected(&self, operation: &'static str, status: isize) -> Result<(), Refusal> {
-        match status as i32 {
-            0 => Ok(()),
-            status if status == -sys::FI_EAGAIN => {
-                Err(Refusal::QueueFull { in_flight: self.transmits_in_flight() })
-            }
-            status => Err(Refusal::Engine(self.domain().library().error(operation, status))),
-        }
     }
 }

@@ -84,14 +84,9 @@ impl<const N: usize> List<N> {
         Ok(())
     }
 
-    /// The one buffer of an atomic operation.
-    ///
-    /// # Safety
-    ///
-    /// It was filled with one at least.
-    pub(super) unsafe fn first(&self) -> (*mut c_void, *mut c_void) {
-        // SAFETY: passed on to the caller.
-        unsafe { (self.iov[0].assume_init().iov_base, self.descriptors[0].assume_init()) }
+    /// The one buffer of an atomic operation, and its descriptor; nothing where the list is not filled.
+    pub(super) fn first(&self) -> (MaybeUninit<iovec>, MaybeUninit<*mut c_void>) {
+        (self.iov[0], self.descriptors[0])
     }
 
     #[inline(always)]
@@ -117,7 +112,7 @@ impl<const N: usize> List<N> {
         &mut self,
         filled: Filled,
         addr: sys::fi_addr_t,
-        remote: *const sys::fi_rma_iov,
+        ranges: &[sys::fi_rma_iov],
         context: *mut c_void,
         data: u64,
     ) -> sys::fi_msg_rma {
@@ -126,8 +121,8 @@ impl<const N: usize> List<N> {
             desc: self.descriptors.as_mut_ptr().cast(),
             iov_count: filled.count,
             addr,
-            rma_iov: remote,
-            rma_iov_count: 1,
+            rma_iov: ranges.as_ptr(),
+            rma_iov_count: ranges.len(),
             context,
             data,
         }

@@ -25,6 +25,7 @@ use crate::{Address, AddressVector, CompletionQueue, Domain, Error, OperationKin
 
 pub use atomics::Atomics;
 pub use builder::EndpointBuilder;
+pub(crate) use kept::{moving, unless_closed};
 
 use atomics::Operands;
 use slots::{InFlight, Slots};
@@ -52,7 +53,7 @@ pub struct Endpoint {
     open: ManuallyDrop<Open>,
 }
 
-/// What an endpoint is, and what it stands on.
+/// What an endpoint is. All that the provider may use of it while it is open is in here, and is given back or kept by [`close`](Self::close) alone.
 pub(crate) struct Open {
     ep: Handle<sys::fid_ep>,
     transmit: Arc<Slots>,
@@ -63,10 +64,15 @@ pub(crate) struct Open {
     nothing: Slice,
     address: Address,
     limits: Limits,
-    transmit_cq: CompletionQueue,
-    receive_cq: CompletionQueue,
-    av: AddressVector,
-    domain: Domain,
+}
+
+/// What an endpoint stands on.
+#[derive(Clone)]
+pub(crate) struct Bound {
+    pub(crate) transmit_cq: CompletionQueue,
+    pub(crate) receive_cq: CompletionQueue,
+    pub(crate) av: AddressVector,
+    pub(crate) domain: Domain,
 }
 
 /// What is checked on every post, copied out of the offer.
@@ -111,22 +117,22 @@ impl Endpoint {
 
     /// The domain that it is in.
     pub fn domain(&self) -> &Domain {
-        &self.open().domain
+        self.open().domain()
     }
 
     /// The address vector that its peers are in.
     pub fn av(&self) -> &AddressVector {
-        &self.open().av
+        self.open().av()
     }
 
     /// Where what leaves it completes.
     pub fn transmit_cq(&self) -> &CompletionQueue {
-        &self.open().transmit_cq
+        &self.open().ep.parents().transmit_cq
     }
 
     /// Where receives complete, and what peers write with immediate data.
     pub fn receive_cq(&self) -> &CompletionQueue {
-        &self.open().receive_cq
+        &self.open().ep.parents().receive_cq
     }
 
     /// Which atomic operations it has.
@@ -159,33 +165,44 @@ impl Endpoint {
     #[doc(alias = "fi_close")]
     pub fn close(self) -> Result<Vec<Returned>, Error> {
         let mut endpoint = ManuallyDrop::new(self);
-        // SAFETY: this is its end, and it is not dropped.
+        // SAFETY: it is taken once: the endpoint was given away to this function, and in a `ManuallyDrop` its drop, which takes it too, does not run.
         let open = unsafe { ManuallyDrop::take(&mut endpoint.open) };
-        if !open.domain.profile().siblings_look_in {
+        if !open.domain().profile().siblings_look_in {
             return open.close();
         }
         let Some((open, others)) = kept::last(open) else {
             return Err(Error::InUse { object: "endpoint", by: "other endpoints of this process" });
         };
+        let _alone = kept::closing();
         close_all(others);
         open.close()
     }
 }
 
 impl Open {
+    #[inline]
+    fn domain(&self) -> &Domain {
+        &self.ep.parents().domain
+    }
+
+    #[inline]
+    fn av(&self) -> &AddressVector {
+        &self.ep.parents().av
+    }
+
     fn close(self) -> Result<Vec<Returned>, Error> {
-        self.transmit_cq.before_close_of_endpoint();
-        self.receive_cq.before_close_of_endpoint();
-        // SAFETY: the endpoint is ours, and nothing was made of it. Operations in flight end with it.
-        if let Err(error) = unsafe { self.ep.close(self.domain.library(), Kind::Endpoint) } {
-            // With the tables, the queues and the address vector: the provider may still use all of it.
-            std::mem::forget(self);
+        let Bound { transmit_cq, receive_cq, domain, .. } = self.ep.parents().clone();
+        transmit_cq.before_close_of_endpoint();
+        receive_cq.before_close_of_endpoint();
+        if let Err(error) = self.ep.close() {
+            // The provider may still use all of it.
+            std::mem::forget((self.transmit, self.receive, self.operands, self.nothing));
             return Err(error);
         }
-        self.domain.endpoint_closed();
-        let are_peers_stopped = self.domain.profile().close_stops_peers;
+        domain.endpoint_closed();
+        let are_peers_stopped = domain.profile().close_stops_peers;
         let mut returned = Vec::new();
-        for (slots, cq) in [(&self.transmit, &self.transmit_cq), (&self.receive, &self.receive_cq)] {
+        for (slots, cq) in [(&self.transmit, transmit_cq), (&self.receive, receive_cq)] {
             cq.registry().retire(slots);
             for operation in slots.take_all() {
                 let InFlight { tag, kind, buffers, .. } = operation;
@@ -205,10 +222,14 @@ impl Open {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: this is its end.
+        // SAFETY: it is taken once: a drop runs once, and not where `close` has taken it.
         let open = unsafe { ManuallyDrop::take(&mut self.open) };
-        match open.domain.profile().siblings_look_in {
-            true => close_all(kept::dropped(open)),
+        match open.domain().profile().siblings_look_in {
+            true => {
+                let closable = kept::dropped(open);
+                let _alone = kept::closing();
+                close_all(closable);
+            }
             false => close_all([open]),
         }
     }

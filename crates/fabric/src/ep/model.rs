@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
-use super::slots::{InFlight, Slot, Slots};
+use super::slots::{Slot, Slots};
 use crate::OperationKind;
 
 /// A table, which another thread may be at any step with.
@@ -31,10 +31,8 @@ impl Shared {
     }
 
     fn put(&self, tag: u64) -> Option<Slot<'_>> {
-        let (kind, buffers) = (OperationKind::Receive, Buffers::None);
-        let operation = InFlight { tag, kind, is_delivery: false, buffers, peer: None };
-        // SAFETY: all of it is written.
-        unsafe { self.slots.put_with(|place| _ = place.write(operation)) }
+        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        unsafe { self.slots.put(false, tag, OperationKind::Receive, false, &Buffers::None, None) }
     }
 
     /// What a completion of this place brings back.

@@ -41,9 +41,8 @@ impl Ranges {
         Self { ranges, count: count.max(1) }
     }
 
-    /// The operation, on these ranges.
-    pub(super) fn name_in(&self, msg: sys::fi_msg_rma) -> sys::fi_msg_rma {
-        sys::fi_msg_rma { rma_iov: self.ranges.as_ptr(), rma_iov_count: self.count, ..msg }
+    pub(super) fn as_slice(&self) -> &[sys::fi_rma_iov] {
+        &self.ranges[..self.count]
     }
 }
 

@@ -1,7 +1,6 @@
 //! The safe door: operations go in with their buffers, which come back with the completion.
 
-use std::mem::{ManuallyDrop, MaybeUninit};
-use std::ptr;
+use std::mem::ManuallyDrop;
 
 use farreach_fabric_sys as sys;
 use farreach_memory::{Buffers, DomainId};
@@ -9,7 +8,7 @@ use farreach_memory::{Buffers, DomainId};
 use super::atomics::WORD;
 use super::list::{BUFFERS_MAX, Filled, List, pointer};
 use super::parts::Ranges;
-use super::slots::{InFlight, Slot, Slots};
+use super::slots::{Slot, Slots};
 use super::{Endpoint, Open};
 use crate::op::Transmit;
 use crate::{OperationKind, Peer, PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
@@ -30,8 +29,7 @@ impl Endpoint {
     )]
     #[inline(always)]
     pub fn post(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
-        // SAFETY: who is not alone does not say so.
-        unsafe { self.post_as::<false>(request) }
+        post_as(self, request)
     }
 
     /// As [`post`](Self::post), for the one who has the endpoint for himself: that spares the lock that keeps two threads from taking the
@@ -42,110 +40,7 @@ impl Endpoint {
     #[expect(clippy::result_large_err, reason = "as for post")]
     #[inline(always)]
     pub fn post_mut(&mut self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
-        // SAFETY: the endpoint is borrowed exclusively, and with it the right to post.
-        unsafe { self.post_as::<true>(request) }
-    }
-
-    /// # Safety
-    ///
-    /// Who is `ALONE` has the endpoint for himself.
-    #[expect(clippy::result_large_err, reason = "as for post")]
-    #[inline(always)]
-    unsafe fn post_as<const ALONE: bool>(
-        &self,
-        request: TransmitRequest,
-    ) -> Result<(), PostError<TransmitRequest>> {
-        let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
-        let is_simple = matches!(operation, Transmit::Send | Transmit::Write(_) | Transmit::Read(_))
-            && !matches!(buffers, Buffers::List(_));
-        if !is_simple {
-            // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
-            return self.post_any(TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag });
-        }
-        // SAFETY: passed on to the caller.
-        unsafe { self.post_parts::<1, ALONE>(operation, peer, buffers, immediate, is_delivery, tag) }
-    }
-
-    #[expect(clippy::result_large_err, reason = "as for post")]
-    #[inline(never)]
-    fn post_any(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
-        let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
-        // SAFETY: who is not alone does not say so.
-        unsafe {
-            self.post_parts::<BUFFERS_MAX, false>(operation, peer, buffers, immediate, is_delivery, tag)
-        }
-    }
-
-    /// Posts an operation of at most `N` buffers.
-    ///
-    /// No part of it is ever passed on by its address, but to what is inlined here, and nothing here can panic: so that the compiler may
-    /// keep the parts in registers.
-    ///
-    /// # Safety
-    ///
-    /// Who is `ALONE` has the endpoint for himself.
-    #[expect(clippy::result_large_err, reason = "as for post")]
-    #[inline(always)]
-    unsafe fn post_parts<const N: usize, const ALONE: bool>(
-        &self,
-        operation: Transmit,
-        peer: Peer,
-        buffers: Buffers,
-        immediate: Option<u64>,
-        is_delivery: bool,
-        tag: u64,
-    ) -> Result<(), PostError<TransmitRequest>> {
-        // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
-        let (peer, buffers) = (ManuallyDrop::new(peer), ManuallyDrop::new(buffers));
-        let open = self.open();
-        let mut list = List::<N>::new();
-        let reason = 'refused: {
-            let filled = match list.fill(&buffers, open, open.limits.transmit_buffers_max) {
-                Ok(filled) => filled,
-                Err(reason) => break 'refused reason,
-            };
-            if !open.is_plainly_right(operation, &peer, filled.len, immediate, is_delivery) {
-                let asked = Asked {
-                    operation,
-                    is_of_av: peer.is_of(&open.av),
-                    len: filled.len,
-                    immediate,
-                    is_delivery,
-                    are_writable: buffers.are_writable(),
-                    is_word: is_word(&buffers),
-                };
-                if let Err(reason) = open.check(asked) {
-                    break 'refused reason;
-                }
-            }
-            let kind = operation.kind();
-            // SAFETY: all of it is written. Peer and buffers are forgotten, or what is taken back is.
-            let write = |place: &mut MaybeUninit<InFlight>| unsafe {
-                InFlight::write(place, tag, kind, is_delivery, &buffers, Some(&peer));
-            };
-            let put = match ALONE {
-                // SAFETY: all is written, and who is alone posts nothing else before the slot is gone.
-                true => unsafe { open.transmit.put_alone_with(write) },
-                // SAFETY: all is written.
-                false => unsafe { open.transmit.put_with(write) },
-            };
-            let Some(slot) = put else { break 'refused open.transmit.full() };
-            let call =
-                Call { open, list: &mut list, filled, peer: peer.number(), slot, immediate, is_delivery };
-            // SAFETY: every element names memory of a buffer that is in the table now, registered where that is asked for, and out of
-            // everybody's hand until its completion, or the end of the endpoint, takes it out. Region and peer were checked.
-            let status = unsafe { call.start(operation) };
-            if status == 0 {
-                return Ok(());
-            }
-            match open.refused(&open.transmit, slot, status, kind) {
-                Some(reason) => reason,
-                None => return Ok(()),
-            }
-        };
-        let (peer, buffers) = (ManuallyDrop::into_inner(peer), ManuallyDrop::into_inner(buffers));
-        let request = TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag };
-        Err(PostError { reason, request })
+        post_as(self, request)
     }
 
     /// Posts room for a message: `fi_recvmsg(3)`. Its buffers are the provider's until a completion brings them back.
@@ -161,13 +56,13 @@ impl Endpoint {
                 Err(reason) => break 'refused reason,
             };
             let kind = OperationKind::Receive;
-            // SAFETY: as for what leaves.
-            let put = unsafe {
-                open.receive.put_with(|place| InFlight::write(place, tag, kind, false, &buffers, None))
-            };
+            // SAFETY: the buffers are in a `ManuallyDrop`, and leave it only where `refused` has taken the operation out of the table and forgotten it.
+            let put = unsafe { open.receive.put(false, tag, kind, false, &buffers, None) };
             let Some(slot) = put else { break 'refused open.receive.full() };
             let msg = list.msg(filled, sys::FI_ADDR_UNSPEC, slot.context(), 0);
-            // SAFETY: as for what leaves.
+            // SAFETY: the endpoint is live (`Handle`), and message and list are locals, which the provider copies. `list.fill` has named memory of the buffers
+            // alone, which are slices (a `ReceiveRequest` takes nothing else), registered where that is asked for. They and the context are in the table
+            // until the completion, or the end of the endpoint, takes them out.
             let status = unsafe { sys::fi_recvmsg(open.ep.as_ptr(), &raw const msg, sys::FI_COMPLETION) };
             if status == 0 {
                 return Ok(());
@@ -179,6 +74,119 @@ impl Endpoint {
         };
         Err(PostError { reason, request: ReceiveRequest { buffers: ManuallyDrop::into_inner(buffers), tag } })
     }
+}
+
+/// Who posts: an endpoint, borrowed.
+///
+/// # Safety
+///
+/// `ALONE` is true only for an exclusive borrow.
+unsafe trait Poster {
+    const ALONE: bool;
+
+    fn endpoint(&self) -> &Endpoint;
+}
+
+// SAFETY: it does not say that it is alone.
+unsafe impl Poster for &Endpoint {
+    const ALONE: bool = false;
+
+    #[inline(always)]
+    fn endpoint(&self) -> &Endpoint {
+        self
+    }
+}
+
+// SAFETY: it is an exclusive borrow.
+unsafe impl Poster for &mut Endpoint {
+    const ALONE: bool = true;
+
+    #[inline(always)]
+    fn endpoint(&self) -> &Endpoint {
+        self
+    }
+}
+
+#[expect(clippy::result_large_err, reason = "as for post")]
+#[inline(always)]
+fn post_as<P: Poster>(poster: P, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+    let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
+    let is_simple = matches!(operation, Transmit::Send | Transmit::Write(_) | Transmit::Read(_))
+        && !matches!(buffers, Buffers::List(_));
+    if !is_simple {
+        // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
+        let request = TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag };
+        return post_any(poster.endpoint(), request);
+    }
+    post_parts::<1, P>(poster, operation, peer, buffers, immediate, is_delivery, tag)
+}
+
+#[expect(clippy::result_large_err, reason = "as for post")]
+#[inline(never)]
+fn post_any(endpoint: &Endpoint, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
+    let TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag } = request;
+    post_parts::<BUFFERS_MAX, _>(endpoint, operation, peer, buffers, immediate, is_delivery, tag)
+}
+
+/// Posts an operation of at most `N` buffers.
+///
+/// No part of it is ever passed on by its address, but to what is inlined here, and nothing here can panic: so that the compiler may
+/// keep the parts in registers.
+#[expect(clippy::result_large_err, reason = "as for post")]
+#[inline(always)]
+fn post_parts<const N: usize, P: Poster>(
+    poster: P,
+    operation: Transmit,
+    peer: Peer,
+    buffers: Buffers,
+    immediate: Option<u64>,
+    is_delivery: bool,
+    tag: u64,
+) -> Result<(), PostError<TransmitRequest>> {
+    // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
+    let (peer, buffers) = (ManuallyDrop::new(peer), ManuallyDrop::new(buffers));
+    let open = poster.endpoint().open();
+    let mut list = List::<N>::new();
+    let reason = 'refused: {
+        let filled = match list.fill(&buffers, open, open.limits.transmit_buffers_max) {
+            Ok(filled) => filled,
+            Err(reason) => break 'refused reason,
+        };
+        if !open.is_plainly_right(operation, &peer, filled.len, immediate, is_delivery) {
+            let asked = Asked {
+                operation,
+                is_of_av: peer.is_of(open.av()),
+                len: filled.len,
+                immediate,
+                is_delivery,
+                are_writable: buffers.are_writable(),
+                is_word: is_word(&buffers),
+            };
+            if let Err(reason) = open.check(asked) {
+                break 'refused reason;
+            }
+        }
+        let kind = operation.kind();
+        // SAFETY: peer and buffers are in `ManuallyDrop`s, and leave them only where `refused` has taken the operation out of the table and forgotten it.
+        // Who is alone has borrowed the endpoint exclusively (`Poster`) until this returns, and only an endpoint posts to its table.
+        let put = unsafe { open.transmit.put(P::ALONE, tag, kind, is_delivery, &buffers, Some(&peer)) };
+        let Some(slot) = put else { break 'refused open.transmit.full() };
+        let call = Call { open, list: &mut list, filled, peer: peer.number(), slot, immediate, is_delivery };
+        // SAFETY: `list.fill` has named memory of the buffers alone, registered where that is asked for. They, the peer and the context are in the table
+        // until the completion, or the end of the endpoint, takes them out; nobody can name their bytes before. `is_plainly_right` or `check` has seen
+        // that the endpoint has the operation, that the peer is of its vector, and that the region is large enough and may be named.
+        let status = unsafe { call.start(operation) };
+        if status == 0 {
+            return Ok(());
+        }
+        match open.refused(&open.transmit, slot, status, kind) {
+            Some(reason) => reason,
+            None => return Ok(()),
+        }
+    };
+    let (peer, buffers) = (ManuallyDrop::into_inner(peer), ManuallyDrop::into_inner(buffers));
+    let request = TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag };
+    Err(PostError { reason, request })
 }
 
 impl Slots {
@@ -194,7 +202,7 @@ impl Open {
     /// The domain that local buffers are to be registered in, where the provider asks for that.
     #[inline(always)]
     pub(super) fn local_domain(&self) -> Option<DomainId> {
-        self.limits.needs_local_keys.then(|| self.domain.id())
+        self.limits.needs_local_keys.then(|| self.domain().id())
     }
 
     /// What the provider's refusal means. The operation is taken back out of the table and forgotten: who posted it has it still.
@@ -206,7 +214,7 @@ impl Open {
         std::mem::forget(slots.take_refused(slot)?);
         Some(match status as i32 {
             status if status == -sys::FI_EAGAIN => Refusal::QueueFull { in_flight: slots.in_flight() },
-            status => Refusal::Engine(self.domain.library().error(function(kind), status)),
+            status => Refusal::Engine(self.domain().library().error(function(kind), status)),
         })
     }
 
@@ -229,7 +237,7 @@ impl Open {
             _ => false,
         };
         let has_immediate = immediate.is_none() || self.limits.immediate_bytes >= size_of::<u64>();
-        has_place && has_immediate && !is_delivery && len <= self.limits.message_max && peer.is_of(&self.av)
+        has_place && has_immediate && !is_delivery && len <= self.limits.message_max && peer.is_of(self.av())
     }
 
     /// What can be told before the provider is asked.
@@ -336,12 +344,11 @@ impl<const N: usize> Call<'_, N> {
     ///
     /// # Safety
     ///
-    /// The list names memory that is the operation's, and the operation is in the table. It was checked.
+    /// The operation was checked. It, its peer and all memory that the list names are in the endpoint's table, at the slot, and the list is filled.
     #[inline(always)]
     unsafe fn start(self, operation: Transmit) -> isize {
-        let ep = self.open.ep.as_ptr();
-        let context = self.slot.context();
-        let data = self.immediate.unwrap_or(0);
+        let (ep, context) = (self.open.ep.as_ptr(), self.slot.context());
+        let (filled, peer, data) = (self.filled, self.peer, self.immediate.unwrap_or(0));
         let mut flags = sys::FI_COMPLETION;
         if self.immediate.is_some() {
             flags |= sys::FI_REMOTE_CQ_DATA;
@@ -349,104 +356,93 @@ impl<const N: usize> Call<'_, N> {
         if self.is_delivery {
             flags |= sys::FI_DELIVERY_COMPLETE;
         }
-        match operation {
-            Transmit::Send => {
-                let msg = self.list.msg(self.filled, self.peer, context, data);
-                // SAFETY: the endpoint lives, and what the structure names lives through the call; the rest is the caller's
-                // word.
-                unsafe { sys::fi_sendmsg(ep, &raw const msg, flags) }
-            }
-            Transmit::Write(remote) => {
-                let remote = rma_iov(remote, self.filled.len);
-                let msg = self.list.msg_rma(self.filled, self.peer, &raw const remote, context, data);
-                // SAFETY: as above.
-                unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
-            }
-            Transmit::WriteParts(parts) => {
-                let ranges = Ranges::of(&parts, self.filled.len);
-                let msg =
-                    ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
-                // SAFETY: as above.
-                unsafe { sys::fi_writemsg(ep, &raw const msg, flags) }
-            }
-            Transmit::ReadParts(parts) => {
-                let ranges = Ranges::of(&parts, self.filled.len);
-                let msg =
-                    ranges.name_in(self.list.msg_rma(self.filled, self.peer, ptr::null(), context, data));
-                // SAFETY: as above.
-                unsafe { sys::fi_readmsg(ep, &raw const msg, flags) }
-            }
-            Transmit::Read(remote) => {
-                let remote = rma_iov(remote, self.filled.len);
-                let msg = self.list.msg_rma(self.filled, self.peer, &raw const remote, context, data);
-                // SAFETY: as above.
-                unsafe { sys::fi_readmsg(ep, &raw const msg, flags) }
-            }
-            // SAFETY: passed on to the caller.
-            Transmit::FetchAdd { remote, add } => unsafe { self.fetch_add(remote, add) },
-            Transmit::CompareSwap { remote, expected, desired } => {
-                // SAFETY: as above.
-                unsafe { self.compare_swap(remote, expected, desired) }
+        // SAFETY: the endpoint is live (`Handle`). Message, list and ranges live until the function returns, and it copies them. What they name stays longer:
+        // the caller vouches that the table has it, and the table outlives the endpoint, as the context in it does.
+        unsafe {
+            match operation {
+                Transmit::Send => {
+                    let msg = self.list.msg(filled, peer, context, data);
+                    sys::fi_sendmsg(ep, &raw const msg, flags)
+                }
+                Transmit::Write(remote) => {
+                    let ranges = [rma_iov(remote, filled.len)];
+                    let msg = self.list.msg_rma(filled, peer, &ranges, context, data);
+                    sys::fi_writemsg(ep, &raw const msg, flags)
+                }
+                Transmit::WriteParts(parts) => {
+                    let ranges = Ranges::of(&parts, filled.len);
+                    let msg = self.list.msg_rma(filled, peer, ranges.as_slice(), context, data);
+                    sys::fi_writemsg(ep, &raw const msg, flags)
+                }
+                Transmit::Read(remote) => {
+                    let ranges = [rma_iov(remote, filled.len)];
+                    let msg = self.list.msg_rma(filled, peer, &ranges, context, data);
+                    sys::fi_readmsg(ep, &raw const msg, flags)
+                }
+                Transmit::ReadParts(parts) => {
+                    let ranges = Ranges::of(&parts, filled.len);
+                    let msg = self.list.msg_rma(filled, peer, ranges.as_slice(), context, data);
+                    sys::fi_readmsg(ep, &raw const msg, flags)
+                }
+                Transmit::FetchAdd { remote, add } => self.start_atomic(remote, [add, 0], false),
+                Transmit::CompareSwap { remote, expected, desired } => {
+                    self.start_atomic(remote, [desired, expected], true)
+                }
             }
         }
     }
 
+    /// Fetch and add of the first operand, or compare with the second one and swap.
+    ///
     /// # Safety
     ///
     /// As for [`start`](Self::start).
     #[inline(never)]
-    unsafe fn fetch_add(self, remote: RemoteRegion, add: u64) -> isize {
-        let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
-        let [operand, _] = operands.set(self.open.transmit.index(self.slot), [add, 0]);
-        // SAFETY: an atomic operation was checked to have a buffer.
-        let (result, result_desc) = unsafe { self.list.first() };
-        // SAFETY: the endpoint has the operation. The operand lies in memory of its place, the result in the buffer.
+    unsafe fn start_atomic(self, remote: RemoteRegion, operands: [u64; 2], is_compare: bool) -> isize {
+        let Some(place) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
+        let [first, second] = place.set(self.open.transmit.index(self.slot), operands);
+        let desc = pointer(place.descriptor);
+        let (ep, to, context) = (self.open.ep.as_ptr(), self.peer, self.slot.context());
+        let (address, key, word) = (remote.address(), remote.key(), sys::FI_UINT64);
+        // SAFETY: the endpoint is live (`Handle`), and `check` has seen that it has the operation, so the table for it is there, and that there is one buffer, of
+        // an aligned word: it gets the result, and is named first in the list. The operands are those of the slot, and lie in memory that the endpoint
+        // keeps until its end.
         unsafe {
-            sys::fi_fetch_atomic(
-                self.open.ep.as_ptr(),
-                operand,
-                1,
-                pointer(operands.descriptor),
-                result,
-                result_desc,
-                self.peer,
-                remote.address(),
-                remote.key(),
-                sys::FI_UINT64,
-                sys::FI_SUM,
-                self.slot.context(),
-            )
-        }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`start`](Self::start).
-    #[inline(never)]
-    unsafe fn compare_swap(self, remote: RemoteRegion, expected: u64, desired: u64) -> isize {
-        let Some(operands) = &self.open.operands else { return -(sys::FI_ENOSYS as isize) };
-        let [desired, expected] = operands.set(self.open.transmit.index(self.slot), [desired, expected]);
-        let descriptor = pointer(operands.descriptor);
-        // SAFETY: an atomic operation was checked to have a buffer.
-        let (result, result_desc) = unsafe { self.list.first() };
-        // SAFETY: as for fetch and add.
-        unsafe {
-            sys::fi_compare_atomic(
-                self.open.ep.as_ptr(),
-                desired,
-                1,
-                descriptor,
-                expected,
-                descriptor,
-                result,
-                result_desc,
-                self.peer,
-                remote.address(),
-                remote.key(),
-                sys::FI_UINT64,
-                sys::FI_CSWAP,
-                self.slot.context(),
-            )
+            let (result, result_desc) = self.list.first();
+            let (result, result_desc) = (result.assume_init().iov_base, result_desc.assume_init());
+            if is_compare {
+                sys::fi_compare_atomic(
+                    ep,
+                    first,
+                    1,
+                    desc,
+                    second,
+                    desc,
+                    result,
+                    result_desc,
+                    to,
+                    address,
+                    key,
+                    word,
+                    sys::FI_CSWAP,
+                    context,
+                )
+            } else {
+                sys::fi_fetch_atomic(
+                    ep,
+                    first,
+                    1,
+                    desc,
+                    result,
+                    result_desc,
+                    to,
+                    address,
+                    key,
+                    word,
+                    sys::FI_SUM,
+                    context,
+                )
+            }
         }
     }
 }

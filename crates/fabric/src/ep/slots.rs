@@ -22,33 +22,6 @@ pub(crate) struct InFlight {
     pub(crate) peer: Option<Peer>,
 }
 
-impl InFlight {
-    /// Writes what has to be kept of a request, field by field: made elsewhere first, it would be copied once more.
-    ///
-    /// # Safety
-    ///
-    /// Buffers and peer are forgotten afterwards; or what is written here is, if they stay.
-    #[inline(always)]
-    pub(super) unsafe fn write(
-        place: &mut MaybeUninit<Self>,
-        tag: u64,
-        kind: OperationKind,
-        is_delivery: bool,
-        buffers: &Buffers,
-        peer: Option<&Peer>,
-    ) {
-        let place = place.as_mut_ptr();
-        // SAFETY: the place is valid for writing each of its fields. The caller forgets buffers and peer here or there.
-        unsafe {
-            (&raw mut (*place).tag).write(tag);
-            (&raw mut (*place).kind).write(kind);
-            (&raw mut (*place).is_delivery).write(is_delivery);
-            (&raw mut (*place).buffers).write(ptr::read(buffers));
-            (&raw mut (*place).peer).write(peer.map(|peer| ptr::read(peer)));
-        }
-    }
-}
-
 /// The operations of one direction of an endpoint.
 ///
 /// The provider knows an operation by the address of its context: eight words that are the provider's until it completes, at a place
@@ -120,10 +93,10 @@ const STRIDE: usize = size_of::<Place>();
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(STRIDE == 128, "two cache lines, of which the provider has the first");
 
-// SAFETY: a context's words are the provider's alone: here only their address is taken. An operation, which is `Send`, moves between threads
-// through its place and is never shared in it: who may touch it is told above.
+// SAFETY: a context's words are the provider's alone: here only their address is taken. An operation is `Send`, and moves along with its place.
 unsafe impl Send for Place {}
-// SAFETY: as above.
+// SAFETY: an operation is reached through a shared place only by the one who has the place, as told at [`Slots`], and never by two at once. It is `Send`, which is all
+// that handing it on asks for.
 unsafe impl Sync for Place {}
 
 impl Slots {
@@ -144,45 +117,54 @@ impl Slots {
         }
     }
 
-    /// Puts an operation in flight, before the provider is told of it: `write` writes it to its place. None where the table is full; that may also
+    /// Puts an operation in flight, before the provider is told of it. None where the table is full; that may also
     /// be the answer while another thread is about to put a place back.
+    ///
+    /// It is written field by field: made elsewhere first, it would be copied once more. Who `is_alone` need not ask for the right to post.
     ///
     /// # Safety
     ///
-    /// `write` writes all of the operation.
+    /// Where this returns a slot, the caller's buffers and peer are not used any more, nor dropped; or what [`take_refused`](Self::take_refused) brings
+    /// back is not. Where `is_alone`, nobody else puts anything in flight until the slot is gone.
     #[inline(always)]
-    pub(crate) unsafe fn put_with(&self, write: impl FnOnce(&mut MaybeUninit<InFlight>)) -> Option<Slot<'_>> {
-        let posting = lock(&self.front.posting);
+    pub(crate) unsafe fn put(
+        &self,
+        is_alone: bool,
+        tag: u64,
+        kind: OperationKind,
+        is_delivery: bool,
+        buffers: &Buffers,
+        peer: Option<&Peer>,
+    ) -> Option<Slot<'_>> {
+        let posting = (!is_alone).then(|| lock(&self.front.posting));
         let place = self.take_first()?;
         let mark = self.front.mark.load(Ordering::Relaxed);
         self.front.mark.store(mark.wrapping_add(2), Ordering::Relaxed);
         drop(posting);
-        // SAFETY: the place was in line, and is ours; that all is written is passed on to the caller.
-        Some(unsafe { place.fill(mark, write) })
-    }
-
-    /// The same for one who need not ask for the right to post.
-    ///
-    /// # Safety
-    ///
-    /// Nobody else puts anything in flight until the slot that this returns is gone. `write` writes all of the operation.
-    #[inline(always)]
-    pub(crate) unsafe fn put_alone_with(
-        &self,
-        write: impl FnOnce(&mut MaybeUninit<InFlight>),
-    ) -> Option<Slot<'_>> {
-        let place = self.take_first()?;
-        let mark = self.front.mark.load(Ordering::Relaxed);
-        self.front.mark.store(mark.wrapping_add(2), Ordering::Relaxed);
-        // SAFETY: as above.
-        Some(unsafe { place.fill(SOLE, write) })
+        place.operation.with_mut(|operation| {
+            let operation: *mut InFlight = operation.cast();
+            // SAFETY: the place has come out of the line: it is empty, and ours until it is marked. `take_first` ran under the lock, or for one who is alone. Every field is
+            // written. Of buffers and peer there are two now, of which the caller uses one.
+            unsafe {
+                (&raw mut (*operation).tag).write(tag);
+                (&raw mut (*operation).kind).write(kind);
+                (&raw mut (*operation).is_delivery).write(is_delivery);
+                (&raw mut (*operation).buffers).write(ptr::read(buffers));
+                (&raw mut (*operation).peer).write(peer.map(|peer| ptr::read(peer)));
+            }
+        });
+        let mark = if is_alone { SOLE } else { mark };
+        // Released: who takes the mark away sees the operation.
+        store(&place.mark, mark, Ordering::Release);
+        Some(Slot { place, mark })
     }
 
     /// Takes the first place out of the line. Only one thread does so at a time.
     #[inline(always)]
     fn take_first(&self) -> Option<&Place> {
         let first = self.front.first.load(Ordering::Relaxed);
-        // SAFETY: what stands in line is the offset of a place.
+        // SAFETY: `first`, `last` and every `next` but NOBODY hold offsets of places in this box, by which `new` and `put_last` have set them. The box is not changed as
+        // long as the table is.
         let place = unsafe { &*self.places.as_ptr().byte_add(first as usize) };
         // Acquired: the one behind it, which is first then, was emptied before it was put there.
         let next = place.next.load(Ordering::Acquire);
@@ -202,7 +184,7 @@ impl Slots {
         self.back.taken.fetch_add(2, Ordering::Relaxed);
         // Released, and acquired by the next one to do so: that nobody is behind this place is written before who is.
         let before = self.back.last.swap(offset, Ordering::AcqRel);
-        // SAFETY: what stands in line is the offset of a place.
+        // SAFETY: `last` holds the offset of a place, as told in `take_first`.
         let before = unsafe { &*start.byte_add(before as usize) };
         // Released: who comes to this place by that one sees that it is empty.
         before.next.store(offset, Ordering::Release);
@@ -223,7 +205,7 @@ impl Slots {
         if offset.rotate_right(STRIDE.trailing_zeros()) >= self.places.len() {
             return None;
         }
-        // SAFETY: it is a multiple of the stride, and there are so many places.
+        // SAFETY: the rotation has put the lowest bits on top, so that a number below that of the places is the index of one: `offset` is that many strides.
         Some(Found { slots: self, place: unsafe { &*self.places.as_ptr().byte_add(offset) } })
     }
 
@@ -266,20 +248,6 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         drop(self.take_all());
-    }
-}
-
-impl Place {
-    /// # Safety
-    ///
-    /// The place is empty and the caller's, and `write` writes all of the operation.
-    #[inline(always)]
-    unsafe fn fill(&self, mark: u32, write: impl FnOnce(&mut MaybeUninit<InFlight>)) -> Slot<'_> {
-        // SAFETY: it is the caller's, and holds nothing that would have to be dropped.
-        self.operation.with_mut(|operation| write(unsafe { &mut *operation }));
-        // Released: who takes the mark away sees the operation.
-        store(&self.mark, mark, Ordering::Release);
-        Slot { place: self, mark }
     }
 }
 
@@ -327,14 +295,14 @@ impl Taken<'_> {
     /// The operation. Only now its place is free.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> InFlight {
-        // SAFETY: all of the operation is read.
+        // SAFETY: all of the operation is read at once.
         unsafe { self.empty_with(|operation| operation.read()) }
     }
 
     /// The buffers of the operation. Only now its place is free.
     #[inline(always)]
     pub(crate) fn into_buffers(self) -> Buffers {
-        // SAFETY: the buffers are read and the peer is dropped; the rest is numbers.
+        // SAFETY: the buffers are read and the peer is dropped, each once; the other fields have no drop. `empty_with` gives a place that holds an operation.
         unsafe {
             self.empty_with(|operation| {
                 let buffers = read_words(&raw const (*operation).buffers);
@@ -365,7 +333,8 @@ impl Deref for Taken<'_> {
 
     #[inline(always)]
     fn deref(&self) -> &InFlight {
-        // SAFETY: the place is filled and ours, as long as `self` is.
+        // SAFETY: who has taken the mark away, as `Found::take` did for this value, sees a whole operation (the mark is released and acquired), and has it for himself until
+        // the place is back in line, by the end of this value.
         self.place.operation.with(|operation| unsafe { (*operation).assume_init_ref() })
     }
 }
@@ -395,7 +364,7 @@ unsafe fn read_words(place: *const Buffers) -> Buffers {
         )
     };
     let words: *const Word = place.cast();
-    // SAFETY: the words are those of a value that is valid for reading, and all of them are read. As many words are of its size.
+    // SAFETY: the caller vouches for the value. Its size and alignment are those of the words (asserted above), a `MaybeUninit` may hold any byte of it, and all of them are read.
     unsafe {
         let words: [Word; COUNT] = std::array::from_fn(|index| words.add(index).read_volatile());
         std::mem::transmute::<[Word; COUNT], Buffers>(words)
@@ -407,7 +376,7 @@ impl Slots {
     #[cold]
     #[inline(never)]
     fn drop_operation(&self, place: &Place) {
-        // SAFETY: the place is filled and the caller's, who does not use it any more.
+        // SAFETY: it is called by the drop of a `Taken` alone, to which operation and place belong, and which is gone after it.
         place.operation.with_mut(|operation| unsafe { (*operation).assume_init_drop() });
         self.put_last(place);
     }
@@ -417,20 +386,22 @@ impl Slots {
 mod tests {
     use super::*;
 
-    fn operation(tag: u64) -> InFlight {
-        InFlight { tag, kind: OperationKind::Receive, is_delivery: false, buffers: Buffers::None, peer: None }
+    /// As who posts does.
+    fn put_slot(slots: &Slots, tag: u64) -> Option<Slot<'_>> {
+        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        unsafe { slots.put(false, tag, OperationKind::Receive, false, &Buffers::None, None) }
     }
 
-    /// As who posts does; the context.
+    /// The same; the context.
     fn put(slots: &Slots, tag: u64) -> Option<*mut c_void> {
-        // SAFETY: all of it is written.
-        unsafe { slots.put_with(|place| _ = place.write(operation(tag))) }.map(Slot::context)
+        put_slot(slots, tag).map(Slot::context)
     }
 
     /// As who posts alone does.
     fn put_alone(slots: &mut Slots, tag: u64) -> Option<*mut c_void> {
-        // SAFETY: nobody else has the table, and all of it is written.
-        unsafe { slots.put_alone_with(|place| _ = place.write(operation(tag))) }.map(Slot::context)
+        // SAFETY: as in `put_slot`, and nobody else has the table.
+        let slot = unsafe { slots.put(true, tag, OperationKind::Receive, false, &Buffers::None, None) };
+        slot.map(Slot::context)
     }
 
     /// As who polls does.
@@ -505,10 +476,8 @@ mod tests {
     #[test]
     fn what_was_refused_is_taken_back_unless_it_is_gone() {
         let slots = Slots::new(1);
-        // SAFETY: all of it is written.
-        let put_slot = |tag| unsafe { slots.put_with(|place| _ = place.write(operation(tag))) }.unwrap();
-        assert_eq!(slots.take_refused(put_slot(1)).unwrap().tag, 1);
-        let done = put_slot(2);
+        assert_eq!(slots.take_refused(put_slot(&slots, 1).unwrap()).unwrap().tag, 1);
+        let done = put_slot(&slots, 2).unwrap();
         assert_eq!(take(&slots, done.context()), Some(2));
         assert!(slots.take_refused(done).is_none(), "a completion has taken it");
         // Its place, and the one that was in line meanwhile.

@@ -6,11 +6,13 @@ mod table;
 use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_fabric::{
-    Address, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal, RemoteRegion,
-    TransmitRequest, leaked,
+    Address, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal,
+    RemoteRegion, TransmitRequest, leaked,
 };
 use farreach_memory::{Memory, leaked_bytes};
 use farreach_testkit::wait_for;
@@ -108,6 +110,68 @@ fn an_endpoint_that_others_look_into_is_not_closed_under_them() {
             // The last one takes both along.
             other.endpoint.close().unwrap();
         }
+    });
+}
+
+/// Reading a completion queue moves its endpoints, also while another thread closes the last of them.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn endpoints_are_closed_beside_threads_that_poll() {
+    alone("endpoints_are_closed_beside_threads_that_poll", || {
+        for round in 0..100 {
+            let mut pair = Pair::open(&SHM);
+            let room = pair[B].domain.allocate(4096).unwrap();
+            pair.post_receive(B, room);
+            let request = TransmitRequest::send(pair[A].slice(&pattern(round, 4096)), &pair[A].peer());
+            pair.post(A, request);
+            let [a, b] = pair.into_sides();
+            let is_over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                for cq in [&a.cq, &b.cq] {
+                    scope.spawn(|| {
+                        while !is_over.load(Ordering::SeqCst) {
+                            let _ = cq.may_sleep();
+                            cq.poller().poll().unwrap().for_each(drop);
+                        }
+                    });
+                }
+                thread::sleep(Duration::from_micros(round * 20));
+                drop(a.endpoint);
+                b.endpoint.close().unwrap();
+                is_over.store(true, Ordering::SeqCst);
+            });
+        }
+    });
+}
+
+/// libfabric keeps the name of a closed endpoint, and where its memory was: by the name it looks there again.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn the_address_of_a_closed_endpoint_leads_nowhere() {
+    alone("the_address_of_a_closed_endpoint_leads_nowhere", || {
+        let Side { endpoint, cq, av, domain, .. } = Side::open(&SHM);
+        let address = endpoint.address().clone();
+        // A vector that comes to know it while it is open, and one that does not.
+        let knowing = domain.open_av().unwrap();
+        let known = knowing.insert(&address).unwrap();
+        endpoint.close().unwrap();
+        // What may be mapped where its memory was.
+        let mapped: Vec<_> = (0..64).map(|_| Memory::allocate(1 << 20).unwrap()).collect();
+
+        let refused = |error: Error| assert!(matches!(error, Error::AddressRefused { .. }), "{error}");
+        refused(EndpointBuilder::new(&cq, &knowing).build(&domain).unwrap_err());
+        let other = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
+        refused(av.insert(&address).unwrap_err());
+        // The same by other words.
+        let text = String::from_utf8(address.bytes().to_vec()).unwrap();
+        let bare = text.split_once("://").map_or(&*text, |(_, name)| name);
+        for text in [bare.to_owned(), format!("fi_ns://{bare}"), format!("a://b://{bare}")] {
+            refused(av.insert(&Address::new(address.format(), text)).unwrap_err());
+        }
+        let own = av.insert(other.address()).unwrap();
+        own.look_up().unwrap();
+        assert!(mapped.iter().all(|slice| slice.iter().all(|byte| *byte == 0)));
+        drop(known);
     });
 }
 
