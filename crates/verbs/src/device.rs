@@ -238,7 +238,7 @@ impl fmt::Debug for List {
 }
 
 /// The text in a C array, up to its NUL or its end.
-fn text(array: &[c_char]) -> &OsStr {
+pub(crate) fn text(array: &[c_char]) -> &OsStr {
     // SAFETY: c_char is as wide as u8 and has no other values.
     let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
     OsStr::from_bytes(CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes))

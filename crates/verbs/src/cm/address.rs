@@ -1,50 +1,46 @@
 //! Socket addresses, as C has them.
 
-use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use libc::{sockaddr, sockaddr_in, sockaddr_in6};
 
-/// An address with the room and the alignment that any family needs.
-pub(super) struct RawAddress(sockaddr_storage);
+/// An address of IP, as long as its family says.
+pub(super) enum RawAddress {
+    V4(sockaddr_in),
+    V6(sockaddr_in6),
+}
 
 impl RawAddress {
     pub(super) fn new(address: SocketAddr) -> Self {
-        // SAFETY: an address of zeroes is one of no family.
-        let mut raw = Self(unsafe { std::mem::zeroed() });
         match address {
-            // SAFETY: the storage has room for any family, aligned for all.
-            SocketAddr::V4(v4) => unsafe {
-                raw.as_mut_ptr().cast::<sockaddr_in>().write(sockaddr_in {
-                    sin_family: libc::AF_INET as libc::sa_family_t,
-                    sin_port: v4.port().to_be(),
-                    sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
-                    sin_zero: [0; 8],
-                });
-            },
-            // SAFETY: as above.
-            SocketAddr::V6(v6) => unsafe {
-                raw.as_mut_ptr().cast::<sockaddr_in6>().write(sockaddr_in6 {
-                    sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                    sin6_port: v6.port().to_be(),
-                    sin6_flowinfo: v6.flowinfo(),
-                    sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                    sin6_scope_id: v6.scope_id(),
-                });
-            },
+            SocketAddr::V4(v4) => Self::V4(sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*v4.ip()).to_be() },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => Self::V6(sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            }),
         }
-        raw
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut sockaddr {
-        (&raw mut self.0).cast()
+        match self {
+            Self::V4(v4) => (&raw mut *v4).cast(),
+            Self::V6(v6) => (&raw mut *v6).cast(),
+        }
     }
 
-    /// How many of its bytes the family uses.
+    /// How many bytes it has.
     pub(super) fn len(&self) -> libc::socklen_t {
-        let len = match i32::from(self.0.ss_family) {
-            libc::AF_INET => size_of::<sockaddr_in>(),
-            _ => size_of::<sockaddr_in6>(),
+        let len = match self {
+            Self::V4(_) => size_of::<sockaddr_in>(),
+            Self::V6(_) => size_of::<sockaddr_in6>(),
         };
         len as libc::socklen_t
     }
@@ -59,7 +55,7 @@ pub(super) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the caller vouches for the family, and for the bytes that it promises.
+    // SAFETY: the address is not null here. The caller vouches that the family can be read, and then the bytes that it has.
     unsafe {
         match i32::from((*address).sa_family) {
             libc::AF_INET => {
@@ -89,7 +85,7 @@ mod tests {
             ["192.0.2.1:18520".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap(), link_local.into()]
         {
             let mut raw = RawAddress::new(address);
-            // SAFETY: the storage is larger than any address.
+            // SAFETY: a `RawAddress` is as long as its family says.
             assert_eq!(unsafe { read(raw.as_mut_ptr()) }, Some(address));
             assert_eq!(raw.len(), if address.is_ipv4() { 16 } else { 28 });
         }
@@ -97,11 +93,16 @@ mod tests {
 
     #[test]
     fn no_address_is_none() {
-        // SAFETY: null, and an address of zeroes.
+        let mut other = RawAddress::V4(sockaddr_in {
+            sin_family: 0,
+            sin_port: 0,
+            sin_addr: libc::in_addr { s_addr: 0 },
+            sin_zero: [0; 8],
+        });
+        // SAFETY: null, and an address whose family, 0, has no bytes beyond itself.
         unsafe {
             assert_eq!(read(std::ptr::null()), None);
-            let empty: sockaddr_storage = std::mem::zeroed();
-            assert_eq!(read((&raw const empty).cast()), None);
+            assert_eq!(read(other.as_mut_ptr()), None);
         }
     }
 }

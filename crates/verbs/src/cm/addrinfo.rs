@@ -1,6 +1,6 @@
 //! Names to addresses.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 
@@ -8,8 +8,8 @@ use farreach_verbs_sys as sys;
 use farreach_verbs_sys::Rdmacm;
 
 use super::address::{self, RawAddress};
-use super::channel::last_errno;
 use super::error::Error;
+use super::handle::last_errno;
 use super::port_space::PortSpace;
 
 /// What [`getaddrinfo`] is to look for.
@@ -127,19 +127,19 @@ pub fn getaddrinfo(
     let mut source = hints.source.map(RawAddress::new);
     let raw = hints.to_raw(source.as_mut());
     let mut list = null_mut();
-    // SAFETY: the names end with a NUL or are null; the hints and the address in them outlive the call; the list is valid
-    // for writing.
+    // SAFETY: the names are `CString`s or null; the hints name `source`, and all three outlive the call, as does `list`.
     let status =
         unsafe { lib.rdma_getaddrinfo(as_ptr(&node), as_ptr(&service), &raw const raw, &raw mut list) }?;
     if status != 0 {
         // -1 and an errno are librdmacm's own; other numbers are the resolver's, which some releases put into errno.
         return Err(failed(name, if status == -1 { last_errno() } else { status }));
     }
-    // SAFETY: the list is good until it is freed.
-    let found = unsafe { read(list, hints.port_space) };
-    // SAFETY: freed once, and not used after.
-    unsafe { lib.rdma_freeaddrinfo(list) }?;
-    Ok(found)
+    // SAFETY: the call above made the list. It is read, which copies, then freed once, and not used after.
+    unsafe {
+        let found = read(list, hints.port_space);
+        lib.rdma_freeaddrinfo(list)?;
+        Ok(found)
+    }
 }
 
 /// The resolver's codes are negative, error numbers are not.
@@ -147,7 +147,7 @@ fn failed(name: String, code: i32) -> Error {
     if code >= 0 {
         return Error::call("rdma_getaddrinfo", name, code);
     }
-    // SAFETY: the function gives words for any code, which live for ever.
+    // SAFETY: `gai_strerror` has a text for every number, which ends with a NUL and is never freed.
     let reason = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
     Error::NameNotResolved { name, reason: reason.to_string_lossy().into_owned() }
 }
@@ -158,29 +158,23 @@ fn failed(name: String, code: i32) -> Error {
 unsafe fn read(list: *const sys::rdma_addrinfo, port_space: PortSpace) -> Vec<AddressInfo> {
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: each entry lives as long as the list, and is followed by another or by null.
+    // SAFETY: each entry lives as long as the list, which the caller keeps, and is followed by another or by null.
     while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: the addresses and names of an entry are good or null.
+        let names = [entry.ai_dst_canonname, entry.ai_src_canonname];
+        // SAFETY: each address of an entry is null, or as long as its family says; each name is null, or ends with a NUL.
         let (source, destination, names) = unsafe {
-            let names = [entry.ai_dst_canonname, entry.ai_src_canonname].map(|name| text(name));
+            let names = names.map(|name| (!name.is_null()).then(|| CStr::from_ptr(name)));
             (address::read(entry.ai_src_addr), address::read(entry.ai_dst_addr), names)
         };
         next = entry.ai_next;
         // Addresses of InfiniBand's own family, which a name service of the fabric adds, are not ones of IP.
         if source.is_some() || destination.is_some() {
             let canonical_name = names.into_iter().flatten().next();
+            let canonical_name = canonical_name.map(|name| name.to_string_lossy().into_owned());
             found.push(AddressInfo { source, destination, port_space, canonical_name });
         }
     }
     found
-}
-
-/// # Safety
-///
-/// The text ends with a NUL, or is null.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: passed on to the caller.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

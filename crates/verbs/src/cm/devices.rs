@@ -2,11 +2,10 @@
 
 use std::ptr::NonNull;
 
-use farreach_verbs_sys as sys;
 use farreach_verbs_sys::Rdmacm;
 
-use super::channel::last_errno;
 use super::error::Error;
+use super::handle::last_errno;
 use crate::device::{Device, DeviceList};
 
 /// The devices that the connection manager knows, sorted by name: `rdma_get_devices(3)`.
@@ -22,18 +21,19 @@ use crate::device::{Device, DeviceList};
 pub fn get_devices() -> Result<Vec<Device>, Error> {
     let lib = Rdmacm::get()?;
     let mut count = 0;
-    // SAFETY: the number is valid for writing.
+    // SAFETY: `count` is a variable of this function.
     let list = unsafe { lib.rdma_get_devices(&raw mut count) }?;
     let Some(list) = NonNull::new(list) else {
         return Err(Error::call("rdma_get_devices", "this host", last_errno()));
     };
-    let contexts: Vec<*mut sys::ibv_context> =
-        // SAFETY: the list holds that many.
-        (0..usize::try_from(count).unwrap_or(0)).map(|place| unsafe { *list.as_ptr().add(place) }).collect();
+    // While the contexts are open: so both libraries know a device by the same pointer.
     let listed = DeviceList::get();
-    // SAFETY: the contexts are open as long as the list is not freed. Both libraries know a device by the same pointer.
-    let known: Vec<_> = contexts.iter().map(|context| unsafe { (**context).device }).collect();
-    // SAFETY: freed once, and not used after.
-    unsafe { lib.rdma_free_devices(list.as_ptr()) }?;
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the list holds `count` contexts, each of which is open and has its device until the list is freed: once, at the end.
+    let known: Vec<_> = unsafe {
+        let known = (0..count).map(|place| (**list.as_ptr().add(place)).device).collect();
+        lib.rdma_free_devices(list.as_ptr())?;
+        known
+    };
     Ok(listed?.iter().filter(|device| known.contains(&device.as_ptr())).cloned().collect())
 }

@@ -253,25 +253,25 @@ impl Told {
     /// The event came from librdmacm, for an id of datagrams if `is_datagram`, and is not acknowledged yet.
     pub(super) unsafe fn read(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i32) -> Self {
         let kind = EventKind::from_raw(raw.event);
-        let parameters = match kind {
-            // SAFETY: of the union's views this is the one that the library filled. The private data is no data here but
-            // the join's context, and not read.
-            EventKind::MulticastJoin | EventKind::MulticastError => unsafe {
-                let destination = DatagramDestination::from_raw(&raw.param.ud);
-                Parameters::Datagram { private_data: Vec::new(), destination }
-            },
-            // SAFETY: any bits are a number.
-            EventKind::User | EventKind::Internal => Parameters::User(unsafe { raw.param.arg }),
-            // SAFETY: for datagrams the library fills this view; private data is null or inside of the event.
-            _ if is_datagram => unsafe {
-                let ud = &raw.param.ud;
-                Parameters::Datagram {
-                    private_data: copy(ud.private_data, ud.private_data_len),
-                    destination: DatagramDestination::from_raw(ud),
+        // SAFETY: kind and `is_datagram` say which of the union's views the library has filled, or left zeroed; of numbers, any bits are
+        // valid. The private data of that view is null, or inside of the event until it is acknowledged.
+        let parameters = unsafe {
+            match kind {
+                // The private data is no data here but the join's context, and not read.
+                EventKind::MulticastJoin | EventKind::MulticastError => {
+                    let destination = DatagramDestination::from_raw(&raw.param.ud);
+                    Parameters::Datagram { private_data: Vec::new(), destination }
                 }
-            },
-            // SAFETY: otherwise it fills this one, or leaves it zeroed; private data as above.
-            _ => Parameters::Connection(unsafe { CmParameters::from_raw(&raw.param.conn) }),
+                EventKind::User | EventKind::Internal => Parameters::User(raw.param.arg),
+                _ if is_datagram => {
+                    let ud = &raw.param.ud;
+                    Parameters::Datagram {
+                        private_data: copy(ud.private_data, ud.private_data_len),
+                        destination: DatagramDestination::from_raw(ud),
+                    }
+                }
+                _ => Parameters::Connection(CmParameters::from_raw(&raw.param.conn)),
+            }
         };
         let status = if raw.status == -1 && errno > 0 { -errno } else { raw.status };
         Self { kind, status, parameters, is_datagram }
@@ -305,9 +305,13 @@ mod tests {
         sys::rdma_cm_event { event, status, ..Default::default() }
     }
 
+    fn told_with(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i32) -> Told {
+        // SAFETY: each test fills the view that kind and flag say, and names private data of its own, or none.
+        unsafe { Told::read(raw, is_datagram, errno) }
+    }
+
     fn told(raw: &sys::rdma_cm_event, is_datagram: bool) -> Told {
-        // SAFETY: hand-made, with the view that the flag says, and pointers that live.
-        unsafe { Told::read(raw, is_datagram, 0) }
+        told_with(raw, is_datagram, 0)
     }
 
     #[test]
@@ -362,8 +366,7 @@ mod tests {
     #[test]
     fn the_librarys_own_failure_is_told_by_errno() {
         let event = raw(sys::RDMA_CM_EVENT_ADDR_ERROR, -1);
-        // SAFETY: hand-made, without pointers.
-        let told = unsafe { Told::read(&event, false, libc::ENODEV) };
+        let told = told_with(&event, false, libc::ENODEV);
         assert_eq!((told.status, told.errno()), (-libc::ENODEV, Errno(libc::ENODEV)));
     }
 

@@ -54,6 +54,7 @@ mod contexts;
 mod devices;
 mod error;
 mod event;
+mod handle;
 mod id;
 mod listener;
 mod multicast;
