@@ -1,6 +1,5 @@
 //! An open device.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use crate::attributes::DeviceAttributes;
 use crate::device::Device;
 use crate::error::Error;
 use crate::handle::Owned;
+use crate::os;
 use crate::port::PortAttributes;
 use crate::sysfs;
 
@@ -101,7 +101,7 @@ impl Context {
             // The index is one of the net device's own namespace, which may not be ours: the kernel's word on the
             // name goes before a look into our own.
             name: sysfs::gid_net_device(self.device().sysfs_path(), port, entry.gid_index)
-                .or_else(|| interface_name(entry.ndev_ifindex)),
+                .or_else(|| os::interface_name(entry.ndev_ifindex)),
         });
         GidEntry {
             index: entry.gid_index,
@@ -169,28 +169,5 @@ fn open_error(device: &Device) -> Error {
             Some(errno) => Error::call("ibv_open_device", device.name(), errno),
             None => told,
         },
-    }
-}
-
-/// The name of a net device in this network namespace.
-fn interface_name(index: u32) -> Option<String> {
-    let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer is as large as the function demands.
-    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
-    if found.is_null() {
-        return None;
-    }
-    // SAFETY: on success the buffer holds a NUL-terminated name.
-    Some(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn net_devices_are_named_by_index() {
-        assert_eq!(interface_name(1).as_deref(), Some("lo"), "the first net device of every namespace");
-        assert_eq!(interface_name(u32::MAX), None);
     }
 }

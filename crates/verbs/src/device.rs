@@ -1,8 +1,8 @@
 //! The devices of this host, before they are opened.
 
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{OsString, c_char};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -198,10 +198,8 @@ impl fmt::Debug for Device {
 }
 
 /// The text in a C array, up to its NUL or its end.
-pub(crate) fn text(array: &[c_char]) -> &OsStr {
-    // SAFETY: c_char is as wide as u8 and has no other values.
-    let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
-    OsStr::from_bytes(CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes))
+pub(crate) fn text(array: &[c_char]) -> OsString {
+    OsString::from_vec(array.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect())
 }
 
 c_enum! {

@@ -10,7 +10,6 @@ use std::time::Instant;
 use farreach_verbs_sys as sys;
 use farreach_verbs_sys::SymbolMissing;
 
-use super::address::RawAddress;
 use super::channel::EventChannel;
 use super::contexts::Contexts;
 use super::error::Error;
@@ -19,6 +18,7 @@ use super::parameters::{CmParameters, private_data_len};
 use super::port_space::PortSpace;
 use super::resolution::Resolution;
 use super::wait::milliseconds_until;
+use crate::address::RawAddress;
 use crate::context::Context;
 
 /// One end of a connection, as a socket is of TCP's; or a listener, or a member of multicast groups.

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::address::RawAddress;
 use super::error::Error;
 use super::id::CmId;
+use crate::address::RawAddress;
 
 /// What a member of a multicast group does.
 ///

@@ -86,15 +86,10 @@ impl CmParameters {
         Ok(RawParameters { raw, _private_data: PhantomData })
     }
 
-    /// What an event carries.
-    ///
-    /// # Safety
-    ///
-    /// The private data is null, or readable for its length.
-    pub(super) unsafe fn from_raw(raw: &sys::rdma_conn_param) -> Self {
+    /// What an event carries, with a copy of its private data.
+    pub(super) fn from_raw(raw: &sys::rdma_conn_param, private_data: Vec<u8>) -> Self {
         Self {
-            // SAFETY: the caller vouches for the same bytes.
-            private_data: unsafe { copy(raw.private_data, raw.private_data_len) },
+            private_data,
             responder_resources: raw.responder_resources,
             initiator_depth: raw.initiator_depth,
             flow_control: raw.flow_control != 0,
@@ -137,19 +132,6 @@ pub(super) fn private_data_len(operation: &'static str, bytes: &[u8], max: usize
         Ok(len) if bytes.len() <= max => Ok(len),
         _ => Err(Error::PrivateDataTooLong { operation, len: bytes.len(), max }),
     }
-}
-
-/// The private data of an event, which its acknowledgement frees.
-///
-/// # Safety
-///
-/// `start` is null, or readable for `len` bytes.
-pub(super) unsafe fn copy(start: *const c_void, len: u8) -> Vec<u8> {
-    if start.is_null() || len == 0 {
-        return Vec::new();
-    }
-    // SAFETY: `start` is not null here, so that the caller vouches for `len` bytes; nobody changes an event meanwhile.
-    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len.into()) }.to_vec()
 }
 
 impl PortSpace {
@@ -206,10 +188,9 @@ mod tests {
 
     #[test]
     fn what_an_event_carries_is_copied() {
-        let bytes = [1, 2, 3];
-        let mut raw = sys::rdma_conn_param {
-            private_data: bytes.as_ptr().cast(),
-            private_data_len: 3,
+        let raw = sys::rdma_conn_param {
+            private_data: null(),
+            private_data_len: 0,
             responder_resources: 4,
             initiator_depth: 5,
             flow_control: 1,
@@ -218,11 +199,17 @@ mod tests {
             srq: 1,
             qp_num: 0x11,
         };
-        // SAFETY: the private data is `bytes`, which has three, and then null.
-        let read = |raw: &_| unsafe { CmParameters::from_raw(raw) };
-        let copy = read(&raw);
-        assert_eq!((copy.private_data.as_slice(), copy.qp_num, copy.has_srq), (&bytes[..], 0x11, true));
-        raw.private_data = null();
-        assert!(read(&raw).private_data.is_empty());
+        let read = CmParameters::from_raw(&raw, vec![1, 2, 3]);
+        let expected = CmParameters {
+            private_data: vec![1, 2, 3],
+            responder_resources: 4,
+            initiator_depth: 5,
+            flow_control: true,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            has_srq: true,
+            qp_num: 0x11,
+        };
+        assert_eq!(read, expected);
     }
 }

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::address::RawAddress;
 use super::error::Error;
 use super::id::CmId;
 use super::wait::milliseconds_until;
+use crate::address::RawAddress;
 
 /// How long the kernel is asked at a time.
 ///

@@ -11,7 +11,7 @@ use super::super::contexts::Contexts;
 use super::super::error::Error;
 use super::super::event::{EventKind, Told};
 use super::super::port_space::PortSpace;
-use super::{Id, last_errno};
+use super::{Id, event, last_errno};
 
 /// A C channel, destroyed when nobody waits on it and no id is on it any more.
 ///
@@ -122,7 +122,7 @@ impl Channel {
         // channel, but for the new one of a request, which is not the owner. What type of queue pair it has tells the event's view.
         let (told, owner) = unsafe {
             let is_datagram = (*owner).qp_type == sys::IBV_QPT_UD;
-            (Told::read(event, is_datagram, errno), Id::find(owner))
+            (event::read(event, is_datagram, errno), Id::find(owner))
         };
         if told.kind != EventKind::ConnectRequest {
             return match owner {

@@ -8,8 +8,8 @@ use std::sync::MutexGuard;
 use farreach_verbs_sys as sys;
 use farreach_verbs_sys::{Rdmacm, SymbolMissing};
 
-use super::super::address::{self, RawAddress};
 use super::super::parameters::{RawParameters, pointer};
+use crate::address::{self, RawAddress};
 use crate::device::text;
 
 /// What a function says: 0, or something else with `errno` set.

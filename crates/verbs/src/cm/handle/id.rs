@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use farreach_verbs_sys as sys;
 use farreach_verbs_sys::{Rdmacm, SymbolMissing};
 
-use super::super::address::RawAddress;
 use super::super::contexts::Contexts;
 use super::super::port_space::PortSpace;
 use super::super::resolution::Resolution;
 use super::{Channel, Entered};
+use crate::address::RawAddress;
 
 /// A C id, and what is known of it. It is destroyed when this is dropped.
 ///

@@ -10,11 +10,14 @@
 
 mod channel;
 mod entered;
+mod event;
 mod id;
+mod lists;
 
 pub(super) use channel::{Channel, Taken};
 pub(super) use entered::{Entered, OnDevice};
 pub(super) use id::Id;
+pub(super) use lists::{Found, RawHints, getaddrinfo, with_devices};
 
 /// The `errno` of the call that was just made.
 pub(super) fn last_errno() -> i32 {

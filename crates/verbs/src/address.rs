@@ -5,13 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6};
 
 /// An address of IP, as long as its family says.
-pub(super) enum RawAddress {
+pub(crate) enum RawAddress {
     V4(sockaddr_in),
     V6(sockaddr_in6),
 }
 
 impl RawAddress {
-    pub(super) fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         match address {
             SocketAddr::V4(v4) => Self::V4(sockaddr_in {
                 sin_family: libc::AF_INET as libc::sa_family_t,
@@ -29,7 +29,7 @@ impl RawAddress {
         }
     }
 
-    pub(super) fn as_mut_ptr(&mut self) -> *mut sockaddr {
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut sockaddr {
         match self {
             Self::V4(v4) => (&raw mut *v4).cast(),
             Self::V6(v6) => (&raw mut *v6).cast(),
@@ -37,7 +37,7 @@ impl RawAddress {
     }
 
     /// How many bytes it has.
-    pub(super) fn len(&self) -> libc::socklen_t {
+    pub(crate) fn len(&self) -> libc::socklen_t {
         let len = match self {
             Self::V4(_) => size_of::<sockaddr_in>(),
             Self::V6(_) => size_of::<sockaddr_in6>(),
@@ -51,7 +51,7 @@ impl RawAddress {
 /// # Safety
 ///
 /// `address` is null, or readable and aligned for as many bytes as its family has.
-pub(super) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
+pub(crate) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
