@@ -67,7 +67,7 @@ impl Gid {
 
 impl From<sys::ibv_gid> for Gid {
     fn from(gid: sys::ibv_gid) -> Self {
-        // SAFETY: both views of the union are 16 plain bytes.
+        // SAFETY: each view of the union is of the same 16 bytes, and any bytes are valid.
         Self(unsafe { gid.raw })
     }
 }

@@ -7,9 +7,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a send drops its buffers when it is posted",
         file: "crates/verbs/src/qp/post.rs",
-        guard: "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));",
+        guard: "room.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));",
         instead:
-            "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
+            "room.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
                 drop(std::ptr::read(&raw const *buffers));",
         test: "table::door::a_forgotten_completion_forgets_no_buffer_before_the_device_is_done",
     },

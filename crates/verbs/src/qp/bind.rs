@@ -51,9 +51,7 @@ impl QueuePair {
             return Err(Refusal::Unsupported("windows"));
         }
         self.check_ready(request.operation, request.flags)?;
-        if !poster.has_room() {
-            return Err(self.full());
-        }
+        let Some(room) = poster.room() else { return Err(self.full()) };
         let remote_rights = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let bind_info = sys::ibv_mw_bind_info {
             mr: mr.as_raw(),
@@ -61,7 +59,7 @@ impl QueuePair {
             length: part.len(),
             mw_access_flags: (*access & remote_rights).bits(),
         };
-        let id = self.next_id(poster);
+        let id = self.next_id(&room);
         if window.kind() == WindowType::Two {
             self.windows.note(window);
         }
@@ -70,9 +68,7 @@ impl QueuePair {
             return Err(Refusal::WindowBusy);
         };
         let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
-        let in_flight = InFlight { tag: request.tag, kind, buffers: Buffers::None, kept };
-        // SAFETY: `has_room` was asked, and only who has the poster could have filled it since. The request is written whole.
-        unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
+        room.push(InFlight { tag: request.tag, kind, buffers: Buffers::None, kept });
         // SAFETY: the window keeps the region that it is bound to, or may be, until it is revoked, and nobody has a reference to that one's
         // bytes: it is an `ExposedRegion`.
         let started = unsafe { self.start_bind(request, id, window.kind(), &mut state, bind_info) };
