@@ -180,6 +180,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "!self.is_filled.load(Ordering::Relaxed)",
         test: "qp::model::one_posts_while_another_retires",
     },
+    // Objects.
+    Mutant {
+        name: "an object that is not released lets go what it stands on",
+        file: "crates/verbs/src/handle/mod.rs",
+        guard: "if released.is_ok() { State::Destroyed } else { State::Kept }",
+        instead: "State::Destroyed",
+        test: "table::what_is_not_released_keeps_all_it_stands_on",
+    },
     // Regions and windows.
     Mutant {
         name: "pages are freed though their region is not deregistered",

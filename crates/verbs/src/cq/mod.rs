@@ -107,9 +107,6 @@ impl CompletionQueueBuilder {
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(&self, context: &Context) -> Result<CompletionQueue, Error> {
-        if let Some(channel) = &self.channel {
-            context.check_same(channel.context(), "completion channel")?;
-        }
         let (cq, is_extended) = self.create(context)?;
         let inner = Arc::new(Inner {
             cq,
@@ -126,6 +123,9 @@ impl CompletionQueueBuilder {
 
     /// The C object, and whether it is an extended one.
     fn create(&self, context: &Context) -> Result<(Owned<sys::ibv_cq, Parents>, bool), Error> {
+        if let Some(channel) = &self.channel {
+            context.check_same(channel.context(), "completion channel")?;
+        }
         let ledger = Arc::new(Ledger::default());
         let cq_context = Arc::as_ptr(&ledger).cast_mut().cast();
         let channel = self.channel.as_ref().map_or(null_mut(), CompletionChannel::as_raw);
@@ -142,8 +142,8 @@ impl CompletionQueueBuilder {
         let (depth, vector) = (number(self.depth), number(self.vector));
         let lib = context.lib();
         let end = (leak::Kind::CompletionQueue, Destroy::Exported(Ibverbs::ibv_destroy_cq));
-        // SAFETY: a `Context` is open, and the channel is null or lives on the same one: `build` has seen to that. The queue is made here,
-        // on both, and holds them, and the ledger that it points to.
+        // SAFETY: a `Context` is open, and the channel is null or lives on the same one: `check_same` has seen to that. The queue is made
+        // here, on both, and holds them, and the ledger that it points to.
         let (cq, is_extended) = unsafe {
             let extended = sys::ibv_cq_ex_to_cq(sys::ibv_create_cq_ex(context.as_raw(), &raw mut attr));
             let is_extended = !extended.is_null();

@@ -59,7 +59,7 @@ macro_rules! constants {
     ($($object:ident { $($field:ident: $type:ty),* })*) => {$(impl Handle<sys::$object> {$(
         #[inline]
         pub(crate) fn $field(&self) -> $type {
-            // SAFETY: `Handle`: the object lives. The field is a constant of its: nobody writes to it meanwhile.
+            // SAFETY: `Handle`: the object lives. Whoever adds a field to the list below vouches that nobody writes to it any more.
             unsafe { (*self.as_ptr()).$field }
         }
     )*})*};

@@ -129,21 +129,22 @@ impl QueuePairBuilder {
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build(&self, pd: &ProtectionDomain) -> Result<QueuePair, Error> {
-        let context = pd.context();
-        context.check_same(self.send_cq.context(), "send completion queue")?;
-        context.check_same(self.recv_cq.context(), "receive completion queue")?;
-        if let Some(srq) = &self.srq {
-            context.check_same(srq.context(), "shared receive queue")?;
-        }
-        self.check_device(context)?;
-        let mut attr = self.attributes(pd);
-        let qp = self.create(pd, &mut attr)?.ok_or_else(|| self.refused(pd))?;
+        self.check_context(pd.context())?;
+        self.check_device(pd.context())?;
+        let (qp, cap) = self.create(pd)?.ok_or_else(|| self.refused(pd))?;
         let flight = Flight::new(qp.parents(), self.capacity)?;
-        let mut qp = QueuePair::new(qp, self.kind, &attr.cap, flight);
+        let mut qp = QueuePair::new(qp, self.kind, &cap, flight);
         if !self.operations.is_empty() {
             qp.extend(self.operations)?;
         }
         Ok(qp)
+    }
+
+    /// All that the queue pair stands on is of one context.
+    fn check_context(&self, context: &Context) -> Result<(), Error> {
+        context.check_same(self.send_cq.context(), "send completion queue")?;
+        context.check_same(self.recv_cq.context(), "receive completion queue")?;
+        self.srq.iter().try_for_each(|srq| context.check_same(srq.context(), "shared receive queue"))
     }
 
     /// rdma-core creates queue pairs for ATOMIC WRITE and FLUSH without asking whether the kernel has them.
@@ -194,12 +195,10 @@ impl QueuePairBuilder {
         attr
     }
 
-    /// None where the kernel refuses, and `errno` says why. The attributes are of [`attributes`](Self::attributes).
-    fn create(
-        &self,
-        pd: &ProtectionDomain,
-        attr: &mut sys::ibv_qp_init_attr_ex,
-    ) -> Result<Option<Owned<sys::ibv_qp, Parents>>, Error> {
+    /// The C object, and how much fits. None where the kernel refuses, and `errno` says why.
+    fn create(&self, pd: &ProtectionDomain) -> Result<Option<Created>, Error> {
+        self.check_context(pd.context())?;
+        let mut attr = self.attributes(pd);
         let has_receive_queue = self.kind != QueuePairType::XrcSend;
         let parents = || Parents {
             context: pd.context().clone(),
@@ -209,8 +208,9 @@ impl QueuePairBuilder {
             srq: self.srq.clone(),
             xrcd: None,
         };
-        // SAFETY: the attributes name the domain and the queues of these parents, and `build` has seen that all are of one context.
-        unsafe { create(pd.context(), attr, parents) }
+        // SAFETY: `attributes` names the domain and the queues of these parents, all of one context: `check_context` has seen to that.
+        let qp = unsafe { create(pd.context(), &mut attr, parents) }?;
+        Ok(qp.map(|qp| (qp, attr.cap)))
     }
 
     /// Why the kernel refused: what is too large, and how much can be inline.
@@ -245,9 +245,8 @@ impl QueuePairBuilder {
         let accepts = |inline: u32| {
             let mut builder = self.clone();
             builder.capacity = Capacity { max_inline_data: inline, ..smallest };
-            let mut attr = builder.attributes(pd);
-            // It is destroyed at once.
-            builder.create(pd, &mut attr).is_ok_and(|qp| qp.is_some())
+            // What is made is destroyed at once.
+            builder.create(pd).is_ok_and(|created| created.is_some())
         };
         if accepts(self.capacity.max_inline_data) || !accepts(0) {
             return None;
@@ -267,6 +266,9 @@ fn largest(mut works: u32, mut refused: u32, accepts: impl Fn(u32) -> bool) -> u
     }
     works
 }
+
+/// A new queue pair, and how much fits.
+type Created = (Owned<sys::ibv_qp, Parents>, sys::ibv_qp_cap);
 
 /// # Safety
 ///

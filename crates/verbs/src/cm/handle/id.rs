@@ -83,7 +83,7 @@ impl Id {
         run(&self.entered(&gate))
     }
 
-    /// `gate` is that of its channel.
+    /// `gate` is that of the channel that it is on.
     fn entered<'a>(&self, gate: &'a MutexGuard<'a, ()>) -> Entered<'a> {
         Entered { lib: self.lib, id: self.id, _gate: gate }
     }
@@ -103,7 +103,10 @@ impl Id {
         // it does not wait.
         let status: c_int = unsafe { self.lib.rdma_migrate_id(self.id.as_ptr(), to.as_ptr()) }?;
         if status != 0 {
-            return Err(failed(&self.entered(&gates.0)));
+            let (first_gate, second_gate) = &gates;
+            // That of the channel that it is still on: the first, unless the second is another's and this one's.
+            let gate = second_gate.as_ref().filter(|_| Arc::ptr_eq(second, &from)).unwrap_or(first_gate);
+            return Err(failed(&self.entered(gate)));
         }
         *channel = Arc::clone(to);
         // The gates before the channel left, which may end here.
