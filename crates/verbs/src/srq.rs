@@ -89,10 +89,43 @@ impl ProtectionDomain {
 }
 
 impl SharedReceiveQueue {
+    /// Makes one of an XRC domain, whose receives complete on `cq`.
+    pub(crate) fn create_xrc(
+        xrcd: &XrcDomain,
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Self, Error> {
+        let context = xrcd.context();
+        context.check_same(pd.context(), "protection domain")?;
+        context.check_same(cq.context(), "completion queue")?;
+        let mut attr = sys::ibv_srq_init_attr_ex {
+            attr: sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 },
+            comp_mask: sys::IBV_SRQ_INIT_ATTR_TYPE
+                | sys::IBV_SRQ_INIT_ATTR_PD
+                | sys::IBV_SRQ_INIT_ATTR_XRCD
+                | sys::IBV_SRQ_INIT_ATTR_CQ,
+            srq_type: sys::IBV_SRQT_XRC,
+            pd: pd.as_raw(),
+            xrcd: xrcd.as_raw(),
+            cq: cq.as_raw(),
+            ..Default::default()
+        };
+        let xrc = || Some((xrcd.clone(), cq.clone()));
+        // SAFETY: the attributes name domain, XRC domain and completion queue, which live and are of one context: `check_same` has seen to
+        // that. The queue is made here, on these, for `max_wr` requests.
+        let srq = unsafe {
+            let srq = sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr)?;
+            Self::new(srq, pd, xrc, max_wr)
+        };
+        srq.ok_or_else(|| refused("ibv_create_srq_ex", context, max_wr, max_sge))?.attached()
+    }
+
     /// # Safety
     ///
     /// The queue is null or was made a moment ago, in `pd` and with `xrc`, for at least `depth` requests.
-    pub(crate) unsafe fn new(
+    unsafe fn new(
         srq: *mut sys::ibv_srq,
         pd: &ProtectionDomain,
         xrc: impl FnOnce() -> Option<(XrcDomain, CompletionQueue)>,
@@ -106,7 +139,7 @@ impl SharedReceiveQueue {
     }
 
     /// Lets the completion queue of an XRC one know of it: other ones are known to those of the queue pairs on them.
-    pub(crate) fn attached(self) -> Result<Self, Error> {
+    fn attached(self) -> Result<Self, Error> {
         if let Some((_, cq)) = &self.0.parents().xrc {
             cq.attach(Source::Shared(Arc::clone(self.queue())))?;
         }
@@ -203,7 +236,7 @@ impl SharedReceiveQueue {
 }
 
 /// Why the queue that was just asked for was not made.
-pub(crate) fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
+fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
     let error = context.failed(operation);
     let Ok(limits) = context.query_device() else { return error };
     Error::Creation(Box::new(CreationRefused {

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::handle::Owned;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
-use crate::srq::{self, SharedReceiveQueue};
+use crate::srq::SharedReceiveQueue;
 
 /// An XRC domain: receiving queue pairs and shared receive queues work together where they are of the same one.
 ///
@@ -67,29 +67,7 @@ impl XrcDomain {
         max_wr: u32,
         max_sge: u32,
     ) -> Result<SharedReceiveQueue, Error> {
-        let context = self.context();
-        context.check_same(pd.context(), "protection domain")?;
-        context.check_same(cq.context(), "completion queue")?;
-        let mut attr = sys::ibv_srq_init_attr_ex {
-            attr: sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 },
-            comp_mask: sys::IBV_SRQ_INIT_ATTR_TYPE
-                | sys::IBV_SRQ_INIT_ATTR_PD
-                | sys::IBV_SRQ_INIT_ATTR_XRCD
-                | sys::IBV_SRQ_INIT_ATTR_CQ,
-            srq_type: sys::IBV_SRQT_XRC,
-            pd: pd.as_raw(),
-            xrcd: self.as_raw(),
-            cq: cq.as_raw(),
-            ..Default::default()
-        };
-        let xrc = || Some((self.clone(), cq.clone()));
-        // SAFETY: the attributes name domain, XRC domain and completion queue, which live and are of one context: `check_same` has seen to
-        // that. The queue is made here, on these, for `max_wr` requests.
-        let srq = unsafe {
-            let srq = sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr)?;
-            SharedReceiveQueue::new(srq, pd, xrc, max_wr)
-        };
-        srq.ok_or_else(|| srq::refused("ibv_create_srq_ex", context, max_wr, max_sge))?.attached()
+        SharedReceiveQueue::create_xrc(self, pd, cq, max_wr, max_sge)
     }
 
     /// Makes a receiving queue pair of this domain: `ibv_create_qp_ex(3)` of type `IBV_QPT_XRC_RECV`. It has no queues of
