@@ -151,7 +151,11 @@ impl CompletionQueueBuilder {
                 true => extended,
                 false => lib.ibv_create_cq(context.as_raw(), depth, cq_context, channel, vector)?,
             };
-            let parents = || Parents { context: context.clone(), channel: self.channel.clone(), ledger };
+            let parents = || Parents {
+                context: context.clone(),
+                channel: self.channel.clone(),
+                ledger: Arc::clone(&ledger),
+            };
             (Owned::new(cq, lib, end, parents), is_extended)
         };
         Ok((cq.ok_or_else(|| self.refused(context))?, is_extended))
