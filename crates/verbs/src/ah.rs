@@ -8,8 +8,7 @@ use std::sync::Arc;
 use farreach_verbs_sys as sys;
 
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 use crate::pd::ProtectionDomain;
 
 /// A global identifier: the 16 bytes that name a port in InfiniBand and in RoCE, written like an IPv6 address.
@@ -68,7 +67,7 @@ impl Gid {
 
 impl From<sys::ibv_gid> for Gid {
     fn from(gid: sys::ibv_gid) -> Self {
-        // SAFETY: both views of the union are 16 plain bytes.
+        // SAFETY: each view of the union is of the same 16 bytes, and any bytes are valid.
         Self(unsafe { gid.raw })
     }
 }
@@ -306,22 +305,17 @@ impl AddressAttributes {
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_ah")]
+#[doc(alias = "ibv_destroy_ah")]
 #[derive(Clone)]
-pub struct AddressHandle(Arc<AddressInner>);
-
-struct AddressInner {
-    ah: Handle<sys::ibv_ah>,
-    pd: ProtectionDomain,
-}
+pub struct AddressHandle(Arc<Owned<sys::ibv_ah, ProtectionDomain>>);
 
 impl ProtectionDomain {
     /// Makes an address handle: `ibv_create_ah(3)`.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, attributes: &AddressAttributes) -> Result<AddressHandle, Error> {
         let mut attr = attributes.to_raw();
-        // SAFETY: the domain lives and the attributes are valid.
-        let ah = unsafe { self.context().lib().ibv_create_ah(self.as_raw(), &raw mut attr) }?;
-        self.own_ah(ah, "ibv_create_ah")
+        let ah = Owned::create_ah(self, &mut attr)?;
+        Ok(AddressHandle(Arc::new(ah.ok_or_else(|| self.context().failed("ibv_create_ah"))?)))
     }
 
     /// Makes an address handle that leads back to where a datagram came from: `ibv_create_ah_from_wc(3)`. `header` is what lies in front of
@@ -334,46 +328,23 @@ impl ProtectionDomain {
         completion: &sys::ibv_wc,
         header: &[u8; GRH_BYTES],
     ) -> Result<AddressHandle, Error> {
-        let mut wc = *completion;
-        // SAFETY: the header has as many bytes as the structure, for which any bytes are valid.
-        let mut grh = unsafe { header.as_ptr().cast::<sys::ibv_grh>().read_unaligned() };
-        let lib = self.context().lib();
-        // SAFETY: the domain lives, and both structures are valid.
-        let ah = unsafe { lib.ibv_create_ah_from_wc(self.as_raw(), &raw mut wc, &raw mut grh, port) }?;
-        self.own_ah(ah, "ibv_create_ah_from_wc")
-    }
-
-    fn own_ah(&self, ah: *mut sys::ibv_ah, operation: &'static str) -> Result<AddressHandle, Error> {
-        // SAFETY: an address handle is taken from any thread, and lives until its one owner destroys it.
-        let ah = unsafe { Handle::new(ah) }.ok_or_else(|| self.context().failed(operation))?;
-        Ok(AddressHandle(Arc::new(AddressInner { ah, pd: self.clone() })))
+        let ah = Owned::create_ah_from_wc(self, *completion, header, port)?;
+        Ok(AddressHandle(Arc::new(ah.ok_or_else(|| self.context().failed("ibv_create_ah_from_wc"))?)))
     }
 }
 
 /// The room in front of a datagram in its buffer, for the header that says where it came from.
 pub const GRH_BYTES: usize = 40;
-const _: () = assert!(size_of::<sys::ibv_grh>() == GRH_BYTES);
 
 impl AddressHandle {
     /// The protection domain that it is in.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.0.pd
+        self.0.parents()
     }
 
     /// The C object. It lives as long as this does.
     pub fn as_raw(&self) -> *mut sys::ibv_ah {
-        self.0.ah.as_ptr()
-    }
-}
-
-impl Drop for AddressInner {
-    #[doc(alias = "ibv_destroy_ah")]
-    fn drop(&mut self) {
-        // SAFETY: nobody holds the handle any more, and no request does.
-        let answer = unsafe { self.pd.context().lib().ibv_destroy_ah(self.ah.as_ptr()) };
-        if leak::judge(leak::Kind::AddressHandle, answer).is_err() {
-            leak::keep(&self.pd);
-        }
+        self.0.as_ptr()
     }
 }
 

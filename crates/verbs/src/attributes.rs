@@ -157,9 +157,8 @@ fn count(value: c_int) -> u32 {
 }
 
 fn firmware(text: &[c_char; 64]) -> Option<String> {
-    // SAFETY: c_char is as wide as u8 and has no other values.
-    let bytes = unsafe { std::slice::from_raw_parts(text.as_ptr().cast::<u8>(), text.len()) };
-    let text = CStr::from_bytes_until_nul(bytes).ok()?.to_string_lossy();
+    let bytes = text.map(|byte| byte as u8);
+    let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy();
     (!text.is_empty()).then(|| text.into_owned())
 }
 

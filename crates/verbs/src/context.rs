@@ -1,9 +1,7 @@
 //! An open device.
 
-use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
-use std::ptr::{NonNull, null};
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
@@ -13,7 +11,8 @@ use crate::ah::{GidEntry, GidType, NetDevice};
 use crate::attributes::DeviceAttributes;
 use crate::device::Device;
 use crate::error::Error;
-use crate::leak;
+use crate::handle::Owned;
+use crate::os;
 use crate::port::PortAttributes;
 use crate::sysfs;
 
@@ -32,37 +31,23 @@ use crate::sysfs;
 /// ```
 #[doc(alias = "ibv_context")]
 #[derive(Clone)]
-pub struct Context(Arc<Inner>);
-
-struct Inner {
-    lib: &'static Ibverbs,
-    context: NonNull<sys::ibv_context>,
-    device: Device,
-}
-
-// SAFETY: libibverbs takes an open context from any thread, and from several at once.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
+#[doc(alias = "ibv_close_device")]
+pub struct Context(Arc<Owned<sys::ibv_context, Device>>);
 
 impl Context {
-    pub(crate) fn open(device: &Device, lib: &'static Ibverbs) -> Result<Self, Error> {
-        // SAFETY: the device lives: its list is held.
-        let context = unsafe { lib.ibv_open_device(device.as_ptr()) }?;
-        let context = NonNull::new(context).ok_or_else(|| open_error(device))?;
-        Ok(Self(Arc::new(Inner { lib, context, device: device.clone() })))
+    pub(crate) fn open(device: &Device) -> Result<Self, Error> {
+        let context = Owned::open_device(device)?.ok_or_else(|| open_error(device))?;
+        Ok(Self(Arc::new(context)))
     }
 
     /// The device that was opened.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        self.0.parents()
     }
 
     /// How many completion vectors there are to spread events over.
     pub fn completion_vector_count(&self) -> u32 {
-        // SAFETY: the context is open, and the number does not change.
-        let count = unsafe { (*self.as_raw()).num_comp_vectors };
-        u32::try_from(count).unwrap_or(0)
+        u32::try_from(self.0.num_comp_vectors()).unwrap_or(0)
     }
 
     /// The device's limits and abilities: `ibv_query_device_ex(3)`.
@@ -70,9 +55,7 @@ impl Context {
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttributes, Error> {
         let mut attr = sys::ibv_device_attr_ex::default();
-        // SAFETY: the context is open; a null input asks for everything; the attributes are valid for writing.
-        let status = unsafe { sys::ibv_query_device_ex(self.0.lib, self.as_raw(), null(), &mut attr) }?;
-        match status {
+        match self.0.query_device(&mut attr)? {
             0 => Ok(DeviceAttributes::from(&attr)),
             errno => Err(Error::call("ibv_query_device_ex", self.device().name(), errno)),
         }
@@ -82,9 +65,7 @@ impl Context {
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         let mut attr = sys::ibv_port_attr::default();
-        // SAFETY: the context is open and the attributes are valid for writing.
-        let status = unsafe { sys::ibv_query_port(self.0.lib, self.as_raw(), port, &mut attr) }?;
-        match status {
+        match self.0.query_port(port, &mut attr)? {
             0 => Ok(PortAttributes::from(&attr)),
             errno => Err(Error::call("ibv_query_port", self.port_name(port), errno)),
         }
@@ -104,9 +85,7 @@ impl Context {
             room += self.query_port(port)?.gid_table_len as usize;
         }
         let mut entries = vec![sys::ibv_gid_entry::default(); room];
-        // SAFETY: the context is open and the entries are valid for writing.
-        let filled =
-            unsafe { sys::ibv_query_gid_table(self.0.lib, self.as_raw(), entries.as_mut_ptr(), room, 0) }?;
+        let filled = self.0.query_gid_table(&mut entries)?;
         let filled = usize::try_from(filled).map_err(|_| {
             // Minus an errno, which fits the type that errnos have.
             Error::call("ibv_query_gid_table", self.port_name(port), -filled as i32)
@@ -122,7 +101,7 @@ impl Context {
             // The index is one of the net device's own namespace, which may not be ours: the kernel's word on the
             // name goes before a look into our own.
             name: sysfs::gid_net_device(self.device().sysfs_path(), port, entry.gid_index)
-                .or_else(|| interface_name(entry.ndev_ifindex)),
+                .or_else(|| os::interface_name(entry.ndev_ifindex)),
         });
         GidEntry {
             index: entry.gid_index,
@@ -136,9 +115,7 @@ impl Context {
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
         let mut pkey = 0;
-        // SAFETY: the context is open and the key is valid for writing.
-        let status = unsafe { self.0.lib.ibv_query_pkey(self.as_raw(), port, index.into(), &mut pkey) }?;
-        match status {
+        match self.0.query_pkey(port, index.into(), &mut pkey)? {
             0 => Ok(u16::from_be(pkey)),
             _ => Err(Error::last("ibv_query_pkey", self.port_name(port))),
         }
@@ -159,7 +136,7 @@ impl Context {
     }
 
     pub(crate) fn lib(&self) -> &'static Ibverbs {
-        self.0.lib
+        self.0.lib()
     }
 
     pub(crate) fn port_name(&self, port: u8) -> String {
@@ -168,24 +145,17 @@ impl Context {
 
     /// The C object. It is open as long as this lives.
     pub fn as_raw(&self) -> *mut sys::ibv_context {
-        self.0.context.as_ptr()
+        self.0.as_ptr()
+    }
+
+    pub(crate) fn handle(&self) -> &Owned<sys::ibv_context, Device> {
+        &self.0
     }
 }
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("device", &self.device().name()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "ibv_close_device")]
-    fn drop(&mut self) {
-        // SAFETY: the context is open and, as every object on it holds it, unused.
-        let answer = unsafe { self.lib.ibv_close_device(self.context.as_ptr()) };
-        if leak::judge(leak::Kind::Context, answer).is_err() {
-            leak::keep(&self.device);
-        }
     }
 }
 
@@ -199,28 +169,5 @@ fn open_error(device: &Device) -> Error {
             Some(errno) => Error::call("ibv_open_device", device.name(), errno),
             None => told,
         },
-    }
-}
-
-/// The name of a net device in this network namespace.
-fn interface_name(index: u32) -> Option<String> {
-    let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the buffer is as large as the function demands.
-    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
-    if found.is_null() {
-        return None;
-    }
-    // SAFETY: on success the buffer holds a NUL-terminated name.
-    Some(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn net_devices_are_named_by_index() {
-        assert_eq!(interface_name(1).as_deref(), Some("lo"), "the first net device of every namespace");
-        assert_eq!(interface_name(u32::MAX), None);
     }
 }

@@ -1,10 +1,9 @@
 //! The devices of this host, before they are opened.
 
-use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::ffi::{OsString, c_char};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
@@ -13,6 +12,7 @@ use farreach_verbs_sys::Ibverbs;
 use crate::ah::Guid;
 use crate::context::Context;
 use crate::error::Error;
+use crate::handle::ListedDevice;
 use crate::sysfs;
 
 /// The devices that libibverbs finds: those of the kernel for which it also has a provider library.
@@ -45,17 +45,9 @@ impl DeviceList {
 
     /// The devices that this library finds.
     pub(crate) fn of(lib: &'static Ibverbs) -> Result<Self, Error> {
-        let mut count: c_int = 0;
-        // SAFETY: the argument is valid for writing.
-        let list = unsafe { lib.ibv_get_device_list(&mut count) }?;
-        let list = NonNull::new(list).ok_or_else(|| Error::last("ibv_get_device_list", "this host"))?;
-        let owner = Arc::new(List { lib, list });
-        let mut devices = Vec::new();
-        for place in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: the list holds that many devices.
-            let device = unsafe { list.as_ptr().add(place).read() };
-            devices.extend(NonNull::new(device).map(|device| Device::new(&owner, device)).transpose()?);
-        }
+        let listed =
+            ListedDevice::all(lib)?.ok_or_else(|| Error::last("ibv_get_device_list", "this host"))?;
+        let mut devices = listed.into_iter().map(Device::new).collect::<Result<Vec<_>, _>>()?;
         devices.sort_by(|a, b| a.name().cmp(b.name()));
         Ok(Self { devices })
     }
@@ -105,8 +97,7 @@ impl<'a> IntoIterator for &'a DeviceList {
 pub struct Device(Arc<Inner>);
 
 struct Inner {
-    list: Arc<List>,
-    device: NonNull<sys::ibv_device>,
+    device: ListedDevice,
     name: String,
     node: String,
     sysfs: PathBuf,
@@ -115,26 +106,17 @@ struct Inner {
     transport: Transport,
 }
 
-// SAFETY: libibverbs does not change a listed device, counts its users itself, and takes it from any thread.
-unsafe impl Send for Inner {}
-// SAFETY: as above.
-unsafe impl Sync for Inner {}
-
 impl Device {
-    fn new(list: &Arc<List>, device: NonNull<sys::ibv_device>) -> Result<Self, Error> {
-        // SAFETY: the device lives as long as its list.
-        let guid = unsafe { list.lib.ibv_get_device_guid(device.as_ptr()) }?;
-        // SAFETY: as above; nothing changes the device while it is read.
-        let raw = unsafe { device.as_ref() };
+    fn new(device: ListedDevice) -> Result<Self, Error> {
+        let raw = device.fields();
         Ok(Self(Arc::new(Inner {
-            list: Arc::clone(list),
-            device,
             name: text(&raw.name).to_string_lossy().into_owned(),
             node: text(&raw.dev_name).to_string_lossy().into_owned(),
             sysfs: PathBuf::from(text(&raw.ibdev_path)),
-            guid: Guid::from_be(guid),
+            guid: Guid::from_be(device.guid()?),
             node_type: NodeType::from_raw(raw.node_type),
             transport: Transport::from_raw(raw.transport_type),
+            device,
         })))
     }
 
@@ -147,9 +129,7 @@ impl Device {
     /// The kernel's number: `ibv_get_device_index(3)`. None where the kernel or the library is too old to tell.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
-        // SAFETY: the device lives as long as its list, which self holds.
-        let index = unsafe { self.0.list.lib.ibv_get_device_index(self.as_ptr()) }.ok()?;
-        u32::try_from(index).ok()
+        u32::try_from(self.0.device.index().ok()?).ok()
     }
 
     /// The GUID: `ibv_get_device_guid(3)`.
@@ -198,7 +178,12 @@ impl Device {
     /// Opens it: `ibv_open_device(3)`.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
-        Context::open(self, self.0.list.lib)
+        Context::open(self)
+    }
+
+    /// The library that lists it.
+    pub(crate) fn lib(&self) -> &'static Ibverbs {
+        self.0.device.lib()
     }
 
     pub(crate) fn as_ptr(&self) -> *mut sys::ibv_device {
@@ -212,36 +197,9 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The C list, freed when the last of its devices is let go.
-struct List {
-    lib: &'static Ibverbs,
-    list: NonNull<*mut sys::ibv_device>,
-}
-
-// SAFETY: the list is only read, and freed by whoever holds it last; libibverbs frees it on any thread.
-unsafe impl Send for List {}
-// SAFETY: as above.
-unsafe impl Sync for List {}
-
-impl Drop for List {
-    fn drop(&mut self) {
-        // A library that has ibv_get_device_list has this too.
-        // SAFETY: the list came from ibv_get_device_list, and every device of it that is used holds it.
-        let _ = unsafe { self.lib.ibv_free_device_list(self.list.as_ptr()) };
-    }
-}
-
-impl fmt::Debug for List {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("List").finish_non_exhaustive()
-    }
-}
-
 /// The text in a C array, up to its NUL or its end.
-fn text(array: &[c_char]) -> &OsStr {
-    // SAFETY: c_char is as wide as u8 and has no other values.
-    let bytes = unsafe { std::slice::from_raw_parts(array.as_ptr().cast::<u8>(), array.len()) };
-    OsStr::from_bytes(CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes))
+pub(crate) fn text(array: &[c_char]) -> OsString {
+    OsString::from_vec(array.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect())
 }
 
 c_enum! {

@@ -1,5 +1,6 @@
 //! On-chip memory: memory of the device itself, which peers reach without crossing the host's bus.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -7,8 +8,7 @@ use farreach_verbs_sys as sys;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 use crate::mr::{AccessFlags, MemoryRegion};
 use crate::pd::ProtectionDomain;
 use crate::wr::RemoteRange;
@@ -30,13 +30,13 @@ use crate::wr::RemoteRange;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_dm")]
+#[doc(alias = "ibv_free_dm")]
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Inner>);
 
 struct Inner {
-    dm: Handle<sys::ibv_dm>,
+    dm: Owned<sys::ibv_dm, Context>,
     len: usize,
-    context: Context,
 }
 
 impl Context {
@@ -46,13 +46,8 @@ impl Context {
     #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
         let mut attr = sys::ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
-        // SAFETY: the context is open and the attributes are valid.
-        let dm = unsafe { sys::ibv_alloc_dm(self.as_raw(), &raw mut attr) };
-        // SAFETY: on-chip memory is taken from any thread, and lives until the last holder frees it.
-        match unsafe { Handle::new(dm) } {
-            Some(dm) => Ok(DeviceMemory(Arc::new(Inner { dm, len, context: self.clone() }))),
-            None => Err(self.dm_error()),
-        }
+        let dm = Owned::alloc_dm(self, &mut attr).ok_or_else(|| self.dm_error())?;
+        Ok(DeviceMemory(Arc::new(Inner { dm, len })))
     }
 
     fn dm_error(&self) -> Error {
@@ -80,12 +75,10 @@ impl ProtectionDomain {
         dm.check(offset, len)?;
         self.context().check_same(dm.context(), "on-chip memory")?;
         let access = access | AccessFlags::ZERO_BASED;
-        // SAFETY: domain and memory live, of one context, and the range is inside.
-        let mr = unsafe { sys::ibv_reg_dm_mr(self.as_raw(), dm.as_raw(), offset, len, access.bits()) };
-        let keep: Arc<Inner> = Arc::clone(&dm.0);
-        // SAFETY: the region was made in this domain a moment ago.
-        unsafe { MemoryRegion::new(mr, self, access, Some(keep)) }
-            .ok_or_else(|| self.context().failed("ibv_reg_dm_mr"))
+        // SAFETY: `check` has seen that the range is inside, and `check_same` that both are of one context.
+        let mr = unsafe { Owned::reg_dm_mr(self, dm, (offset, len), access.bits()) };
+        let mr = mr.ok_or_else(|| self.context().failed("ibv_reg_dm_mr"))?;
+        Ok(MemoryRegion::new(mr, access))
     }
 }
 
@@ -157,7 +150,7 @@ impl DeviceMemory {
 
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        self.0.dm.parents()
     }
 
     /// The C object. It lives as long as this does.
@@ -165,11 +158,16 @@ impl DeviceMemory {
         self.0.dm.as_ptr()
     }
 
+    /// What keeps it.
+    pub(crate) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
+        Arc::<Inner>::clone(&self.0)
+    }
+
     /// Copies from the host to the device: `ibv_memcpy_to_dm(3)`. Some devices take multiples of four bytes only.
     #[doc(alias = "ibv_memcpy_to_dm")]
     pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;
-        // SAFETY: the memory lives, the range is inside, and the bytes are valid for reading.
+        // SAFETY: the memory lives as long as `self`, and `check` has seen that `from` fits into it behind the offset.
         let errno = unsafe { sys::ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
         self.copied("ibv_memcpy_to_dm", errno)
     }
@@ -178,7 +176,7 @@ impl DeviceMemory {
     #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn copy_from(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.check(offset, to.len())?;
-        // SAFETY: the memory lives, the range is inside, and the bytes are valid for writing.
+        // SAFETY: the memory lives as long as `self`, and `check` has seen that it has as many bytes behind the offset as `to`.
         let errno =
             unsafe { sys::ibv_memcpy_from_dm(to.as_mut_ptr().cast(), self.as_raw(), offset, to.len()) };
         self.copied("ibv_memcpy_from_dm", errno)
@@ -206,16 +204,5 @@ impl fmt::Debug for DeviceMemory {
             .field("device", &self.context().device().name())
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "ibv_free_dm")]
-    fn drop(&mut self) {
-        // SAFETY: every region of the memory holds it, so none is left.
-        let answer = unsafe { sys::ibv_free_dm(self.dm.as_ptr()) };
-        if leak::judge(leak::Kind::DeviceMemory, Ok(answer)).is_err() {
-            leak::keep(&self.context);
-        }
     }
 }

@@ -90,43 +90,6 @@ impl AsyncEvent {
             | Self::Device { kind } => kind,
         }
     }
-
-    /// # Safety
-    ///
-    /// The event was taken and not acknowledged: the object that it points to lives.
-    unsafe fn read(event: &sys::ibv_async_event) -> Self {
-        let kind = EventType::from_raw(event.event_type);
-        // SAFETY: the type says which of the union's fields is filled, and the object lives.
-        unsafe {
-            match event.event_type {
-                sys::IBV_EVENT_PORT_ACTIVE
-                | sys::IBV_EVENT_PORT_ERR
-                | sys::IBV_EVENT_LID_CHANGE
-                | sys::IBV_EVENT_PKEY_CHANGE
-                | sys::IBV_EVENT_SM_CHANGE
-                | sys::IBV_EVENT_CLIENT_REREGISTER
-                | sys::IBV_EVENT_GID_CHANGE => {
-                    // Ports are numbered by one byte.
-                    Self::Port { port: event.element.port_num as u8, kind }
-                }
-                sys::IBV_EVENT_QP_FATAL
-                | sys::IBV_EVENT_QP_REQ_ERR
-                | sys::IBV_EVENT_QP_ACCESS_ERR
-                | sys::IBV_EVENT_COMM_EST
-                | sys::IBV_EVENT_SQ_DRAINED
-                | sys::IBV_EVENT_PATH_MIG
-                | sys::IBV_EVENT_PATH_MIG_ERR
-                | sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
-                    Self::QueuePair { qp_num: (*event.element.qp).qp_num, kind }
-                }
-                sys::IBV_EVENT_CQ_ERR => Self::CompletionQueue { handle: (*event.element.cq).handle, kind },
-                sys::IBV_EVENT_SRQ_ERR | sys::IBV_EVENT_SRQ_LIMIT_REACHED => {
-                    Self::SharedReceiveQueue { handle: (*event.element.srq).handle, kind }
-                }
-                _ => Self::Device { kind },
-            }
-        }
-    }
 }
 
 impl fmt::Display for AsyncEvent {
@@ -215,21 +178,14 @@ impl AsyncEvents {
     /// Takes the next event, without waiting; none where there is none.
     #[doc(alias = "ibv_ack_async_event")]
     pub fn get(&self) -> Result<Option<AsyncEvent>, Error> {
-        let lib = self.0.lib();
-        let mut event = sys::ibv_async_event::default();
-        // SAFETY: the context is open and the event is valid for writing.
-        if unsafe { lib.ibv_get_async_event(self.0.as_raw(), &raw mut event) }? != 0 {
+        let event = self.0.handle().take_async_event()?;
+        if event.is_none() {
             let error = io::Error::last_os_error();
-            return match error.kind() {
-                io::ErrorKind::WouldBlock => Ok(None),
-                _ => Err(self.failed("ibv_get_async_event", &error)),
-            };
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(self.failed("ibv_get_async_event", &error));
+            }
         }
-        // SAFETY: the event is not acknowledged.
-        let found = unsafe { AsyncEvent::read(&event) };
-        // SAFETY: the event was taken, and its object is not used after this.
-        unsafe { lib.ibv_ack_async_event(&raw mut event) }?;
-        Ok(Some(found))
+        Ok(event)
     }
 
     /// As [`get`](Self::get), and waits for an event: for `timeout` at most, or for as long as it takes.
@@ -254,39 +210,6 @@ impl AsyncEvents {
 
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open, and so is its descriptor.
-        unsafe { BorrowedFd::borrow_raw((*self.0.as_raw()).async_fd) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::mem::MaybeUninit;
-
-    use super::*;
-
-    #[test]
-    fn an_event_names_its_object() {
-        // SAFETY: zeroes are valid for these C structures.
-        let mut qp: sys::ibv_qp = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: as above.
-        let mut srq: sys::ibv_srq = unsafe { MaybeUninit::zeroed().assume_init() };
-        (qp.qp_num, srq.handle) = (17, 3);
-        let mut event = sys::ibv_async_event { event_type: sys::IBV_EVENT_QP_FATAL, ..Default::default() };
-        event.element.qp = &raw mut qp;
-        // SAFETY: the queue pair lives.
-        let read = unsafe { AsyncEvent::read(&event) };
-        assert_eq!(read, AsyncEvent::QueuePair { qp_num: 17, kind: EventType::QpFatal });
-
-        event.event_type = sys::IBV_EVENT_SRQ_LIMIT_REACHED;
-        event.element.srq = &raw mut srq;
-        // SAFETY: the queue lives.
-        let read = unsafe { AsyncEvent::read(&event) };
-        assert_eq!(read.to_string(), "shared receive queue 3: limit reached");
-
-        event.event_type = 99;
-        // SAFETY: nothing is read of an object whose kind is not known.
-        let read = unsafe { AsyncEvent::read(&event) };
-        assert_eq!(read, AsyncEvent::Device { kind: EventType::Unknown(99) });
+        self.0.handle().async_fd()
     }
 }

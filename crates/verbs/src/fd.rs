@@ -2,21 +2,56 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Makes reading from a descriptor return at once where there is nothing to read.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and only its flags are read.
+    // SAFETY: a `BorrowedFd` is open; this command takes no pointer.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as above; the flags are its own with one more.
+    // SAFETY: a `BorrowedFd` is open; this command takes no pointer. Nobody's memory depends on the flag.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// A descriptor that is readable while one of those that are [added](epoll_add) to it is.
+pub(crate) fn epoll() -> io::Result<OwnedFd> {
+    // SAFETY: the function takes no pointer; what it opens is nobody else's.
+    unsafe { own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
+}
+
+pub(crate) fn epoll_add(epoll: BorrowedFd<'_>, source: BorrowedFd<'_>) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    let (epoll, source) = (epoll.as_raw_fd(), source.as_raw_fd());
+    // SAFETY: both are open, as `BorrowedFd`s are, and the kernel copies the event.
+    match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, source, &raw mut event) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A socket to the netlink family that RDMA devices are listed and made by.
+pub(crate) fn rdma_netlink() -> io::Result<OwnedFd> {
+    // SAFETY: the function takes no pointer; what it opens is nobody else's.
+    unsafe { own(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_RDMA)) }
+}
+
+/// The descriptor that a function has just opened, or why it has not.
+///
+/// # Safety
+///
+/// It is negative, or a descriptor that is open and nobody else's.
+unsafe fn own(opened: c_int) -> io::Result<OwnedFd> {
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is not negative, so that the caller vouches for it.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
 /// Waits until there is something to read, at most until `deadline`; whether there is.
@@ -31,7 +66,7 @@ pub(crate) fn wait_any_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout_ms = left.map_or(-1, milliseconds);
-        // SAFETY: the array is valid for reading and writing for its length, and the descriptors are open.
+        // SAFETY: the kernel is told how long the array is. (The descriptors are open: they are borrowed.)
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
         match ready {
             1.. => return Ok(true),

@@ -3,14 +3,13 @@
 //! A port has several: a link-local one, one for each address of its net device, each of them for RoCE v1 and v2. A queue
 //! pair with the wrong one connects and hears nothing.
 
-use std::ffi::CStr;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ptr::null_mut;
+use std::net::IpAddr;
 
 use crate::ah::{Gid, GidEntry, GidType};
 use crate::context::Context;
 use crate::error::Error;
+use crate::os::{self, InterfaceAddress};
 
 /// The chosen place of a GID table, why it, and why not the others.
 ///
@@ -296,25 +295,10 @@ impl Interfaces {
     /// Those of this process's network namespace, by `getifaddrs(3)`; none where it cannot tell.
     #[doc(alias = "getifaddrs")]
     pub fn of_this_namespace() -> Self {
-        let mut first = null_mut();
-        // SAFETY: the pointer is valid for writing.
-        if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
-            return Self::default();
-        }
         let mut all = Self::default();
-        let mut next = first;
-        while !next.is_null() {
-            // SAFETY: the list is whole until it is freed.
-            let entry = unsafe { &*next };
-            // SAFETY: a name is a NUL-terminated string.
-            let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
-            // SAFETY: an address is null or one of its family.
-            let address = unsafe { address(entry.ifa_addr) };
-            all.add(&name, entry.ifa_flags & libc::IFF_UP as u32 != 0, address);
-            next = entry.ifa_next;
+        for InterfaceAddress { name, is_up, address } in os::interface_addresses() {
+            all.add(&name, is_up, address);
         }
-        // SAFETY: the list came from getifaddrs, and nothing of it is used any more.
-        unsafe { libc::freeifaddrs(first) };
         all
     }
 
@@ -350,29 +334,6 @@ impl Interfaces {
             return Err(format!("no net device of this network namespace has the address {address}"));
         }
         Ok(())
-    }
-}
-
-/// # Safety
-///
-/// The address is null or valid, and as long as its family's are.
-unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    if address.is_null() {
-        return None;
-    }
-    // SAFETY: passed on to the caller.
-    unsafe {
-        match i32::from((*address).sa_family) {
-            libc::AF_INET => {
-                let address = address.cast::<libc::sockaddr_in>();
-                Some(Ipv4Addr::from(u32::from_be((*address).sin_addr.s_addr)).into())
-            }
-            libc::AF_INET6 => {
-                let address = address.cast::<libc::sockaddr_in6>();
-                Some(Ipv6Addr::from((*address).sin6_addr.s6_addr).into())
-            }
-            _ => None,
-        }
     }
 }
 

@@ -102,11 +102,6 @@ pub(crate) fn judge(kind: Kind, answer: Result<c_int, SymbolMissing>) -> Result<
     Err(errno)
 }
 
-/// Keeps a parent for good, because a child of it could not be released.
-pub(crate) fn keep<T: Clone>(parent: &T) {
-    std::mem::forget(parent.clone());
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -95,6 +95,7 @@
 #[macro_use]
 mod c_enum;
 
+mod address;
 pub mod ah;
 pub mod attributes;
 pub mod cm;
@@ -113,6 +114,7 @@ pub mod limits;
 pub mod locked_memory;
 pub mod mr;
 pub mod mw;
+mod os;
 pub mod pd;
 pub mod port;
 pub mod qp;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::fs;
 
+use crate::os;
+
 /// Memory could not be pinned: what was asked for, and what this process may have.
 ///
 /// ```no_run
@@ -34,7 +36,7 @@ pub struct LockedMemory {
 
 impl LockedMemory {
     pub(crate) fn of_this_process(device: String, bytes: usize) -> Self {
-        Self { device, bytes, limit_bytes: limit(), is_exempt: is_exempt() }
+        Self { device, bytes, limit_bytes: os::locked_memory_limit(), is_exempt: is_exempt() }
     }
 
     pub(crate) fn cause(&self) -> String {
@@ -64,13 +66,6 @@ impl fmt::Display for LockedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ibv_reg_mr on {}: {} bytes cannot be locked in memory", self.device, self.bytes)
     }
-}
-
-fn limit() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the limit is valid for writing.
-    let status = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
-    (status == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// CAP_IPC_LOCK's place among the capabilities.

@@ -1,23 +1,22 @@
 //! Memory regions: memory that a device may reach, and the keys that name it.
 
 use std::any::Any;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
 
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::{Owned, RegionParents};
 use crate::locked_memory::LockedMemory;
 use crate::pd::ProtectionDomain;
 
 /// Registered memory.
 ///
 /// It is deregistered when dropped. Where the kernel refuses that, the region, its protection domain and whatever was given to
-/// [`reg_mr_keeping`](ProtectionDomain::reg_mr_keeping) stay for good, and [`leaked`](leak::leaked) counts it.
+/// [`reg_mr_keeping`](ProtectionDomain::reg_mr_keeping) stay for good, and [`leaked`](crate::leak::leaked) counts it.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -32,12 +31,9 @@ use crate::pd::ProtectionDomain;
 /// ```
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion {
-    mr: Handle<sys::ibv_mr>,
+    /// It holds its domain, and what the registered memory is a part of.
+    mr: Owned<sys::ibv_mr, RegionParents>,
     access: AccessFlags,
-    pd: ProtectionDomain,
-    /// What the registered memory is a part of.
-    memory: Option<Arc<dyn Any + Send + Sync>>,
-    is_released: bool,
 }
 
 impl ProtectionDomain {
@@ -54,7 +50,7 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches for the memory.
         unsafe { self.reg_mr(addr, len, access, None) }
     }
 
@@ -71,7 +67,7 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches for the memory, which the region keeps by `memory`.
         unsafe { self.reg_mr(addr, len, access, Some(memory)) }
     }
 
@@ -96,7 +92,7 @@ impl ProtectionDomain {
                 why: "the device reports no on-demand paging",
             });
         }
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches for the memory.
         unsafe { self.reg_mr(addr, len, access | AccessFlags::ON_DEMAND, None) }
     }
 
@@ -116,14 +112,15 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        let (lib, flags) = (self.context().lib(), access.bits() as c_int);
-        // SAFETY: the domain lives and the descriptor is open; the rest is passed on to the caller.
-        let mr = unsafe { lib.ibv_reg_dmabuf_mr(self.as_raw(), offset, len, iova, fd.as_raw_fd(), flags) }?;
-        // SAFETY: the region was made in this domain a moment ago.
-        unsafe { MemoryRegion::new(mr, self, access, None) }
-            .ok_or_else(|| self.context().failed("ibv_reg_dmabuf_mr"))
+        // SAFETY: the caller vouches that nobody holds a reference into the memory.
+        let mr = unsafe { Owned::reg_dmabuf_mr(self, fd, (offset, len), iova, access.bits()) }?;
+        let mr = mr.ok_or_else(|| self.context().failed("ibv_reg_dmabuf_mr"))?;
+        Ok(MemoryRegion::new(mr, access))
     }
 
+    /// # Safety
+    ///
+    /// As for [`reg_mr_raw`](Self::reg_mr_raw), where the region holds `memory` until it is deregistered.
     unsafe fn reg_mr(
         &self,
         addr: *mut c_void,
@@ -131,10 +128,10 @@ impl ProtectionDomain {
         access: AccessFlags,
         memory: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the domain lives; the rest is passed on to the caller.
-        let mr = unsafe { sys::ibv_reg_mr(self.context().lib(), self.as_raw(), addr, len, access.bits()) }?;
-        // SAFETY: the region was made in this domain a moment ago.
-        unsafe { MemoryRegion::new(mr, self, access, memory) }.ok_or_else(|| self.registration_error(len))
+        // SAFETY: the caller vouches for the memory, which the region keeps by `memory` if that is given.
+        let mr = unsafe { Owned::reg_mr(self, (addr, len), access.bits(), memory) }?;
+        let mr = mr.ok_or_else(|| self.registration_error(len))?;
+        Ok(MemoryRegion::new(mr, access))
     }
 
     fn registration_error(&self, len: usize) -> Error {
@@ -148,42 +145,28 @@ impl ProtectionDomain {
 }
 
 impl MemoryRegion {
-    /// # Safety
-    ///
-    /// The region is null or was made in `pd` a moment ago.
-    pub(crate) unsafe fn new(
-        mr: *mut sys::ibv_mr,
-        pd: &ProtectionDomain,
-        access: AccessFlags,
-        memory: Option<Arc<dyn Any + Send + Sync>>,
-    ) -> Option<Self> {
-        // SAFETY: a region is taken from any thread, and lives until its one owner deregisters it.
-        let mr = unsafe { Handle::new(mr) }?;
-        Some(Self { mr, access, pd: pd.clone(), memory, is_released: false })
+    pub(crate) fn new(mr: Owned<sys::ibv_mr, RegionParents>, access: AccessFlags) -> Self {
+        Self { mr, access }
     }
 
     /// The key by which own work requests name it.
     pub fn lkey(&self) -> LocalKey {
-        // SAFETY: the region lives, and its key does not change.
-        LocalKey(unsafe { (*self.as_raw()).lkey })
+        LocalKey(self.mr.lkey())
     }
 
     /// The key by which a peer names it.
     pub fn rkey(&self) -> RemoteKey {
-        // SAFETY: as above.
-        RemoteKey(unsafe { (*self.as_raw()).rkey })
+        RemoteKey(self.mr.rkey())
     }
 
     /// Where it begins in this process; 0 for memory that is not of this process.
     pub fn address(&self) -> u64 {
-        // SAFETY: as above.
-        unsafe { (*self.as_raw()).addr }.addr() as u64
+        self.mr.addr().addr() as u64
     }
 
     /// How many bytes.
     pub fn len(&self) -> usize {
-        // SAFETY: as above.
-        unsafe { (*self.as_raw()).length }
+        self.mr.length()
     }
 
     /// Whether it has none.
@@ -198,7 +181,7 @@ impl MemoryRegion {
 
     /// The protection domain that it is in.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+        &self.mr.parents().0
     }
 
     /// The C object. It lives as long as this does.
@@ -210,36 +193,16 @@ impl MemoryRegion {
     ///
     /// On failure the region stays for good, as when it is dropped, and the memory with it.
     #[doc(alias = "ibv_dereg_mr")]
-    pub fn dereg(mut self) -> Result<(), Error> {
-        self.release()
-    }
-
-    fn release(&mut self) -> Result<(), Error> {
-        self.is_released = true;
-        let context = self.pd.context();
-        // SAFETY: this is the owner's last use of the region.
-        let answer = unsafe { context.lib().ibv_dereg_mr(self.as_raw()) };
-        leak::judge(leak::Kind::MemoryRegion, answer).map_err(|errno| {
-            leak::keep(&self.pd);
-            leak::keep(&self.memory);
-            Error::call("ibv_dereg_mr", context.device().name(), errno)
-        })
-    }
-}
-
-impl Drop for MemoryRegion {
-    fn drop(&mut self) {
-        if !self.is_released {
-            // A failure is counted; a drop has nobody else to tell.
-            let _ = self.release();
-        }
+    pub fn dereg(self) -> Result<(), Error> {
+        let context = self.pd().context().clone();
+        self.mr.destroy().map_err(|errno| Error::call("ibv_dereg_mr", context.device().name(), errno))
     }
 }
 
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryRegion")
-            .field("device", &self.pd.context().device().name())
+            .field("device", &self.pd().context().device().name())
             .field("address", &format_args!("{:#x}", self.address()))
             .field("len", &self.len())
             .field("access", &self.access)

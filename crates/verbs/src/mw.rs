@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
+use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use farreach_verbs_sys as sys;
 
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 use crate::mr::RemoteKey;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
@@ -45,7 +45,6 @@ use crate::wr::RemoteRange;
 pub struct MemoryWindow(Arc<Inner>);
 
 pub(crate) struct Inner {
-    mw: Handle<sys::ibv_mw>,
     kind: WindowType,
     state: Mutex<State>,
     pd: ProtectionDomain,
@@ -53,13 +52,14 @@ pub(crate) struct Inner {
 
 /// What changes with each binding.
 pub(crate) struct State {
+    /// The C object: whoever binds it has it exclusively, by the lock. None when it is revoked.
+    pub(crate) mw: Option<Owned<sys::ibv_mw, ProtectionDomain>>,
     pub(crate) key: RemoteKey,
     pub(crate) bound: Option<Bound>,
     /// What it may be bound to besides: by bindings of which it is not known whether the device has them, or before one that failed.
     pub(crate) in_doubt: Vec<Arc<ExposedRegion>>,
     /// The send queue whose bindings are under way, and how many.
     binder: Option<(u32, usize)>,
-    pub(crate) is_released: bool,
 }
 
 /// What a window is bound to: it keeps the region.
@@ -95,7 +95,7 @@ impl BindingUnderWay {
     /// The binding failed, or nobody knows: the window may lead to where it led before, until it is revoked.
     pub(crate) fn fail(&self) {
         let mut state = self.window.lock();
-        if !state.is_released {
+        if state.mw.is_some() {
             state.in_doubt.extend(self.before.clone());
         }
     }
@@ -182,15 +182,11 @@ impl ProtectionDomain {
     /// Makes a window: `ibv_alloc_mw(3)`.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, Error> {
-        // SAFETY: the domain lives.
-        let mw = unsafe { sys::ibv_alloc_mw(self.as_raw(), kind.raw()) };
-        // SAFETY: a window is taken from any thread, and lives until it is deallocated, which its state tells.
-        let mw = unsafe { Handle::new(mw) }.ok_or_else(|| self.context().failed("ibv_alloc_mw"))?;
-        // SAFETY: the window was just made.
-        let key = RemoteKey(unsafe { (*mw.as_ptr()).rkey });
-        let state =
-            Mutex::new(State { key, bound: None, in_doubt: Vec::new(), binder: None, is_released: false });
-        Ok(MemoryWindow(Arc::new(Inner { mw, kind, state, pd: self.clone() })))
+        let mw = Owned::alloc_mw(self, kind.raw());
+        let mut mw = mw.ok_or_else(|| self.context().failed("ibv_alloc_mw"))?;
+        let key = RemoteKey(mw.rkey());
+        let state = State { mw: Some(mw), key, bound: None, in_doubt: Vec::new(), binder: None };
+        Ok(MemoryWindow(Arc::new(Inner { kind, state: Mutex::new(state), pd: self.clone() })))
     }
 }
 
@@ -216,9 +212,9 @@ impl MemoryWindow {
         &self.0.pd
     }
 
-    /// The C object. It lives as long as this does, and is not revoked.
+    /// The C object. It lives as long as this does, and is not revoked; null once it is.
     pub fn as_raw(&self) -> *mut sys::ibv_mw {
-        self.0.mw.as_ptr()
+        self.lock().mw.as_ref().map_or(null_mut(), |mw| mw.as_ptr())
     }
 
     /// Binds a window of type 1: `ibv_bind_mw(3)`. The binding is posted to `qp` and completes like a send; the new key is
@@ -231,30 +227,11 @@ impl MemoryWindow {
     #[doc(alias = "ibv_bind_mw")]
     pub unsafe fn bind_raw(&self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> Result<(), Error> {
         let mut state = self.lock();
-        // SAFETY: passed on to the caller.
-        match unsafe { self.bind_type_1(&mut state, qp, bind) } {
+        // SAFETY: the caller vouches for `bind` and its region.
+        match unsafe { state.bind_type_1(qp, bind) } {
             0 => Ok(()),
             errno => Err(Error::call("ibv_bind_mw", self.0.pd.context().device().name(), errno)),
         }
-    }
-
-    /// # Safety
-    ///
-    /// As for [`bind_raw`](Self::bind_raw).
-    pub(crate) unsafe fn bind_type_1(
-        &self,
-        state: &mut State,
-        qp: &QueuePair,
-        bind: *mut sys::ibv_mw_bind,
-    ) -> c_int {
-        if state.is_released {
-            return libc::EINVAL;
-        }
-        // SAFETY: window and queue pair live, and nobody else binds; the rest is passed on to the caller.
-        let errno = unsafe { sys::ibv_bind_mw(qp.as_raw(), self.as_raw(), bind) };
-        // SAFETY: the window lives, and nobody else binds.
-        state.key = RemoteKey(unsafe { (*self.as_raw()).rkey });
-        errno
     }
 
     /// Ends its key and lets its region go: `ibv_dealloc_mw(3)`. A peer's request that arrives later fails at its sender. A second
@@ -271,6 +248,20 @@ impl MemoryWindow {
     }
 }
 
+impl State {
+    /// # Safety
+    ///
+    /// As for [`MemoryWindow::bind_raw`].
+    pub(crate) unsafe fn bind_type_1(&mut self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> c_int {
+        let Some(mw) = &mut self.mw else { return libc::EINVAL };
+        // SAFETY: `Owned`: the window lives, and its lock, by which `self` is had, lets nobody else bind it. The queue pair lives as long as
+        // `qp`. For `bind` and its region the caller vouches.
+        let errno = unsafe { sys::ibv_bind_mw(qp.as_raw(), mw.as_ptr(), bind) };
+        self.key = RemoteKey(mw.rkey());
+        errno
+    }
+}
+
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic under it leaves what was there before.
@@ -278,15 +269,9 @@ impl Inner {
     }
 
     fn release(&self, mut state: MutexGuard<'_, State>) -> Result<(), Error> {
-        if state.is_released {
-            return Ok(());
-        }
-        state.is_released = true;
+        let Some(mw) = state.mw.take() else { return Ok(()) };
         let bound = (state.bound.take(), std::mem::take(&mut state.in_doubt));
-        // SAFETY: this is the last use of the window: every other one asks the state first, whose lock is held.
-        let answer = unsafe { sys::ibv_dealloc_mw(self.mw.as_ptr()) };
-        leak::judge(leak::Kind::MemoryWindow, Ok(answer)).map_err(|errno| {
-            leak::keep(&self.pd);
+        mw.destroy().map_err(|errno| {
             std::mem::forget(bound);
             Error::call("ibv_dealloc_mw", self.pd.context().device().name(), errno)
         })

@@ -8,8 +8,7 @@ use farreach_verbs_sys as sys;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 
 /// A protection domain: regions, windows and queue pairs work together where they are of the same one.
 ///
@@ -24,31 +23,28 @@ use crate::leak;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_pd")]
+#[doc(alias = "ibv_dealloc_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain(Arc<Inner>);
 
 struct Inner {
-    pd: Handle<sys::ibv_pd>,
+    pd: Owned<sys::ibv_pd, Context>,
     id: DomainId,
-    context: Context,
 }
 
 impl Context {
     /// Makes a protection domain: `ibv_alloc_pd(3)`.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
-        // SAFETY: the context is open.
-        let pd = unsafe { self.lib().ibv_alloc_pd(self.as_raw()) }?;
-        // SAFETY: a protection domain is taken from any thread, and lives until the last holder deallocates it.
-        let pd = unsafe { Handle::new(pd) }.ok_or_else(|| self.failed("ibv_alloc_pd"))?;
-        Ok(ProtectionDomain(Arc::new(Inner { pd, id: DomainId::unique(), context: self.clone() })))
+        let pd = Owned::alloc_pd(self)?.ok_or_else(|| self.failed("ibv_alloc_pd"))?;
+        Ok(ProtectionDomain(Arc::new(Inner { pd, id: DomainId::unique() })))
     }
 }
 
 impl ProtectionDomain {
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        self.0.pd.parents()
     }
 
     /// A name that no other protection domain of this process has, or ever had: what memory knows it by.
@@ -76,16 +72,5 @@ impl fmt::Debug for ProtectionDomain {
             .field("device", &self.context().device().name())
             .field("id", &self.id())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "ibv_dealloc_pd")]
-    fn drop(&mut self) {
-        // SAFETY: everything made in the domain holds it, so nothing is left.
-        let answer = unsafe { self.context.lib().ibv_dealloc_pd(self.pd.as_ptr()) };
-        if leak::judge(leak::Kind::ProtectionDomain, answer).is_err() {
-            leak::keep(&self.context);
-        }
     }
 }

@@ -77,7 +77,7 @@ impl ProtectionDomain {
         match unsafe { self.reg_mr_raw(start, len, access | AccessFlags::LOCAL_WRITE) } {
             Ok(mr) => Ok(Key(Some((mr, guard)))),
             Err(error) => {
-                // SAFETY: the key was not made.
+                // SAFETY: the guard was of the key that registering has just refused to make: there is none.
                 unsafe { guard.end() };
                 Err(error)
             }

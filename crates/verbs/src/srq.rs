@@ -6,11 +6,12 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
 
 use crate::context::Context;
 use crate::cq::{CompletionQueue, Source};
 use crate::error::{Errno, Error};
-use crate::handle::Handle;
+use crate::handle::{Destroy, Owned};
 use crate::leak;
 use crate::limits::{CreationRefused, Excess};
 use crate::pd::ProtectionDomain;
@@ -30,16 +31,26 @@ use crate::xrc::XrcDomain;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_srq")]
+#[doc(alias = "ibv_destroy_srq")]
 #[derive(Clone)]
-pub struct SharedReceiveQueue(Arc<Inner>);
+pub struct SharedReceiveQueue(Arc<Owned<sys::ibv_srq, Parents>>);
 
-struct Inner {
-    srq: Handle<sys::ibv_srq>,
+/// What a queue stands on. It is dropped only when the device has given the queue up: until then the device may fill the buffers, and
+/// complete, so that their room in a completion queue stays too.
+struct Parents {
     pd: ProtectionDomain,
     /// Of an XRC one: its domain, and where its receives complete.
     xrc: Option<(XrcDomain, CompletionQueue)>,
     /// The requests that the device has.
     queue: Arc<SharedQueue>,
+}
+
+impl Drop for Parents {
+    fn drop(&mut self) {
+        if let Some((_, cq)) = &self.xrc {
+            cq.registry().remove(self.queue.number);
+        }
+    }
 }
 
 /// A shared receive queue's sizes: see [`SharedReceiveQueue::query`].
@@ -68,71 +79,102 @@ impl ProtectionDomain {
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
         let attr = sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
         let mut init = sys::ibv_srq_init_attr { srq_context: null_mut(), attr };
-        // SAFETY: the domain lives and the attributes are valid.
-        let srq = unsafe { self.context().lib().ibv_create_srq(self.as_raw(), &raw mut init) }?;
-        // SAFETY: the queue was made in this domain a moment ago.
-        unsafe { SharedReceiveQueue::new(srq, self, None, max_wr) }
-            .ok_or_else(|| refused("ibv_create_srq", self.context(), max_wr, max_sge))
+        // SAFETY: a `ProtectionDomain` lives, and the queue is made here, in it, for `max_wr` requests.
+        let srq = unsafe {
+            let srq = self.context().lib().ibv_create_srq(self.as_raw(), &raw mut init)?;
+            SharedReceiveQueue::new(srq, self, || None, max_wr)
+        };
+        srq.ok_or_else(|| refused("ibv_create_srq", self.context(), max_wr, max_sge))
     }
 }
 
 impl SharedReceiveQueue {
+    /// Makes one of an XRC domain, whose receives complete on `cq`.
+    pub(crate) fn create_xrc(
+        xrcd: &XrcDomain,
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        max_wr: u32,
+        max_sge: u32,
+    ) -> Result<Self, Error> {
+        let context = xrcd.context();
+        context.check_same(pd.context(), "protection domain")?;
+        context.check_same(cq.context(), "completion queue")?;
+        let mut attr = sys::ibv_srq_init_attr_ex {
+            attr: sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 },
+            comp_mask: sys::IBV_SRQ_INIT_ATTR_TYPE
+                | sys::IBV_SRQ_INIT_ATTR_PD
+                | sys::IBV_SRQ_INIT_ATTR_XRCD
+                | sys::IBV_SRQ_INIT_ATTR_CQ,
+            srq_type: sys::IBV_SRQT_XRC,
+            pd: pd.as_raw(),
+            xrcd: xrcd.as_raw(),
+            cq: cq.as_raw(),
+            ..Default::default()
+        };
+        let xrc = || Some((xrcd.clone(), cq.clone()));
+        // SAFETY: the attributes name domain, XRC domain and completion queue, which live and are of one context: `check_same` has seen to
+        // that. The queue is made here, on these, for `max_wr` requests.
+        let srq = unsafe {
+            let srq = sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr)?;
+            Self::new(srq, pd, xrc, max_wr)
+        };
+        srq.ok_or_else(|| refused("ibv_create_srq_ex", context, max_wr, max_sge))?.attached()
+    }
+
     /// # Safety
     ///
     /// The queue is null or was made a moment ago, in `pd` and with `xrc`, for at least `depth` requests.
-    pub(crate) unsafe fn new(
+    unsafe fn new(
         srq: *mut sys::ibv_srq,
         pd: &ProtectionDomain,
-        xrc: Option<(XrcDomain, CompletionQueue)>,
+        xrc: impl FnOnce() -> Option<(XrcDomain, CompletionQueue)>,
         depth: u32,
     ) -> Option<Self> {
-        // SAFETY: a shared receive queue is taken from any thread, and lives until the last holder destroys it.
-        let srq = unsafe { Handle::new(srq) }?;
-        let queue = Arc::new(SharedQueue::new(depth));
-        Some(Self(Arc::new(Inner { srq, pd: pd.clone(), xrc, queue })))
+        let end = (leak::Kind::SharedReceiveQueue, Destroy::Exported(Ibverbs::ibv_destroy_srq));
+        let parents = || Parents { pd: pd.clone(), xrc: xrc(), queue: Arc::new(SharedQueue::new(depth)) };
+        // SAFETY: the caller vouches that the queue is new, and was made on these parents.
+        let srq = unsafe { Owned::new(srq, pd.context().lib(), end, parents) }?;
+        Some(Self(Arc::new(srq)))
     }
 
     /// Lets the completion queue of an XRC one know of it: other ones are known to those of the queue pairs on them.
-    pub(crate) fn attached(self) -> Result<Self, Error> {
-        if let Some((_, cq)) = &self.0.xrc {
-            cq.attach(Source::Shared(Arc::clone(&self.0.queue)))?;
+    fn attached(self) -> Result<Self, Error> {
+        if let Some((_, cq)) = &self.0.parents().xrc {
+            cq.attach(Source::Shared(Arc::clone(self.queue())))?;
         }
         Ok(self)
     }
 
     /// The protection domain that it is in.
     pub fn pd(&self) -> &ProtectionDomain {
-        &self.0.pd
+        &self.0.parents().pd
     }
 
     /// The kernel's number for it within its context: what [`AsyncEvent`](crate::event::AsyncEvent)s name it by.
     pub fn handle(&self) -> u32 {
-        // SAFETY: the queue lives, and the number does not change.
-        unsafe { (*self.as_raw()).handle }
+        self.0.handle()
     }
 
     /// The number by which XRC senders name it: `ibv_get_srq_num(3)`.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Result<u32, Error> {
         let mut number = 0;
-        // SAFETY: the queue lives and the number is valid for writing.
-        self.answered("ibv_get_srq_num", unsafe { sys::ibv_get_srq_num(self.as_raw(), &raw mut number) })?;
+        self.answered("ibv_get_srq_num", self.0.number(&mut number))?;
         Ok(number)
     }
 
     /// The C object. It lives as long as this does.
     #[inline]
     pub fn as_raw(&self) -> *mut sys::ibv_srq {
-        self.0.srq.as_ptr()
+        self.0.as_ptr()
     }
 
     /// Asks for its sizes: `ibv_query_srq(3)`.
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SharedReceiveQueueAttributes, Error> {
         let mut attr = sys::ibv_srq_attr::default();
-        // SAFETY: the queue lives and the attributes are valid for writing.
-        let errno = unsafe { self.context().lib().ibv_query_srq(self.as_raw(), &raw mut attr) }?;
-        self.answered("ibv_query_srq", errno)?;
+        self.answered("ibv_query_srq", self.0.query(&mut attr)?)?;
         Ok(SharedReceiveQueueAttributes { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
     }
 
@@ -161,7 +203,7 @@ impl SharedReceiveQueue {
         wr: *mut sys::ibv_recv_wr,
         bad: &mut *mut sys::ibv_recv_wr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue lives; the rest is passed on to the caller.
+        // SAFETY: the queue lives as long as `self`; the caller vouches for the list and for the memory that it names.
         match unsafe { sys::ibv_post_srq_recv(self.as_raw(), wr, bad) } {
             0 => Ok(()),
             errno => self.answered("ibv_post_srq_recv", errno),
@@ -169,18 +211,15 @@ impl SharedReceiveQueue {
     }
 
     pub(crate) fn queue(&self) -> &Arc<SharedQueue> {
-        &self.0.queue
+        &self.0.parents().queue
     }
 
     pub(crate) fn context(&self) -> &Context {
-        self.0.pd.context()
+        self.pd().context()
     }
 
     fn modify(&self, mut attr: sys::ibv_srq_attr, mask: u32) -> Result<(), Error> {
-        let lib = self.context().lib();
-        // SAFETY: the queue lives and the attributes are valid.
-        let errno = unsafe { lib.ibv_modify_srq(self.as_raw(), &raw mut attr, mask as c_int) }?;
-        self.answered("ibv_modify_srq", errno)
+        self.answered("ibv_modify_srq", self.0.modify(&mut attr, mask)?)
     }
 
     #[cold]
@@ -197,7 +236,7 @@ impl SharedReceiveQueue {
 }
 
 /// Why the queue that was just asked for was not made.
-pub(crate) fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
+fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
     let error = context.failed(operation);
     let Ok(limits) = context.query_device() else { return error };
     Error::Creation(Box::new(CreationRefused {
@@ -218,21 +257,5 @@ impl fmt::Debug for SharedReceiveQueue {
             .field("device", &self.context().device().name())
             .field("handle", &self.handle())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "ibv_destroy_srq")]
-    fn drop(&mut self) {
-        // SAFETY: every queue pair on the queue holds it, so none is left.
-        let answer = unsafe { self.pd.context().lib().ibv_destroy_srq(self.srq.as_ptr()) };
-        if leak::judge(leak::Kind::SharedReceiveQueue, answer).is_err() {
-            leak::keep(&self.pd);
-            leak::keep(&self.xrc);
-            // The device may still fill the buffers, and complete: its room in a completion queue stays too.
-            leak::keep(&self.queue);
-        } else if let Some((_, cq)) = &self.xrc {
-            cq.registry().remove(self.queue.number);
-        }
     }
 }

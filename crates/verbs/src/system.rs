@@ -7,13 +7,13 @@
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use farreach_verbs_sys::{Ibverbs, LibraryMissing};
 
 use crate::device::DeviceList;
 use crate::error::Error;
+use crate::fd;
 use crate::sysfs;
 
 /// Looks at every layer between this program and a device. It changes nothing; opening the kernel's RDMA netlink may
@@ -286,15 +286,7 @@ fn kernel(roots: &Roots, netlink: bool) -> KernelSupport {
 
 /// Whether the kernel has the netlink family that RDMA devices are listed and made by.
 fn netlink_answers() -> bool {
-    // SAFETY: plain numbers go in, and a descriptor or -1 comes out.
-    let fd =
-        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_RDMA) };
-    if fd < 0 {
-        return false;
-    }
-    // SAFETY: the descriptor was just opened and nobody else knows it.
-    drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    true
+    fd::rdma_netlink().is_ok()
 }
 
 fn devices(roots: &Roots) -> Vec<KernelDevice> {

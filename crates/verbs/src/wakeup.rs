@@ -1,11 +1,12 @@
 //! One descriptor to sleep on.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::cq::CompletionChannel;
 use crate::error::Error;
 use crate::event::AsyncEvents;
+use crate::fd;
 
 /// A descriptor that is readable while a completion channel or a device has an event: for who sleeps on both at once and can wait for
 /// one only. Taking the events is left to their owners; until they have, it stays readable.
@@ -33,28 +34,13 @@ impl Wakeup {
     #[doc(alias = "epoll_create")]
     pub fn new(channel: &CompletionChannel, events: &AsyncEvents) -> Result<Self, Error> {
         let name = channel.context().device().name();
-        // SAFETY: it takes no pointer.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(Error::last("epoll_create1", name));
-        }
-        // SAFETY: it was opened a moment ago, and nobody else has it.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let failed =
+            |operation, error: io::Error| Error::call(operation, name, error.raw_os_error().unwrap_or(0));
+        let epoll = fd::epoll().map_err(|error| failed("epoll_create1", error))?;
         for source in [channel.as_fd(), events.as_fd()] {
-            add(epoll.as_fd(), source)
-                .map_err(|error| Error::call("epoll_ctl", name, error.raw_os_error().unwrap_or(0)))?;
+            fd::epoll_add(epoll.as_fd(), source).map_err(|error| failed("epoll_ctl", error))?;
         }
         Ok(Self { epoll, _sources: (channel.clone(), events.clone()) })
-    }
-}
-
-fn add(epoll: BorrowedFd<'_>, source: BorrowedFd<'_>) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    let (epoll, source) = (epoll.as_raw_fd(), source.as_raw_fd());
-    // SAFETY: both are open, and the event is valid.
-    match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, source, &raw mut event) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

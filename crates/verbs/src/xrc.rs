@@ -4,7 +4,7 @@
 //! XRC domain. No software device has them: what is here has not been run.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
@@ -12,11 +12,10 @@ use farreach_verbs_sys as sys;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
-use crate::srq::{self, SharedReceiveQueue};
+use crate::srq::SharedReceiveQueue;
 
 /// An XRC domain: receiving queue pairs and shared receive queues work together where they are of the same one.
 ///
@@ -34,41 +33,29 @@ use crate::srq::{self, SharedReceiveQueue};
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_xrcd")]
+#[doc(alias = "ibv_close_xrcd")]
 #[derive(Clone)]
-pub struct XrcDomain(Arc<Inner>);
-
-struct Inner {
-    xrcd: Handle<sys::ibv_xrcd>,
-    context: Context,
-}
+pub struct XrcDomain(Arc<Owned<sys::ibv_xrcd, Context>>);
 
 impl Context {
     /// Opens an XRC domain, shared with every process that opens the same file, or of this process alone:
     /// `ibv_open_xrcd(3)`.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self, file: Option<BorrowedFd<'_>>) -> Result<XrcDomain, Error> {
-        let mut attr = sys::ibv_xrcd_init_attr {
-            comp_mask: sys::IBV_XRCD_INIT_ATTR_FD | sys::IBV_XRCD_INIT_ATTR_OFLAGS,
-            fd: file.map_or(-1, |file| file.as_raw_fd()),
-            oflags: libc::O_CREAT,
-        };
-        // SAFETY: the context is open, the attributes are valid and the file is open or none.
-        let xrcd = unsafe { sys::ibv_open_xrcd(self.as_raw(), &raw mut attr) };
-        // SAFETY: an XRC domain is taken from any thread, and lives until the last holder closes it.
-        let xrcd = unsafe { Handle::new(xrcd) }.ok_or_else(|| self.failed("ibv_open_xrcd"))?;
-        Ok(XrcDomain(Arc::new(Inner { xrcd, context: self.clone() })))
+        let xrcd = Owned::open_xrcd(self, file).ok_or_else(|| self.failed("ibv_open_xrcd"))?;
+        Ok(XrcDomain(Arc::new(xrcd)))
     }
 }
 
 impl XrcDomain {
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        self.0.parents()
     }
 
     /// The C object. It lives as long as this does.
     pub fn as_raw(&self) -> *mut sys::ibv_xrcd {
-        self.0.xrcd.as_ptr()
+        self.0.as_ptr()
     }
 
     /// Makes a shared receive queue of this domain, whose receives complete on `cq`: `ibv_create_srq_ex(3)`.
@@ -80,27 +67,7 @@ impl XrcDomain {
         max_wr: u32,
         max_sge: u32,
     ) -> Result<SharedReceiveQueue, Error> {
-        let context = self.context();
-        context.check_same(pd.context(), "protection domain")?;
-        context.check_same(cq.context(), "completion queue")?;
-        let mut attr = sys::ibv_srq_init_attr_ex {
-            attr: sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 },
-            comp_mask: sys::IBV_SRQ_INIT_ATTR_TYPE
-                | sys::IBV_SRQ_INIT_ATTR_PD
-                | sys::IBV_SRQ_INIT_ATTR_XRCD
-                | sys::IBV_SRQ_INIT_ATTR_CQ,
-            srq_type: sys::IBV_SRQT_XRC,
-            pd: pd.as_raw(),
-            xrcd: self.as_raw(),
-            cq: cq.as_raw(),
-            ..Default::default()
-        };
-        // SAFETY: all objects live, of one context, and the attributes are valid.
-        let srq = unsafe { sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr) }?;
-        // SAFETY: the queue was made a moment ago, of these.
-        unsafe { SharedReceiveQueue::new(srq, pd, Some((self.clone(), cq.clone())), max_wr) }
-            .ok_or_else(|| srq::refused("ibv_create_srq_ex", context, max_wr, max_sge))?
-            .attached()
+        SharedReceiveQueue::create_xrc(self, pd, cq, max_wr, max_sge)
     }
 
     /// Makes a receiving queue pair of this domain: `ibv_create_qp_ex(3)` of type `IBV_QPT_XRC_RECV`. It has no queues of
@@ -114,16 +81,5 @@ impl XrcDomain {
 impl fmt::Debug for XrcDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XrcDomain").field("device", &self.context().device().name()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Inner {
-    #[doc(alias = "ibv_close_xrcd")]
-    fn drop(&mut self) {
-        // SAFETY: everything made in the domain holds it, so nothing of this process is left.
-        let answer = unsafe { sys::ibv_close_xrcd(self.xrcd.as_ptr()) };
-        if leak::judge(leak::Kind::XrcDomain, Ok(answer)).is_err() {
-            leak::keep(&self.context);
-        }
     }
 }

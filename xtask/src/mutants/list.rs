@@ -7,9 +7,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a send drops its buffers when it is posted",
         file: "crates/verbs/src/qp/post.rs",
-        guard: "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));",
+        guard: "room.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));",
         instead:
-            "poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
+            "room.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
                 drop(std::ptr::read(&raw const *buffers));",
         test: "table::door::a_forgotten_completion_forgets_no_buffer_before_the_device_is_done",
     },
@@ -180,6 +180,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "!self.is_filled.load(Ordering::Relaxed)",
         test: "qp::model::one_posts_while_another_retires",
     },
+    // Objects.
+    Mutant {
+        name: "an object that is not released lets go what it stands on",
+        file: "crates/verbs/src/handle/mod.rs",
+        guard: "if released.is_ok() { State::Destroyed } else { State::Kept }",
+        instead: "State::Destroyed",
+        test: "table::what_is_not_released_keeps_all_it_stands_on",
+    },
     // Regions and windows.
     Mutant {
         name: "pages are freed though their region is not deregistered",
@@ -270,7 +278,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a queue is destroyed before its events are acknowledged",
         file: "crates/verbs/src/cq/channel.rs",
         guard: "account.is_closed = true;
-        account.acknowledge(lib, cq);",
+        // SAFETY: the caller vouches for the queue.
+        unsafe { account.acknowledge(lib, cq) };",
         instead: "account.is_closed = true;",
         test: "table::wait::events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed",
     },

@@ -1,16 +1,16 @@
 //! Names to addresses.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_int};
 use std::net::SocketAddr;
-use std::ptr::{null, null_mut};
 
 use farreach_verbs_sys as sys;
 use farreach_verbs_sys::Rdmacm;
 
-use super::address::{self, RawAddress};
-use super::channel::last_errno;
 use super::error::Error;
+use super::handle::{self, Found, RawHints, last_errno};
 use super::port_space::PortSpace;
+use crate::address::RawAddress;
+use crate::os;
 
 /// What [`getaddrinfo`] is to look for.
 ///
@@ -61,24 +61,15 @@ impl AddressHints {
         Self { source: Some(source), ..self }
     }
 
-    /// For C. `source` outlives the result.
-    fn to_raw(&self, source: Option<&mut RawAddress>) -> sys::rdma_addrinfo {
+    /// For C.
+    fn to_raw<'a>(&self, source: Option<&'a mut RawAddress>) -> RawHints<'a> {
         let flag = |is_set: bool, flag: u32| if is_set { flag as c_int } else { 0 };
         let qp_type = if self.port_space.is_datagram() { sys::IBV_QPT_UD } else { sys::IBV_QPT_RC };
-        let mut raw = sys::rdma_addrinfo {
-            ai_flags: flag(self.is_passive, sys::RAI_PASSIVE)
-                | flag(self.is_numeric, sys::RAI_NUMERICHOST)
-                | flag(self.family.is_some(), sys::RAI_FAMILY),
-            ai_family: self.family.unwrap_or(0),
-            ai_qp_type: qp_type as c_int,
-            ai_port_space: self.port_space.raw() as c_int,
-            ..Default::default()
-        };
-        if let Some(source) = source {
-            raw.ai_src_len = source.len();
-            raw.ai_src_addr = source.as_mut_ptr();
-        }
-        raw
+        let flags = flag(self.is_passive, sys::RAI_PASSIVE)
+            | flag(self.is_numeric, sys::RAI_NUMERICHOST)
+            | flag(self.family.is_some(), sys::RAI_FAMILY);
+        let family = self.family.unwrap_or(0);
+        RawHints::new(flags, family, qp_type as c_int, self.port_space.raw() as c_int, source)
     }
 }
 
@@ -123,23 +114,25 @@ pub fn getaddrinfo(
     let (Ok(node), Ok(service)) = (text(node), text(service)) else {
         return Err(Error::NameNotResolved { name, reason: "a NUL byte is in it".to_owned() });
     };
-    let as_ptr = |text: &Option<CString>| text.as_ref().map_or(null(), |text| text.as_ptr());
     let mut source = hints.source.map(RawAddress::new);
     let raw = hints.to_raw(source.as_mut());
-    let mut list = null_mut();
-    // SAFETY: the names end with a NUL or are null; the hints and the address in them outlive the call; the list is valid
-    // for writing.
-    let status =
-        unsafe { lib.rdma_getaddrinfo(as_ptr(&node), as_ptr(&service), &raw const raw, &raw mut list) }?;
-    if status != 0 {
+    let found = match handle::getaddrinfo(lib, node.as_deref(), service.as_deref(), &raw)? {
+        Ok(found) => found,
         // -1 and an errno are librdmacm's own; other numbers are the resolver's, which some releases put into errno.
-        return Err(failed(name, if status == -1 { last_errno() } else { status }));
-    }
-    // SAFETY: the list is good until it is freed.
-    let found = unsafe { read(list, hints.port_space) };
-    // SAFETY: freed once, and not used after.
-    unsafe { lib.rdma_freeaddrinfo(list) }?;
-    Ok(found)
+        Err(-1) => return Err(failed(name, last_errno())),
+        Err(status) => return Err(failed(name, status)),
+    };
+    // Addresses of InfiniBand's own family, which a name service of the fabric adds, are not ones of IP.
+    let of_ip = found.into_iter().filter(|found| found.source.is_some() || found.destination.is_some());
+    let port_space = hints.port_space;
+    Ok(of_ip
+        .map(|Found { source, destination, canonical_name }| AddressInfo {
+            source,
+            destination,
+            port_space,
+            canonical_name,
+        })
+        .collect())
 }
 
 /// The resolver's codes are negative, error numbers are not.
@@ -147,40 +140,7 @@ fn failed(name: String, code: i32) -> Error {
     if code >= 0 {
         return Error::call("rdma_getaddrinfo", name, code);
     }
-    // SAFETY: the function gives words for any code, which live for ever.
-    let reason = unsafe { CStr::from_ptr(libc::gai_strerror(code)) };
-    Error::NameNotResolved { name, reason: reason.to_string_lossy().into_owned() }
-}
-
-/// # Safety
-///
-/// The list is one of librdmacm's, or null.
-unsafe fn read(list: *const sys::rdma_addrinfo, port_space: PortSpace) -> Vec<AddressInfo> {
-    let mut found = Vec::new();
-    let mut next = list;
-    // SAFETY: each entry lives as long as the list, and is followed by another or by null.
-    while let Some(entry) = unsafe { next.as_ref() } {
-        // SAFETY: the addresses and names of an entry are good or null.
-        let (source, destination, names) = unsafe {
-            let names = [entry.ai_dst_canonname, entry.ai_src_canonname].map(|name| text(name));
-            (address::read(entry.ai_src_addr), address::read(entry.ai_dst_addr), names)
-        };
-        next = entry.ai_next;
-        // Addresses of InfiniBand's own family, which a name service of the fabric adds, are not ones of IP.
-        if source.is_some() || destination.is_some() {
-            let canonical_name = names.into_iter().flatten().next();
-            found.push(AddressInfo { source, destination, port_space, canonical_name });
-        }
-    }
-    found
-}
-
-/// # Safety
-///
-/// The text ends with a NUL, or is null.
-unsafe fn text(text: *const c_char) -> Option<String> {
-    // SAFETY: passed on to the caller.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    Error::NameNotResolved { name, reason: os::resolver_message(code) }
 }
 
 #[cfg(test)]
@@ -189,13 +149,14 @@ mod tests {
 
     #[test]
     fn hints_say_what_they_are_asked_to() {
-        let raw = AddressHints::new(PortSpace::Udp).passive(true).ipv4().to_raw(None);
+        let hints = AddressHints::new(PortSpace::Udp).passive(true).ipv4().to_raw(None);
+        let raw = hints.raw();
         assert_eq!(raw.ai_flags as u32, sys::RAI_PASSIVE | sys::RAI_FAMILY);
         assert_eq!(raw.ai_family, libc::AF_INET);
         assert_eq!(raw.ai_qp_type as u32, sys::IBV_QPT_UD);
         let mut source = RawAddress::new("[::1]:7".parse().unwrap());
-        let raw = AddressHints::new(PortSpace::Tcp).to_raw(Some(&mut source));
-        assert_eq!(raw.ai_src_len, 28);
+        let hints = AddressHints::new(PortSpace::Tcp).to_raw(Some(&mut source));
+        assert_eq!(hints.raw().ai_src_len, 28);
     }
 
     #[test]
@@ -204,16 +165,5 @@ mod tests {
         assert!(unknown.to_string().starts_with("nowhere:1 has no address: "), "{unknown}");
         let absent = failed("nowhere:1".to_owned(), libc::ENODEV);
         assert!(matches!(absent, Error::Call { .. }), "{absent}");
-    }
-
-    #[test]
-    fn a_list_is_read_to_its_end() {
-        let mut address = RawAddress::new("192.0.2.7:5".parse().unwrap());
-        let last = sys::rdma_addrinfo { ai_dst_addr: address.as_mut_ptr(), ..Default::default() };
-        let first = sys::rdma_addrinfo { ai_next: (&raw const last).cast_mut(), ..Default::default() };
-        // SAFETY: two entries that live, one of them empty.
-        let found = unsafe { read(&raw const first, PortSpace::Tcp) };
-        assert_eq!(found.len(), 1, "the first has no address of IP");
-        assert_eq!(found[0].destination, Some("192.0.2.7:5".parse().unwrap()));
     }
 }

@@ -5,7 +5,7 @@ use farreach_verbs_sys as sys;
 use super::error::Error;
 use super::id::CmId;
 use super::listener::ConnectionRequest;
-use super::parameters::{CmParameters, copy};
+use super::parameters::CmParameters;
 use super::reject::RejectReason;
 use crate::ah::{AddressAttributes, Lid};
 use crate::error::Errno;
@@ -209,7 +209,7 @@ pub struct DatagramDestination {
 }
 
 impl DatagramDestination {
-    fn from_raw(raw: &sys::rdma_ud_param) -> Self {
+    pub(super) fn from_raw(raw: &sys::rdma_ud_param) -> Self {
         let address = &raw.ah_attr;
         Self {
             qp_num: raw.qp_num,
@@ -234,7 +234,7 @@ pub(super) struct Told {
     pub(super) kind: EventKind,
     pub(super) status: i32,
     pub(super) parameters: Parameters,
-    is_datagram: bool,
+    pub(super) is_datagram: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -245,39 +245,7 @@ pub(super) enum Parameters {
 }
 
 impl Told {
-    /// Reads an event. `errno` is the thread's, right after the event was got: where librdmacm failed at its own part of it, the
-    /// status is -1, which is no errno.
-    ///
-    /// # Safety
-    ///
-    /// The event came from librdmacm, for an id of datagrams if `is_datagram`, and is not acknowledged yet.
-    pub(super) unsafe fn read(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i32) -> Self {
-        let kind = EventKind::from_raw(raw.event);
-        let parameters = match kind {
-            // SAFETY: of the union's views this is the one that the library filled. The private data is no data here but
-            // the join's context, and not read.
-            EventKind::MulticastJoin | EventKind::MulticastError => unsafe {
-                let destination = DatagramDestination::from_raw(&raw.param.ud);
-                Parameters::Datagram { private_data: Vec::new(), destination }
-            },
-            // SAFETY: any bits are a number.
-            EventKind::User | EventKind::Internal => Parameters::User(unsafe { raw.param.arg }),
-            // SAFETY: for datagrams the library fills this view; private data is null or inside of the event.
-            _ if is_datagram => unsafe {
-                let ud = &raw.param.ud;
-                Parameters::Datagram {
-                    private_data: copy(ud.private_data, ud.private_data_len),
-                    destination: DatagramDestination::from_raw(ud),
-                }
-            },
-            // SAFETY: otherwise it fills this one, or leaves it zeroed; private data as above.
-            _ => Parameters::Connection(unsafe { CmParameters::from_raw(&raw.param.conn) }),
-        };
-        let status = if raw.status == -1 && errno > 0 { -errno } else { raw.status };
-        Self { kind, status, parameters, is_datagram }
-    }
-
-    fn reject_reason(&self) -> Option<RejectReason> {
+    pub(super) fn reject_reason(&self) -> Option<RejectReason> {
         match self.kind {
             EventKind::Rejected => Some(RejectReason::from_status(self.status)),
             // Datagrams are not rejected but answered with a status.
@@ -289,87 +257,10 @@ impl Told {
     }
 
     /// The status as an error number; a timeout where it is 0, since an error without a number is one of silence.
-    fn errno(&self) -> Errno {
+    pub(super) fn errno(&self) -> Errno {
         match self.status {
             0 => Errno(libc::ETIMEDOUT),
             status => Errno(status.unsigned_abs().try_into().unwrap_or(libc::EIO)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn raw(event: u32, status: i32) -> sys::rdma_cm_event {
-        sys::rdma_cm_event { event, status, ..Default::default() }
-    }
-
-    fn told(raw: &sys::rdma_cm_event, is_datagram: bool) -> Told {
-        // SAFETY: hand-made, with the view that the flag says, and pointers that live.
-        unsafe { Told::read(raw, is_datagram, 0) }
-    }
-
-    #[test]
-    fn a_rejection_is_decoded() {
-        let told = told(&raw(sys::RDMA_CM_EVENT_REJECTED, 8), false);
-        assert_eq!(told.kind, EventKind::Rejected);
-        assert_eq!(told.reject_reason(), Some(RejectReason::InvalidServiceId));
-    }
-
-    #[test]
-    fn datagrams_are_rejected_as_unreachable_with_a_status() {
-        let rejected = told(&raw(sys::RDMA_CM_EVENT_UNREACHABLE, 1), true);
-        assert_eq!(rejected.reject_reason(), Some(RejectReason::InvalidServiceId));
-        let silent = told(&raw(sys::RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT), true);
-        assert_eq!(silent.reject_reason(), None);
-        assert_eq!(silent.errno(), Errno(libc::ETIMEDOUT));
-        assert_eq!(told(&raw(sys::RDMA_CM_EVENT_UNREACHABLE, 1), false).reject_reason(), None);
-    }
-
-    #[test]
-    fn private_data_is_copied_out_of_the_event() {
-        let mut bytes = *b"hello";
-        let mut event = raw(sys::RDMA_CM_EVENT_ESTABLISHED, 0);
-        event.param.conn = sys::rdma_conn_param {
-            private_data: bytes.as_ptr().cast(),
-            private_data_len: 5,
-            qp_num: 17,
-            ..Default::default()
-        };
-        let told = told(&event, false);
-        bytes.fill(0);
-        let Parameters::Connection(parameters) = &told.parameters else { panic!("{told:?}") };
-        assert_eq!((parameters.private_data.as_slice(), parameters.qp_num), (&b"hello"[..], 17));
-    }
-
-    #[test]
-    fn a_joins_context_is_not_taken_for_private_data() {
-        let mut event = raw(sys::RDMA_CM_EVENT_MULTICAST_JOIN, 0);
-        event.param.ud = sys::rdma_ud_param {
-            private_data: std::ptr::without_provenance(8),
-            private_data_len: 255,
-            qkey: 0x0123_4567,
-            ..Default::default()
-        };
-        let Parameters::Datagram { private_data, destination } = told(&event, true).parameters else {
-            panic!()
-        };
-        assert!(private_data.is_empty());
-        assert_eq!(destination.qkey, 0x0123_4567);
-    }
-
-    #[test]
-    fn the_librarys_own_failure_is_told_by_errno() {
-        let event = raw(sys::RDMA_CM_EVENT_ADDR_ERROR, -1);
-        // SAFETY: hand-made, without pointers.
-        let told = unsafe { Told::read(&event, false, libc::ENODEV) };
-        assert_eq!((told.status, told.errno()), (-libc::ENODEV, Errno(libc::ENODEV)));
-    }
-
-    #[test]
-    fn an_unknown_event_is_kept() {
-        assert_eq!(told(&raw(99, 0), false).kind, EventKind::Unknown(99));
-        assert_eq!(EventKind::Unknown(99).to_string(), "unknown (99)");
     }
 }

@@ -46,7 +46,6 @@
 //!
 //! Where librdmacm is missing every call here says so ([`Error::Verbs`]), and the rest of the crate works without it.
 
-mod address;
 mod addrinfo;
 mod channel;
 mod connection;
@@ -54,6 +53,7 @@ mod contexts;
 mod devices;
 mod error;
 mod event;
+mod handle;
 mod id;
 mod listener;
 mod multicast;

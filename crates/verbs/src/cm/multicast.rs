@@ -1,13 +1,10 @@
 //! Multicast: one datagram, many receivers.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ptr::null_mut;
 
-use farreach_verbs_sys as sys;
-
-use super::address::RawAddress;
 use super::error::Error;
 use super::id::CmId;
+use crate::address::RawAddress;
 
 /// What a member of a multicast group does.
 ///
@@ -52,20 +49,11 @@ impl CmId {
         let mut address = RawAddress::new(group);
         let mut groups = self.groups();
         match membership {
-            Membership::Full => self.call_on_device("rdma_join_multicast", |lib, id| {
-                // SAFETY: the id lives, its channel's gate is entered; the address is one of IP.
-                unsafe { lib.rdma_join_multicast(id, address.as_mut_ptr(), null_mut()) }
-            }),
+            Membership::Full => {
+                self.call_on_device("rdma_join_multicast", |id| id.join_multicast(&mut address))
+            }
             Membership::SendOnly => {
-                let mut attributes = sys::rdma_cm_join_mc_attr_ex {
-                    comp_mask: sys::RDMA_CM_JOIN_MC_ATTR_ADDRESS | sys::RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
-                    join_flags: sys::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
-                    addr: address.as_mut_ptr(),
-                };
-                self.call_on_device("rdma_join_multicast_ex", |lib, id| {
-                    // SAFETY: as above; the attributes name the address, which outlives the call.
-                    unsafe { lib.rdma_join_multicast_ex(id, &raw mut attributes, null_mut()) }
-                })
+                self.call_on_device("rdma_join_multicast_ex", |id| id.join_multicast_ex(&mut address))
             }
         }?;
         groups.push(group);
@@ -81,9 +69,6 @@ impl CmId {
         if let Some(place) = groups.iter().position(|joined| *joined == group) {
             groups.swap_remove(place);
         }
-        self.call("rdma_leave_multicast", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered, and every event is acknowledged: it does not wait.
-            unsafe { lib.rdma_leave_multicast(id, address.as_mut_ptr()) }
-        })
+        self.call("rdma_leave_multicast", |id| id.leave_multicast(&mut address))
     }
 }

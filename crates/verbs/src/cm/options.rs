@@ -1,7 +1,6 @@
 //! What can be set on an id before it connects or listens.
 
-use std::ffi::{c_int, c_void};
-use std::mem::size_of;
+use std::ffi::c_int;
 
 use farreach_verbs_sys as sys;
 
@@ -23,57 +22,45 @@ impl CmId {
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_type_of_service(&self, type_of_service: u8) -> Result<(), Error> {
-        self.set_option(sys::RDMA_OPTION_ID_TOS, type_of_service)
+        self.set_option(sys::RDMA_OPTION_ID_TOS, [type_of_service])
     }
 
     /// Whether other ids may bind to the same address and port. Before it is bound.
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuse_address(&self, reuse: bool) -> Result<(), Error> {
-        self.set_option(sys::RDMA_OPTION_ID_REUSEADDR, c_int::from(reuse))
+        self.set_option(sys::RDMA_OPTION_ID_REUSEADDR, c_int::from(reuse).to_ne_bytes())
     }
 
     /// Whether an id bound to any IPv6 address leaves the IPv4 ones alone. Before it is bound.
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_one_family_only(&self, only: bool) -> Result<(), Error> {
-        self.set_option(sys::RDMA_OPTION_ID_AFONLY, c_int::from(only))
+        self.set_option(sys::RDMA_OPTION_ID_AFONLY, c_int::from(only).to_ne_bytes())
     }
 
     /// How long a queue pair waits for an acknowledgement before it sends again: 4.096 µs × 2^`timeout`, up to 31; 0 is for ever. Before
     /// it connects or accepts.
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<(), Error> {
-        self.set_option(sys::RDMA_OPTION_ID_ACK_TIMEOUT, timeout.min(31))
+        self.set_option(sys::RDMA_OPTION_ID_ACK_TIMEOUT, [timeout.min(31)])
     }
 
     /// Says which enhancements of a connection the queue pair has: `rdma_set_local_ece(3)`. Before it connects or accepts.
     #[doc(alias = "rdma_set_local_ece")]
     pub fn set_local_ece(&self, ece: Ece) -> Result<(), Error> {
         let mut raw = sys::ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: 0 };
-        self.call("rdma_set_local_ece", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; the value is valid for reading.
-            unsafe { lib.rdma_set_local_ece(id, &raw mut raw) }
-        })
+        self.call("rdma_set_local_ece", |id| id.set_local_ece(&mut raw))
     }
 
     /// The enhancements that the other side has: `rdma_get_remote_ece(3)`.
     #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece, Error> {
         let mut raw = sys::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
-        self.call("rdma_get_remote_ece", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; the value is valid for writing.
-            unsafe { lib.rdma_get_remote_ece(id, &raw mut raw) }
-        })?;
+        self.call("rdma_get_remote_ece", |id| id.get_remote_ece(&mut raw))?;
         Ok(Ece { vendor_id: raw.vendor_id, options: raw.options })
     }
 
-    fn set_option<T>(&self, option: u32, mut value: T) -> Result<(), Error> {
-        let value: *mut c_void = (&raw mut value).cast();
-        self.call("rdma_set_option", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; the value is valid for reading for its size.
-            unsafe {
-                lib.rdma_set_option(id, sys::RDMA_OPTION_ID as c_int, option as c_int, value, size_of::<T>())
-            }
-        })
+    fn set_option<const N: usize>(&self, option: u32, mut value: [u8; N]) -> Result<(), Error> {
+        self.call("rdma_set_option", |id| id.set_option(option, &mut value))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the two sides tell each other when they connect.
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::ptr::null;
 
 use farreach_verbs_sys as sys;
@@ -68,10 +69,10 @@ impl CmParameters {
         Self { private_data: private_data.into(), ..self }
     }
 
-    /// For a call of C. The private data is borrowed: the result must not outlive it.
-    pub(super) fn to_raw(&self, operation: &'static str, max: usize) -> Result<sys::rdma_conn_param, Error> {
+    /// For a call of C.
+    pub(super) fn to_raw(&self, operation: &'static str, max: usize) -> Result<RawParameters<'_>, Error> {
         let private_data_len = private_data_len(operation, &self.private_data, max)?;
-        Ok(sys::rdma_conn_param {
+        let raw = sys::rdma_conn_param {
             private_data: pointer(&self.private_data),
             private_data_len,
             responder_resources: self.responder_resources,
@@ -81,18 +82,14 @@ impl CmParameters {
             rnr_retry_count: self.rnr_retry_count.min(7),
             srq: self.has_srq.into(),
             qp_num: self.qp_num,
-        })
+        };
+        Ok(RawParameters { raw, _private_data: PhantomData })
     }
 
-    /// What an event carries.
-    ///
-    /// # Safety
-    ///
-    /// The private data is null, or readable for its length.
-    pub(super) unsafe fn from_raw(raw: &sys::rdma_conn_param) -> Self {
+    /// What an event carries, with a copy of its private data.
+    pub(super) fn from_raw(raw: &sys::rdma_conn_param, private_data: Vec<u8>) -> Self {
         Self {
-            // SAFETY: passed on to the caller.
-            private_data: unsafe { copy(raw.private_data, raw.private_data_len) },
+            private_data,
             responder_resources: raw.responder_resources,
             initiator_depth: raw.initiator_depth,
             flow_control: raw.flow_control != 0,
@@ -101,6 +98,20 @@ impl CmParameters {
             has_srq: raw.srq != 0,
             qp_num: raw.qp_num,
         }
+    }
+}
+
+/// Parameters as C has them, made by [`CmParameters::to_raw`].
+///
+/// Invariant: the private data is null, or readable for its length as long as this lives.
+pub(super) struct RawParameters<'a> {
+    raw: sys::rdma_conn_param,
+    _private_data: PhantomData<&'a [u8]>,
+}
+
+impl RawParameters<'_> {
+    pub(super) fn as_mut_ptr(&mut self) -> *mut sys::rdma_conn_param {
+        &raw mut self.raw
     }
 }
 
@@ -121,19 +132,6 @@ pub(super) fn private_data_len(operation: &'static str, bytes: &[u8], max: usize
         Ok(len) if bytes.len() <= max => Ok(len),
         _ => Err(Error::PrivateDataTooLong { operation, len: bytes.len(), max }),
     }
-}
-
-/// The private data of an event, which its acknowledgement frees.
-///
-/// # Safety
-///
-/// `start` is null, or readable for `len` bytes.
-pub(super) unsafe fn copy(start: *const c_void, len: u8) -> Vec<u8> {
-    if start.is_null() || len == 0 {
-        return Vec::new();
-    }
-    // SAFETY: passed on to the caller.
-    unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len.into()) }.to_vec()
 }
 
 impl PortSpace {
@@ -171,17 +169,18 @@ mod tests {
     #[test]
     fn private_data_fits_or_is_refused_with_the_limit() {
         let parameters = |len| CmParameters::new().with_private_data(vec![7; len]);
-        assert_eq!(parameters(56).to_raw("rdma_connect", 56).unwrap().private_data_len, 56);
-        let error = parameters(57).to_raw("rdma_connect", PortSpace::Tcp.connect_data_max()).unwrap_err();
+        assert_eq!(parameters(56).to_raw("rdma_connect", 56).unwrap().raw.private_data_len, 56);
+        let error = parameters(57).to_raw("rdma_connect", PortSpace::Tcp.connect_data_max()).err().unwrap();
         assert_eq!(error.to_string(), "rdma_connect: 57 bytes of private data, 56 fit");
         // A length that would be 44 in eight bits.
-        let error = parameters(300).to_raw("rdma_accept", PortSpace::Tcp.accept_data_max()).unwrap_err();
+        let error = parameters(300).to_raw("rdma_accept", PortSpace::Tcp.accept_data_max()).err().unwrap();
         assert_eq!(error, Error::PrivateDataTooLong { operation: "rdma_accept", len: 300, max: 196 });
     }
 
     #[test]
     fn no_private_data_is_a_null_pointer() {
-        let raw = CmParameters::new().to_raw("rdma_connect", 56).unwrap();
+        let parameters = CmParameters::new();
+        let raw = parameters.to_raw("rdma_connect", 56).unwrap().raw;
         assert!(raw.private_data.is_null());
         assert_eq!(raw.private_data_len, 0);
         assert_eq!(raw.rnr_retry_count, 6, "7 would never end");
@@ -189,10 +188,9 @@ mod tests {
 
     #[test]
     fn what_an_event_carries_is_copied() {
-        let bytes = [1, 2, 3];
-        let mut raw = sys::rdma_conn_param {
-            private_data: bytes.as_ptr().cast(),
-            private_data_len: 3,
+        let raw = sys::rdma_conn_param {
+            private_data: null(),
+            private_data_len: 0,
             responder_resources: 4,
             initiator_depth: 5,
             flow_control: 1,
@@ -201,11 +199,17 @@ mod tests {
             srq: 1,
             qp_num: 0x11,
         };
-        // SAFETY: the pointer is to as many bytes.
-        let read = unsafe { CmParameters::from_raw(&raw) };
-        assert_eq!((read.private_data.as_slice(), read.qp_num, read.has_srq), (&bytes[..], 0x11, true));
-        raw.private_data = null();
-        // SAFETY: null.
-        assert!(unsafe { CmParameters::from_raw(&raw) }.private_data.is_empty());
+        let read = CmParameters::from_raw(&raw, vec![1, 2, 3]);
+        let expected = CmParameters {
+            private_data: vec![1, 2, 3],
+            responder_resources: 4,
+            initiator_depth: 5,
+            flow_control: true,
+            retry_count: 6,
+            rnr_retry_count: 7,
+            has_srq: true,
+            qp_num: 0x11,
+        };
+        assert_eq!(read, expected);
     }
 }

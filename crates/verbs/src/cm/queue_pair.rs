@@ -60,10 +60,7 @@ impl CmId {
     ) -> Result<(), Error> {
         let mut attributes = sys::ibv_qp_attr { qp_state: state, ..Default::default() };
         let mut mask = 0;
-        self.call("rdma_init_qp_attr", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; both results are valid for writing.
-            unsafe { lib.rdma_init_qp_attr(id, &raw mut attributes, &raw mut mask) }
-        })?;
+        self.call("rdma_init_qp_attr", |id| id.init_qp_attr(&mut attributes, &mut mask))?;
         change(&mut attributes);
         apply(qp, &mut attributes, mask as u32 & KNOWN_ATTRIBUTES)
     }
@@ -74,7 +71,7 @@ fn apply(qp: &QueuePair, attributes: &mut sys::ibv_qp_attr, mask: u32) -> Result
     if mask == 0 {
         return Ok(());
     }
-    // SAFETY: it does not go to RESET, so that nothing posted is forgotten; the rights that the handshake grants let a peer reach
-    // what regions allow it to.
+    // SAFETY: the state is INIT, RTR or RTS and not RESET, so that nothing posted is forgotten. By the rights that the
+    // handshake grants, a peer reaches what regions allow it to: whoever made those has vouched for it.
     Ok(unsafe { qp.modify_raw(attributes, mask) }?)
 }

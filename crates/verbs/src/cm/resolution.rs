@@ -1,13 +1,12 @@
 //! Finding the device that leads to an address, by asking more than once.
 
 use std::net::SocketAddr;
-use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use super::address::RawAddress;
 use super::error::Error;
 use super::id::CmId;
 use super::wait::milliseconds_until;
+use crate::address::RawAddress;
 
 /// How long the kernel is asked at a time.
 ///
@@ -68,12 +67,8 @@ impl CmId {
     fn ask(&self, resolution: Resolution) -> Result<(), Error> {
         let mut source = resolution.source.map(RawAddress::new);
         let mut destination = RawAddress::new(resolution.peer);
-        let source = source.as_mut().map_or(null_mut(), RawAddress::as_mut_ptr);
         let timeout_ms = milliseconds_until(resolution.deadline.min(Instant::now() + STEP)).unwrap_or(1);
-        self.call("rdma_resolve_addr", |lib, id| {
-            // SAFETY: the id lives, its channel's gate is entered; the addresses are of IP, the source perhaps null.
-            unsafe { lib.rdma_resolve_addr(id, source, destination.as_mut_ptr(), timeout_ms) }
-        })
+        self.call("rdma_resolve_addr", |id| id.resolve_addr(source.as_mut(), &mut destination, timeout_ms))
     }
 }
 

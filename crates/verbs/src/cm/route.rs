@@ -89,24 +89,12 @@ impl From<&sys::ibv_sa_path_rec> for Path {
 impl CmId {
     /// The way to the other side, as far as it is resolved.
     pub fn route(&self) -> Route {
-        self.locked(|id| {
-            // SAFETY: the id lives and the gate of its channel is entered, so that nobody changes the route meanwhile; the view
-            // of the addresses is the only one that there is; as many paths are there as it says.
-            unsafe {
-                let route = &raw const (*id).route;
-                let address = (*route).addr.addr.ibaddr;
-                let count = usize::try_from((*route).num_paths).unwrap_or(0);
-                let paths: &[sys::ibv_sa_path_rec] = match (*route).path_rec {
-                    start if start.is_null() => &[],
-                    start => std::slice::from_raw_parts(start, count),
-                };
-                Route {
-                    source_gid: address.sgid.into(),
-                    destination_gid: address.dgid.into(),
-                    pkey: u16::from_be(address.pkey),
-                    paths: paths.iter().map(Path::from).collect(),
-                }
-            }
-        })
+        let (address, paths) = self.inner().enter(|id| id.route());
+        Route {
+            source_gid: address.sgid.into(),
+            destination_gid: address.dgid.into(),
+            pkey: u16::from_be(address.pkey),
+            paths: paths.iter().map(Path::from).collect(),
+        }
     }
 }

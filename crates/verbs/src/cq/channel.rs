@@ -16,8 +16,7 @@ use super::CompletionQueue;
 use crate::context::Context;
 use crate::error::Error;
 use crate::fd;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::Owned;
 
 /// How many events of a queue are acknowledged at once: acknowledging takes a lock of the queue's.
 const ACKNOWLEDGED_AT_ONCE: u32 = 64;
@@ -46,30 +45,23 @@ const ACKNOWLEDGED_AT_ONCE: u32 = 64;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_comp_channel")]
+#[doc(alias = "ibv_destroy_comp_channel")]
 #[derive(Clone)]
 pub struct CompletionChannel(Arc<ChannelInner>);
 
 struct ChannelInner {
-    channel: Handle<sys::ibv_comp_channel>,
+    channel: Owned<sys::ibv_comp_channel, Context>,
     /// How many queues are on it.
     queues: AtomicUsize,
-    context: Context,
 }
 
 impl Context {
     /// Makes a completion channel: `ibv_create_comp_channel(3)`.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
-        // SAFETY: the context is open.
-        let channel = unsafe { self.lib().ibv_create_comp_channel(self.as_raw()) }?;
-        // SAFETY: a channel is taken from any thread, and lives until the last holder destroys it.
         let channel =
-            unsafe { Handle::new(channel) }.ok_or_else(|| self.failed("ibv_create_comp_channel"))?;
-        let channel = CompletionChannel(Arc::new(ChannelInner {
-            channel,
-            queues: AtomicUsize::new(0),
-            context: self.clone(),
-        }));
+            Owned::create_comp_channel(self)?.ok_or_else(|| self.failed("ibv_create_comp_channel"))?;
+        let channel = CompletionChannel(Arc::new(ChannelInner { channel, queues: AtomicUsize::new(0) }));
         fd::set_nonblocking(channel.as_fd()).map_err(|error| channel.failed("fcntl", &error))?;
         Ok(channel)
     }
@@ -78,7 +70,7 @@ impl Context {
 impl CompletionChannel {
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        self.0.channel.parents()
     }
 
     /// The C object. It lives as long as this does.
@@ -95,7 +87,7 @@ impl CompletionChannel {
         // event away, and such a queue raises no more.
         loop {
             let (mut cq, mut ledger) = (null_mut(), null_mut());
-            // SAFETY: the channel lives, and both places are valid for writing.
+            // SAFETY: the channel lives as long as `self`, and both places are variables of this function.
             let status = unsafe { self.lib().ibv_get_cq_event(self.as_raw(), &raw mut cq, &raw mut ledger) }?;
             if status != 0 {
                 let error = io::Error::last_os_error();
@@ -104,7 +96,8 @@ impl CompletionChannel {
                     _ => Err(self.failed("ibv_get_cq_event", &error)),
                 };
             }
-            // SAFETY: the event was just taken from a channel that only queues with a ledger are on.
+            // SAFETY: the event was just taken. The queues on this channel are made by `CompletionQueueBuilder`, which gives each the
+            // pointer to its ledger.
             if let Some(queue) = unsafe { Ledger::note(self.lib(), cq, ledger) } {
                 return Ok(Some(queue));
             }
@@ -150,8 +143,7 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives, and its descriptor is open as long as it does.
-        unsafe { BorrowedFd::borrow_raw((*self.as_raw()).fd) }
+        self.0.channel.fd()
     }
 }
 
@@ -161,17 +153,6 @@ impl fmt::Debug for CompletionChannel {
             .field("device", &self.context().device().name())
             .field("fd", &self.as_fd())
             .finish_non_exhaustive()
-    }
-}
-
-impl Drop for ChannelInner {
-    #[doc(alias = "ibv_destroy_comp_channel")]
-    fn drop(&mut self) {
-        // SAFETY: every queue on the channel holds it, so none is left.
-        let answer = unsafe { self.context.lib().ibv_destroy_comp_channel(self.channel.as_ptr()) };
-        if leak::judge(leak::Kind::CompletionChannel, answer).is_err() {
-            leak::keep(&self.context);
-        }
     }
 }
 
@@ -204,7 +185,7 @@ impl Ledger {
     /// The event was just taken, and its queue's `cq_context` is an `Arc`'s pointer to its ledger.
     unsafe fn note(lib: &Ibverbs, cq: *mut sys::ibv_cq, ledger: *mut c_void) -> Option<CompletionQueue> {
         let ledger = ledger.cast_const().cast::<Self>();
-        // SAFETY: the queue holds its ledger, and cannot be gone: destroying it waits until this event is acknowledged.
+        // SAFETY: the pointer is an `Arc`'s. The queue holds that, and cannot be gone: destroying it waits until this event is acknowledged.
         let ledger = unsafe {
             Arc::increment_strong_count(ledger);
             Arc::from_raw(ledger)
@@ -212,7 +193,8 @@ impl Ledger {
         let mut account = ledger.lock();
         account.unacknowledged += 1;
         if account.is_closed || account.unacknowledged >= ACKNOWLEDGED_AT_ONCE {
-            account.acknowledge(lib, cq);
+            // SAFETY: the event is of this queue, whose ledger this is, and is not acknowledged: so the queue lives.
+            unsafe { account.acknowledge(lib, cq) };
         }
         let is_closed = account.is_closed;
         drop(account);
@@ -220,10 +202,15 @@ impl Ledger {
     }
 
     /// Acknowledges what was taken; whoever takes more acknowledges it himself.
-    pub(super) fn close(&self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
+    ///
+    /// # Safety
+    ///
+    /// The queue lives, and this is its ledger.
+    pub(super) unsafe fn close(&self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
         let mut account = self.lock();
         account.is_closed = true;
-        account.acknowledge(lib, cq);
+        // SAFETY: the caller vouches for the queue.
+        unsafe { account.acknowledge(lib, cq) };
     }
 
     fn lock(&self) -> MutexGuard<'_, Account> {
@@ -232,10 +219,13 @@ impl Ledger {
 }
 
 impl Account {
-    fn acknowledge(&mut self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
+    /// # Safety
+    ///
+    /// The queue lives, and this is its account.
+    unsafe fn acknowledge(&mut self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
         if self.unacknowledged > 0 {
             // A library that has ibv_create_cq has this too.
-            // SAFETY: that many events of the queue were taken and not acknowledged, so it lives.
+            // SAFETY: the caller vouches for the queue. `note` has counted each event that was taken, and this takes the count back.
             let _ = unsafe { lib.ibv_ack_cq_events(cq, self.unacknowledged) };
             self.unacknowledged = 0;
         }

@@ -65,8 +65,7 @@ impl WorkCompletion<'_> {
         if self.wc.status != sys::IBV_WC_SUCCESS {
             return Err(Failure::from_raw(self.wc));
         }
-        // SAFETY: it went well.
-        Ok(unsafe { Success::from_raw(self.wc) })
+        Ok(Success::from_raw(self.wc))
     }
 
     /// The buffers, which are the caller's again.
@@ -151,13 +150,11 @@ pub struct Success {
 }
 
 impl Success {
-    /// # Safety
-    ///
-    /// The completion is of a request that went well, so that its fields mean something.
+    /// The completion is of a request that went well: only then its fields mean something.
     #[inline]
-    unsafe fn from_raw(wc: &sys::ibv_wc) -> Self {
+    fn from_raw(wc: &sys::ibv_wc) -> Self {
         let has = |flag: u32| wc.wc_flags & flag != 0;
-        // SAFETY: both members are plain numbers of the same size.
+        // SAFETY: both members are numbers of the same 32 bits, which began as zeroes: any bits are valid.
         let (immediate, invalidated) =
             unsafe { (wc.__bindgen_anon_1.imm_data, wc.__bindgen_anon_1.invalidated_rkey) };
         Self {

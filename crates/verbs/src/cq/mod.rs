@@ -12,6 +12,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
 use parking_lot::Mutex;
 
 pub use channel::CompletionChannel;
@@ -24,7 +25,7 @@ pub use wait::Wait;
 
 use crate::context::Context;
 use crate::error::{Errno, Error};
-use crate::handle::Handle;
+use crate::handle::{Destroy, Owned};
 use crate::leak;
 use crate::limits::{CreationRefused, Excess};
 
@@ -44,19 +45,24 @@ use crate::limits::{CreationRefused, Excess};
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_cq")]
+#[doc(alias = "ibv_destroy_cq")]
 #[derive(Clone)]
 pub struct CompletionQueue(Arc<Inner>);
 
 pub(crate) struct Inner {
-    cq: Handle<sys::ibv_cq>,
+    cq: Owned<sys::ibv_cq, Parents>,
     is_extended: bool,
-    /// Events that were taken from the channel and not acknowledged. The C object points to it.
-    ledger: Arc<Ledger>,
-    channel: Option<CompletionChannel>,
     /// Whose requests complete here.
     registry: Registry,
     polling: Mutex<PollState>,
+}
+
+/// What a completion queue stands on.
+struct Parents {
     context: Context,
+    channel: Option<CompletionChannel>,
+    /// Events that were taken from the channel and not acknowledged. The C object points to it.
+    ledger: Arc<Ledger>,
 }
 
 /// What a completion queue shall be like.
@@ -101,56 +107,58 @@ impl CompletionQueueBuilder {
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(&self, context: &Context) -> Result<CompletionQueue, Error> {
-        if let Some(channel) = &self.channel {
-            context.check_same(channel.context(), "completion channel")?;
-        }
-        let ledger = Arc::new(Ledger::default());
-        let extended = self.create_extended(context, &ledger);
-        let is_extended = !extended.is_null();
-        let cq = match is_extended {
-            true => extended,
-            false => self.create_plain(context, &ledger)?,
-        };
-        // SAFETY: a completion queue is taken from any thread, and lives until the last holder destroys it.
-        let cq = unsafe { Handle::new(cq) }.ok_or_else(|| self.refused(context))?;
-        let (channel, context) = (self.channel.clone(), context.clone());
+        let (cq, is_extended) = self.create(context)?;
         let inner = Arc::new(Inner {
             cq,
             is_extended,
-            ledger,
-            channel,
             registry: Registry::default(),
             polling: Mutex::new(PollState::new()),
-            context,
         });
-        inner.ledger.belongs_to(&inner);
-        if let Some(channel) = &inner.channel {
+        inner.cq.parents().ledger.belongs_to(&inner);
+        if let Some(channel) = &self.channel {
             channel.add_queue();
         }
         Ok(CompletionQueue(inner))
     }
 
-    fn create_extended(&self, context: &Context, ledger: &Arc<Ledger>) -> *mut sys::ibv_cq {
+    /// The C object, and whether it is an extended one.
+    fn create(&self, context: &Context) -> Result<(Owned<sys::ibv_cq, Parents>, bool), Error> {
+        if let Some(channel) = &self.channel {
+            context.check_same(channel.context(), "completion channel")?;
+        }
+        let ledger = Arc::new(Ledger::default());
+        let cq_context = Arc::as_ptr(&ledger).cast_mut().cast();
+        let channel = self.channel.as_ref().map_or(null_mut(), CompletionChannel::as_raw);
         let mut attr = sys::ibv_cq_init_attr_ex {
             cqe: self.depth,
-            cq_context: Arc::as_ptr(ledger).cast_mut().cast(),
-            channel: self.channel.as_ref().map_or(null_mut(), CompletionChannel::as_raw),
+            cq_context,
+            channel,
             comp_vector: self.vector,
             wc_flags: u64::from(sys::IBV_WC_STANDARD_FLAGS),
             ..Default::default()
         };
-        // SAFETY: the context is open, the channel null or of it, and the ledger outlives the queue.
-        sys::ibv_cq_ex_to_cq(unsafe { sys::ibv_create_cq_ex(context.as_raw(), &raw mut attr) })
-    }
-
-    fn create_plain(&self, context: &Context, ledger: &Arc<Ledger>) -> Result<*mut sys::ibv_cq, Error> {
         // C counts with a sign; what does not fit is more than any device has.
         let number = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
-        let channel = self.channel.as_ref().map_or(null_mut(), CompletionChannel::as_raw);
-        let ledger = Arc::as_ptr(ledger).cast_mut().cast();
         let (depth, vector) = (number(self.depth), number(self.vector));
-        // SAFETY: as for an extended one.
-        Ok(unsafe { context.lib().ibv_create_cq(context.as_raw(), depth, ledger, channel, vector) }?)
+        let lib = context.lib();
+        let end = (leak::Kind::CompletionQueue, Destroy::Exported(Ibverbs::ibv_destroy_cq));
+        // SAFETY: a `Context` is open, and the channel is null or lives on the same one: `check_same` has seen to that. The queue is made
+        // here, on both, and holds them, and the ledger that it points to.
+        let (cq, is_extended) = unsafe {
+            let extended = sys::ibv_cq_ex_to_cq(sys::ibv_create_cq_ex(context.as_raw(), &raw mut attr));
+            let is_extended = !extended.is_null();
+            let cq = match is_extended {
+                true => extended,
+                false => lib.ibv_create_cq(context.as_raw(), depth, cq_context, channel, vector)?,
+            };
+            let parents = || Parents {
+                context: context.clone(),
+                channel: self.channel.clone(),
+                ledger: Arc::clone(&ledger),
+            };
+            (Owned::new(cq, lib, end, parents), is_extended)
+        };
+        Ok((cq.ok_or_else(|| self.refused(context))?, is_extended))
     }
 
     fn refused(&self, context: &Context) -> Error {
@@ -174,25 +182,22 @@ impl Context {
 impl CompletionQueue {
     /// How many completions it holds: at least as many as were asked for.
     pub fn depth(&self) -> u32 {
-        // SAFETY: the queue lives. Resizing writes the number; it is one word, and read as one.
-        let depth = unsafe { (&raw const (*self.as_raw()).cqe).read_volatile() };
-        u32::try_from(depth).unwrap_or(0)
+        u32::try_from(self.0.cq.cqe()).unwrap_or(0)
     }
 
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.0.context
+        &self.0.cq.parents().context
     }
 
     /// The channel that its events go to.
     pub fn channel(&self) -> Option<&CompletionChannel> {
-        self.0.channel.as_ref()
+        self.0.cq.parents().channel.as_ref()
     }
 
     /// The kernel's number for it within its context: what [`AsyncEvent`](crate::event::AsyncEvent)s name it by.
     pub fn handle(&self) -> u32 {
-        // SAFETY: the queue lives, and the number does not change.
-        unsafe { (*self.as_raw()).handle }
+        self.0.cq.handle()
     }
 
     /// The C object. It lives as long as this does.
@@ -219,7 +224,7 @@ impl CompletionQueue {
     #[inline]
     pub unsafe fn poll_raw(&self, completions: &mut [sys::ibv_wc]) -> Result<usize, Error> {
         let room = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the queue lives, and there is room for that many.
+        // SAFETY: the queue lives as long as `self`, and `completions` has room for as many as are asked for.
         let count = unsafe { sys::ibv_poll_cq(self.as_raw(), room, completions.as_mut_ptr()) };
         usize::try_from(count).map_err(|_| self.poll_error(count))
     }
@@ -237,8 +242,7 @@ impl CompletionQueue {
     /// A completion that came before raises no event: arm, then poll once more, then sleep.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
-        // SAFETY: the queue lives.
-        match unsafe { sys::ibv_req_notify_cq(self.as_raw(), solicited_only.into()) } {
+        match self.0.cq.req_notify(solicited_only) {
             0 => Ok(()),
             errno => Err(Error::call("ibv_req_notify_cq", self.context().device().name(), errno)),
         }
@@ -253,8 +257,7 @@ impl CompletionQueue {
             return Err(self.overcommitted(depth, needed));
         }
         let number = c_int::try_from(depth).unwrap_or(c_int::MAX);
-        // SAFETY: the queue lives; its provider guards it against those who poll meanwhile.
-        match unsafe { context.lib().ibv_resize_cq(self.as_raw(), number) }? {
+        match self.0.cq.resize(number)? {
             0 => Ok(()),
             errno => {
                 let error = Error::call("ibv_resize_cq", context.device().name(), errno);
@@ -318,20 +321,13 @@ impl fmt::Debug for CompletionQueue {
 }
 
 impl Drop for Inner {
-    #[doc(alias = "ibv_destroy_cq")]
     fn drop(&mut self) {
-        let lib = self.context.lib();
-        if let Some(channel) = &self.channel {
+        let Parents { channel, ledger, .. } = self.cq.parents();
+        if let Some(channel) = channel {
             channel.remove_queue();
         }
-        // Destroying waits until every event that was taken is acknowledged.
-        self.ledger.close(lib, self.cq.as_ptr());
-        // SAFETY: every queue pair on the queue holds it, so none is left.
-        let answer = unsafe { lib.ibv_destroy_cq(self.cq.as_ptr()) };
-        if leak::judge(leak::Kind::CompletionQueue, answer).is_err() {
-            leak::keep(&self.ledger);
-            leak::keep(&self.channel);
-            leak::keep(&self.context);
-        }
+        // Destroying, which follows, waits until every event that was taken is acknowledged.
+        // SAFETY: the ledger is the queue's, which lives until its handle is dropped.
+        unsafe { ledger.close(self.cq.lib(), self.cq.as_ptr()) };
     }
 }

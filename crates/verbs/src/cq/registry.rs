@@ -158,10 +158,10 @@ impl Table {
     pub(crate) fn find(&self, number: u32) -> Option<NonNull<Source>> {
         let mut place = number & self.mask;
         loop {
-            // SAFETY: the mask lets no place through that there is not.
+            // SAFETY: `new` and `copy` make both arrays one longer than `mask`, so that no place lies behind the last.
             let found = unsafe { *self.numbers.get_unchecked(place as usize) };
             if found == number && number != 0 {
-                // SAFETY: as above; and where a number is, except 0, is the source of that number.
+                // SAFETY: the place is inside, as for the numbers. Where `copy` puts a number, which is never 0, it puts the source too.
                 let source =
                     unsafe { self.sources.get_unchecked(place as usize).as_ref().unwrap_unchecked() };
                 return Some(NonNull::from(source));
@@ -192,7 +192,7 @@ mod tests {
         table.follow(&registry);
         for queue in &queues {
             let found = table.find(queue.number).expect("it was added");
-            // SAFETY: it stays in the table until that follows again.
+            // SAFETY: a source stays where it is until earlier copies are forgotten.
             assert!(matches!(unsafe { found.as_ref() }, Source::Queue(found) if Arc::ptr_eq(found, queue)));
         }
         registry.remove(queues[7].number);

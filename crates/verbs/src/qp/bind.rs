@@ -14,7 +14,7 @@ use super::start::send_wr;
 use super::{QueuePair, QueuePairType};
 use crate::cq::WorkKind;
 use crate::mr::AccessFlags;
-use crate::mw::{BindingUnderWay, Bound, MemoryWindow, State, WindowType};
+use crate::mw::{BindingUnderWay, Bound, State, WindowType};
 use crate::wr::{Binding, Buffers, PostError, Refusal, RemoteRange, SendRequest};
 
 impl QueuePair {
@@ -51,9 +51,7 @@ impl QueuePair {
             return Err(Refusal::Unsupported("windows"));
         }
         self.check_ready(request.operation, request.flags)?;
-        if !poster.has_room() {
-            return Err(self.full());
-        }
+        let Some(room) = poster.room() else { return Err(self.full()) };
         let remote_rights = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
         let bind_info = sys::ibv_mw_bind_info {
             mr: mr.as_raw(),
@@ -61,7 +59,7 @@ impl QueuePair {
             length: part.len(),
             mw_access_flags: (*access & remote_rights).bits(),
         };
-        let id = self.next_id(poster);
+        let id = self.next_id(&room);
         if window.kind() == WindowType::Two {
             self.windows.note(window);
         }
@@ -70,15 +68,10 @@ impl QueuePair {
             return Err(Refusal::WindowBusy);
         };
         let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
-        let in_flight = InFlight { tag: request.tag, kind, buffers: Buffers::None, kept };
-        // SAFETY: there is room.
-        unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
-        let started = if state.is_released {
-            Err((true, "binding a revoked window", libc::EINVAL))
-        } else {
-            // SAFETY: the window lives, which its lock keeps so. It keeps the region, whose bytes nobody has a reference to.
-            unsafe { self.start_bind(request, id, window, &mut state, bind_info) }
-        };
+        room.push(InFlight { tag: request.tag, kind, buffers: Buffers::None, kept });
+        // SAFETY: the window keeps the region that it is bound to, or may be, until it is revoked, and nobody has a reference to that one's
+        // bytes: it is an `ExposedRegion`.
+        let started = unsafe { self.start_bind(request, id, window.kind(), &mut state, bind_info) };
         if let Err((is_refused, operation, errno)) = started {
             if !is_refused {
                 state.in_doubt.push(Arc::clone(region));
@@ -86,7 +79,7 @@ impl QueuePair {
             // What is in flight locks the state when it ends.
             drop(state);
             if is_refused {
-                // SAFETY: the device refused the request, so no completion of it will come.
+                // SAFETY: the library names the request as the one that it did not take (`bad`), or was not called: no completion will come.
                 drop(unsafe { poster.take_back() });
             }
             return Err(refusal(is_refused, self.failed(operation, errno)));
@@ -101,37 +94,39 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// The window is not released, and what it is bound to lives and may be reached by peers until it is bound elsewhere or released.
+    /// What `bind_info` names lives, and may be reached by peers, until the window is bound elsewhere or revoked.
     unsafe fn start_bind(
         &self,
         request: &SendRequest,
         id: WorkRequestId,
-        window: &MemoryWindow,
+        window: WindowType,
         state: &mut State,
         bind_info: sys::ibv_mw_bind_info,
     ) -> Result<(), (bool, &'static str, c_int)> {
-        if window.kind() == WindowType::One {
+        let Some(mw) = &mut state.mw else { return Err((true, "binding a revoked window", libc::EINVAL)) };
+        if window == WindowType::One {
             let send_flags = request.flags.bits();
             let mut bind = sys::ibv_mw_bind { wr_id: id.to_raw(), send_flags, bind_info };
-            // SAFETY: passed on to the caller.
-            return match unsafe { window.bind_type_1(state, self, &raw mut bind) } {
+            // SAFETY: no other queue pair binds: the request holds a `BindingUnderWay`. For the region the caller vouches.
+            return match unsafe { state.bind_type_1(self, &raw mut bind) } {
                 0 => Ok(()),
                 errno => Err((false, "ibv_bind_mw", errno)),
             };
         }
         let mut wr = send_wr(id, request.operation, request.flags, &request.extra, null_mut(), 0);
-        let (mw, key) = (window.as_raw(), state.key.inc());
+        let key = state.key.inc();
         wr.__bindgen_anon_2.bind_mw =
-            sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw, rkey: key.0, bind_info };
+            sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.as_ptr(), rkey: key.0, bind_info };
         let mut bad = null_mut();
-        // SAFETY: passed on to the caller.
+        // SAFETY: the queue pair lives as long as `self`, and the window until it is revoked, which its lock prevents: `state` is had
+        // exclusively. For the region the caller vouches.
         let errno = unsafe { sys::ibv_post_send(self.as_raw(), &raw mut wr, &mut bad) };
         if errno != 0 {
             return Err((std::ptr::eq(bad, &raw const wr), "ibv_post_send", errno));
         }
+        // The next binding names the window by the key of this one.
+        mw.set_rkey(key.0);
         state.key = key;
-        // SAFETY: the window lives, and its lock is held. The next binding names it by the key of this one.
-        unsafe { (*mw).rkey = key.0 };
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use farreach_memory::DomainId;
 use farreach_verbs_sys as sys;
+use farreach_verbs_sys::Ibverbs;
 
 use super::queue::Flight;
 use super::{Capacity, Parents, QueuePair, QueuePairType, SendOperations};
@@ -13,7 +14,7 @@ use crate::attributes::DeviceCapabilities;
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::error::{Errno, Error};
-use crate::handle::Handle;
+use crate::handle::{Destroy, Handle, Owned};
 use crate::leak;
 use crate::limits::{CreationRefused, Excess};
 use crate::mw::OwnWindows;
@@ -128,38 +129,22 @@ impl QueuePairBuilder {
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build(&self, pd: &ProtectionDomain) -> Result<QueuePair, Error> {
-        let context = pd.context();
-        context.check_same(self.send_cq.context(), "send completion queue")?;
-        context.check_same(self.recv_cq.context(), "receive completion queue")?;
-        if let Some(srq) = &self.srq {
-            context.check_same(srq.context(), "shared receive queue")?;
-        }
-        self.check_device(context)?;
-        let mut attr = self.attributes(pd);
-        let qp = create(context, &mut attr)?;
-        // SAFETY: a queue pair is taken from any thread, and lives until its one owner destroys it.
-        let Some(qp) = (unsafe { Handle::new(qp) }) else { return Err(self.refused(pd)) };
-        let has_receive_queue = self.kind != QueuePairType::XrcSend;
-        let parents = Parents {
-            context: context.clone(),
-            pd: Some(pd.clone()),
-            send_cq: Some(self.send_cq.clone()),
-            recv_cq: has_receive_queue.then(|| self.recv_cq.clone()),
-            srq: self.srq.clone(),
-            xrcd: None,
-        };
-        let flight = match Flight::new(&parents, self.capacity) {
-            Ok(flight) => flight,
-            Err(error) => {
-                destroy_at_once(pd, qp.as_ptr());
-                return Err(error);
-            }
-        };
-        let mut qp = QueuePair::new(qp, self.kind, &attr.cap, parents, flight);
+        self.check_context(pd.context())?;
+        self.check_device(pd.context())?;
+        let (qp, cap) = self.create(pd)?.ok_or_else(|| self.refused(pd))?;
+        let flight = Flight::new(qp.parents(), self.capacity)?;
+        let mut qp = QueuePair::new(qp, self.kind, &cap, flight);
         if !self.operations.is_empty() {
             qp.extend(self.operations)?;
         }
         Ok(qp)
+    }
+
+    /// All that the queue pair stands on is of one context.
+    fn check_context(&self, context: &Context) -> Result<(), Error> {
+        context.check_same(self.send_cq.context(), "send completion queue")?;
+        context.check_same(self.recv_cq.context(), "receive completion queue")?;
+        self.srq.iter().try_for_each(|srq| context.check_same(srq.context(), "shared receive queue"))
     }
 
     /// rdma-core creates queue pairs for ATOMIC WRITE and FLUSH without asking whether the kernel has them.
@@ -210,6 +195,24 @@ impl QueuePairBuilder {
         attr
     }
 
+    /// The C object, and how much fits. None where the kernel refuses, and `errno` says why.
+    fn create(&self, pd: &ProtectionDomain) -> Result<Option<Created>, Error> {
+        self.check_context(pd.context())?;
+        let mut attr = self.attributes(pd);
+        let has_receive_queue = self.kind != QueuePairType::XrcSend;
+        let parents = || Parents {
+            context: pd.context().clone(),
+            pd: Some(pd.clone()),
+            send_cq: Some(self.send_cq.clone()),
+            recv_cq: has_receive_queue.then(|| self.recv_cq.clone()),
+            srq: self.srq.clone(),
+            xrcd: None,
+        };
+        // SAFETY: `attributes` names the domain and the queues of these parents, all of one context: `check_context` has seen to that.
+        let qp = unsafe { create(pd.context(), &mut attr, parents) }?;
+        Ok(qp.map(|qp| (qp, attr.cap)))
+    }
+
     /// Why the kernel refused: what is too large, and how much can be inline.
     fn refused(&self, pd: &ProtectionDomain) -> Error {
         let context = pd.context();
@@ -242,8 +245,8 @@ impl QueuePairBuilder {
         let accepts = |inline: u32| {
             let mut builder = self.clone();
             builder.capacity = Capacity { max_inline_data: inline, ..smallest };
-            let mut attr = builder.attributes(pd);
-            create(pd.context(), &mut attr).is_ok_and(|qp| destroy_at_once(pd, qp))
+            // What is made is destroyed at once.
+            builder.create(pd).is_ok_and(|created| created.is_some())
         };
         if accepts(self.capacity.max_inline_data) || !accepts(0) {
             return None;
@@ -264,42 +267,40 @@ fn largest(mut works: u32, mut refused: u32, accepts: impl Fn(u32) -> bool) -> u
     works
 }
 
-/// Whether there was something to destroy.
-fn destroy_at_once(pd: &ProtectionDomain, qp: *mut sys::ibv_qp) -> bool {
-    if qp.is_null() {
-        return false;
-    }
-    // SAFETY: the queue pair was made a moment ago, and nobody else knows it.
-    let answer = unsafe { pd.context().lib().ibv_destroy_qp(qp) };
-    if leak::judge(leak::Kind::QueuePair, answer).is_err() {
-        leak::keep(pd);
-    }
-    true
-}
+/// A new queue pair, and how much fits.
+type Created = (Owned<sys::ibv_qp, Parents>, sys::ibv_qp_cap);
 
-fn create(context: &Context, attr: &mut sys::ibv_qp_init_attr_ex) -> Result<*mut sys::ibv_qp, Error> {
-    // SAFETY: the context is open, and the attributes name live objects of it.
-    Ok(unsafe { sys::ibv_create_qp_ex(context.lib(), context.as_raw(), attr) }?)
+/// # Safety
+///
+/// The attributes name objects of `parents`, which are of this context, and no others.
+unsafe fn create(
+    context: &Context,
+    attr: &mut sys::ibv_qp_init_attr_ex,
+    parents: impl FnOnce() -> Parents,
+) -> Result<Option<Owned<sys::ibv_qp, Parents>>, Error> {
+    let lib = context.lib();
+    let end = (leak::Kind::QueuePair, Destroy::Exported(Ibverbs::ibv_destroy_qp));
+    // SAFETY: a `Context` is open; the caller vouches that the attributes name live objects of it, which the queue pair then holds. It is
+    // made here.
+    unsafe { Ok(Owned::new(sys::ibv_create_qp_ex(lib, context.as_raw(), attr)?, lib, end, parents)) }
 }
 
 impl QueuePair {
     fn new(
-        qp: Handle<sys::ibv_qp>,
+        qp: Owned<sys::ibv_qp, Parents>,
         kind: QueuePairType,
         cap: &sys::ibv_qp_cap,
-        parents: Parents,
         flight: Flight,
     ) -> Self {
         Self {
-            qp,
             extended: None,
             kind,
             capacity: Capacity::from_raw(cap),
             operations: SendOperations::empty(),
             needs_look: AtomicBool::new(true),
             told_state: AtomicU32::new(sys::IBV_QPS_RESET),
-            domain: parents.pd.as_ref().map_or_else(DomainId::unique, ProtectionDomain::id),
-            parents,
+            domain: qp.parents().pd.as_ref().map_or_else(DomainId::unique, ProtectionDomain::id),
+            qp,
             flight,
             groups: Mutex::new(Vec::new()),
             windows: OwnWindows::default(),
@@ -315,10 +316,7 @@ impl QueuePair {
             xrcd: xrcd.as_raw(),
             ..Default::default()
         };
-        let qp = create(context, &mut attr)?;
-        // SAFETY: a queue pair is taken from any thread, and lives until its one owner destroys it.
-        let qp = unsafe { Handle::new(qp) }.ok_or_else(|| context.failed("ibv_create_qp_ex"))?;
-        let parents = Parents {
+        let parents = || Parents {
             context: context.clone(),
             pd: None,
             send_cq: None,
@@ -326,22 +324,24 @@ impl QueuePair {
             srq: None,
             xrcd: Some(xrcd.clone()),
         };
-        let flight = Flight::new(&parents, Capacity::from_raw(&attr.cap))?;
-        Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, parents, flight))
+        // SAFETY: the attributes name the XRC domain, which is of its own context.
+        let qp = unsafe { create(context, &mut attr, parents) }?;
+        let qp = qp.ok_or_else(|| context.failed("ibv_create_qp_ex"))?;
+        let flight = Flight::new(qp.parents(), Capacity::from_raw(&attr.cap))?;
+        Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, flight))
     }
 
     /// Takes the table of `ibv_wr_*` functions, in which every one that was asked for must be there.
     fn extend(&mut self, operations: SendOperations) -> Result<(), Error> {
-        // SAFETY: the queue pair lives.
-        let table = unsafe { self.context().lib().ibv_qp_to_qp_ex(self.as_raw()) }?;
+        // SAFETY: `Owned`: the queue pair lives. The table is a part of it, and is used as long as `self.qp` is.
+        let table = unsafe { Handle::new(self.qp.lib().ibv_qp_to_qp_ex(self.as_raw())?) };
         let missing = |operation: &'static str| Error::Unsupported {
             operation,
             subject: self.context().device().name().to_owned(),
             why: "the provider library created the queue pair without it",
         };
-        // SAFETY: the table is part of the queue pair.
-        let table = unsafe { Handle::new(table) }.ok_or_else(|| missing("ibv_wr_start"))?;
-        // SAFETY: the queue pair was created with these operations, so its table reaches to their entries.
+        let table = table.ok_or_else(|| missing("ibv_wr_start"))?;
+        // SAFETY: `attributes` has asked for these operations, so that the queue pair's table reaches to their entries.
         if let Some(operation) = unsafe { first_missing(table.as_ptr(), operations, self.kind) } {
             return Err(missing(operation));
         }
@@ -363,7 +363,7 @@ unsafe fn first_missing(
     /// Whether an entry is needed and empty.
     macro_rules! lacks {
         ($entry:ident, $needed:expr) => {
-            // SAFETY: an entry is read only where it is needed, and then it is in the table.
+            // SAFETY: an entry is read only where it is needed: by every request, or by an operation, which the caller vouches for.
             ($needed && unsafe { (*table).$entry.is_none() }).then_some(concat!("ibv_", stringify!($entry)))
         };
     }
@@ -398,8 +398,6 @@ unsafe fn first_missing(
 
 #[cfg(test)]
 mod tests {
-    use std::mem::MaybeUninit;
-
     use super::*;
 
     #[test]
@@ -414,10 +412,9 @@ mod tests {
 
     #[test]
     fn an_empty_entry_is_found() {
-        // SAFETY: zeroes are valid for a structure of numbers, pointers and optional functions.
-        let mut table: sys::ibv_qp_ex = unsafe { MaybeUninit::zeroed().assume_init() };
+        let mut table = sys::ibv_qp_ex::default();
         let missing = |table: &mut sys::ibv_qp_ex, operations, kind| {
-            // SAFETY: the table is whole.
+            // SAFETY: the test's table has all entries.
             unsafe { first_missing(table, operations, kind) }
         };
         let (none, rc) = (SendOperations::empty(), QueuePairType::Rc);

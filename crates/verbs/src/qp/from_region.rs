@@ -45,25 +45,21 @@ impl QueuePair {
         let (operation, flags, extra) = (Operation::Send, SendFlags::default(), Extra::default());
         self.check(operation, &Buffers::None, flags, &extra, part.len())?;
         let mut poster = self.flight.send().ring.poster();
-        if !poster.has_room() {
-            return Err(self.full());
-        }
+        let Some(room) = poster.room() else { return Err(self.full()) };
         let mut element = sys::ibv_sge { addr: part.address(), length, lkey: mr.lkey().0 };
-        let mut wr = send_wr(self.next_id(&poster), operation, flags, &extra, &raw mut element, 1);
+        let mut wr = send_wr(self.next_id(&room), operation, flags, &extra, &raw mut element, 1);
         let kept = Kept::Region { _region: part.region().clone() };
-        let in_flight = InFlight { tag, kind: WorkKind::Send, buffers: Buffers::None, kept };
-        // SAFETY: there is room.
-        unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
+        room.push(InFlight { tag, kind: WorkKind::Send, buffers: Buffers::None, kept });
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives. The element names bytes of a region of its domain, which is in the ring now, and nobody has a reference
-        // to them: they are the device's own, or exposed to peers.
+        // SAFETY: the queue pair lives as long as `self`. The element names bytes of a region of its domain, inside of it as every `RegionPart` is.
+        // The ring keeps the region now, and nobody has a reference to the bytes: they are the device's own, or exposed to peers.
         let errno = unsafe { sys::ibv_post_send(self.as_raw(), &raw mut wr, &mut bad) };
         if errno == 0 {
             return Ok(());
         }
         let is_refused = std::ptr::eq(bad, &raw const wr);
         if is_refused {
-            // SAFETY: the device refused the request, so no completion of it will come.
+            // SAFETY: the library names the request as the one that it did not take (`bad`): no completion of it will come.
             drop(unsafe { poster.take_back() });
         }
         Err(refusal(is_refused, self.failed("ibv_post_send", errno)))

@@ -62,16 +62,12 @@ impl QueuePair {
     fn post_extended(&self, poster: &mut Poster<'_, InFlight>, request: &SendRequest) -> Result<(), Refusal> {
         let SendRequest { operation, buffers, flags, tag, extra } = request;
         self.check(*operation, buffers, *flags, extra, 0)?;
-        if !poster.has_room() {
-            return Err(self.full());
-        }
-        let id = self.next_id(poster);
+        let Some(room) = poster.room() else { return Err(self.full()) };
+        let id = self.next_id(&room);
         let mut wr = send_wr(id, *operation, *flags, extra, null_mut(), 0);
-        let in_flight =
-            InFlight { tag: *tag, kind: operation.kind(), buffers: Default::default(), kept: Kept::Nothing };
-        // SAFETY: there is room.
-        unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
-        // SAFETY: it names no memory of this side. Whether the device has it after a failure is not known.
+        let kind = operation.kind();
+        room.push(InFlight { tag: *tag, kind, buffers: Default::default(), kept: Kept::Nothing });
+        // SAFETY: the request names no memory of this side, and `check` has seen that the queue pair was made for it.
         match unsafe { self.start(*operation, &mut wr, &mut null_mut()) } {
             0 => Ok(()),
             errno => Err(Refusal::InDoubt(self.failed("ibv_wr_complete", errno))),
@@ -92,7 +88,7 @@ impl QueuePair {
             let naming = self.send_naming(*flags);
             let filled = naming.fill_list(&mut elements[used..], buffers.as_slice()).and_then(|filled| {
                 self.check(*operation, buffers, *flags, extra, filled.len)?;
-                if poster.has_room() { Ok(filled) } else { Err(self.full()) }
+                Ok(filled)
             });
             let filled = match filled {
                 Ok(filled) => filled,
@@ -101,21 +97,24 @@ impl QueuePair {
                     break;
                 }
             };
+            let Some(room) = poster.room() else {
+                stopped = Some(self.full());
+                break;
+            };
             let list = elements[used..].as_mut_ptr().cast();
-            wrs[count].write(send_wr(self.next_id(poster), *operation, *flags, extra, list, filled.count));
+            wrs[count].write(send_wr(self.next_id(&room), *operation, *flags, extra, list, filled.count));
             let kept = match &extra.datagram {
                 Some(datagram) => Kept::AddressHandle { _ah: datagram.ah.clone() },
                 None => Kept::Nothing,
             };
-            let in_flight = InFlight { tag: *tag, kind: operation.kind(), buffers: take(buffers), kept };
-            // SAFETY: there is room.
-            unsafe { poster.push_with(|place| _ = place.write(in_flight)) };
+            room.push(InFlight { tag: *tag, kind: operation.kind(), buffers: take(buffers), kept });
             (count, used) = (count + 1, used + filled.count);
         }
         let wrs = wrs[..count].as_mut_ptr().cast::<sys::ibv_send_wr>();
         let mut bad = null_mut();
-        // SAFETY: as many are written as are linked and posted. Every element names memory of a buffer that is in the ring
-        // now, and out of everybody's hand until its completion, or the end of the queue pair, takes it out.
+        // SAFETY: `count` requests are written, and as many linked and posted. Every element names memory of a buffer that is in the ring
+        // now, as `fill_list` and `check` have seen, and out of everybody's hand until its completion, or the end of the queue pair, takes it
+        // out. The queue pair lives as long as `self`.
         let errno = unsafe {
             for index in 1..count {
                 (*wrs.add(index - 1)).next = wrs.add(index);
@@ -127,7 +126,8 @@ impl QueuePair {
         }
         let posted = taken(wrs, bad, count);
         for request in requests[posted..count].iter_mut().rev() {
-            // SAFETY: the device has refused it, so no completion of it will come.
+            // SAFETY: the library names the first request that it did not take (`bad`), and this is that one or one behind it, from the last
+            // on: no completion of it will come.
             request.buffers = unsafe { poster.take_back() }.buffers;
         }
         Part { posted, stopped: Some(refusal(posted < count, self.failed("ibv_post_send", errno))) }

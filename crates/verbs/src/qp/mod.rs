@@ -36,8 +36,7 @@ use crate::ah::{Gid, Lid};
 use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::error::Error;
-use crate::handle::Handle;
-use crate::leak;
+use crate::handle::{Handle, Owned};
 use crate::mw::OwnWindows;
 use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
@@ -63,7 +62,7 @@ use crate::xrc::XrcDomain;
 /// ```
 #[doc(alias = "ibv_qp")]
 pub struct QueuePair {
-    qp: Handle<sys::ibv_qp>,
+    qp: Owned<sys::ibv_qp, Parents>,
     /// The table of `ibv_wr_*` functions; none where it was created without.
     extended: Option<Handle<sys::ibv_qp_ex>>,
     kind: QueuePairType,
@@ -75,7 +74,6 @@ pub struct QueuePair {
     told_state: AtomicU32,
     /// The name of its protection domain, which each request asks for; one that no memory knows where it is in none.
     domain: DomainId,
-    parents: Parents,
     /// The requests that the device has.
     flight: Flight,
     /// The multicast groups that it is in. Locked also by who changes or asks for the state, which libibverbs keeps in the C object.
@@ -85,7 +83,6 @@ pub struct QueuePair {
 }
 
 /// What a queue pair stands on.
-#[derive(Clone)]
 struct Parents {
     context: Context,
     pd: Option<ProtectionDomain>,
@@ -98,8 +95,7 @@ struct Parents {
 impl QueuePair {
     /// The number by which the peer names it: 24 bits.
     pub fn qp_num(&self) -> u32 {
-        // SAFETY: the queue pair lives, and the number does not change.
-        unsafe { (*self.as_raw()).qp_num }
+        self.qp.qp_num()
     }
 
     /// Its type.
@@ -119,32 +115,32 @@ impl QueuePair {
 
     /// The open device that it is on.
     pub fn context(&self) -> &Context {
-        &self.parents.context
+        &self.qp.parents().context
     }
 
     /// The protection domain that it is in; none where it is an XRC receiver.
     pub fn pd(&self) -> Option<&ProtectionDomain> {
-        self.parents.pd.as_ref()
+        self.qp.parents().pd.as_ref()
     }
 
     /// Where its sends complete; none where it is an XRC receiver.
     pub fn send_cq(&self) -> Option<&CompletionQueue> {
-        self.parents.send_cq.as_ref()
+        self.qp.parents().send_cq.as_ref()
     }
 
     /// Where its receives complete; none where it is of XRC.
     pub fn recv_cq(&self) -> Option<&CompletionQueue> {
-        self.parents.recv_cq.as_ref()
+        self.qp.parents().recv_cq.as_ref()
     }
 
     /// The shared queue that its receives come from.
     pub fn srq(&self) -> Option<&SharedReceiveQueue> {
-        self.parents.srq.as_ref()
+        self.qp.parents().srq.as_ref()
     }
 
     /// The XRC domain that it is in; none where it is no XRC receiver.
     pub fn xrcd(&self) -> Option<&XrcDomain> {
-        self.parents.xrcd.as_ref()
+        self.qp.parents().xrcd.as_ref()
     }
 
     /// The C object. It lives as long as this does.
@@ -175,7 +171,7 @@ impl QueuePair {
         wr: *mut sys::ibv_send_wr,
         bad: &mut *mut sys::ibv_send_wr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue pair lives; the rest is passed on to the caller.
+        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the list, and for what it names.
         match unsafe { sys::ibv_post_send(self.as_raw(), wr, bad) } {
             0 => Ok(()),
             errno => Err(self.failed("ibv_post_send", errno)),
@@ -194,7 +190,7 @@ impl QueuePair {
         wr: *mut sys::ibv_recv_wr,
         bad: &mut *mut sys::ibv_recv_wr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue pair lives; the rest is passed on to the caller.
+        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the list, and for what it names.
         match unsafe { sys::ibv_post_recv(self.as_raw(), wr, bad) } {
             0 => Ok(()),
             errno => Err(self.failed("ibv_post_recv", errno)),
@@ -208,8 +204,8 @@ impl QueuePair {
         // Every attribute is filled by every provider, whatever the mask asks for.
         let mask = sys::IBV_QP_STATE | sys::IBV_QP_CAP | sys::IBV_QP_AV | sys::IBV_QP_ACCESS_FLAGS;
         let _guard = self.lock();
-        let lib = self.context().lib();
-        // SAFETY: the queue pair lives, nobody else asks or changes, and both structures are valid for writing.
+        let lib = self.qp.lib();
+        // SAFETY: the queue pair lives as long as `self`. The library writes its state into the C object without a lock, which `_guard` is.
         let errno = unsafe { lib.ibv_query_qp(self.as_raw(), &raw mut attr, mask as c_int, &raw mut init) }?;
         match errno {
             0 => Ok(QueuePairAttributes::from(&attr)),
@@ -240,8 +236,8 @@ impl QueuePair {
     /// The errno that the change ends with.
     fn modify(&self, attr: &mut sys::ibv_qp_attr, mask: u32) -> Result<c_int, Error> {
         let _guard = self.lock();
-        // SAFETY: the queue pair lives, nobody else asks or changes, and the attributes are valid.
-        let errno = unsafe { self.context().lib().ibv_modify_qp(self.as_raw(), attr, mask as c_int) }?;
+        // SAFETY: the queue pair lives as long as `self`. The library writes its state into the C object without a lock, which `_guard` is.
+        let errno = unsafe { self.qp.lib().ibv_modify_qp(self.as_raw(), attr, mask as c_int) }?;
         if errno == 0 && mask & sys::IBV_QP_STATE != 0 {
             self.told_state.store(attr.qp_state, Ordering::Relaxed);
             let needs_look = self.kind != QueuePairType::Rc || !self.told_state().can_send();
@@ -259,9 +255,7 @@ impl QueuePair {
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), Error> {
         let mut groups = self.lock();
-        let raw = sys::ibv_gid { raw: gid.to_bytes() };
-        // SAFETY: the queue pair lives and the address is valid.
-        match unsafe { self.context().lib().ibv_attach_mcast(self.as_raw(), &raw const raw, lid.0) }? {
+        match self.qp.attach_mcast(gid, lid)? {
             0 => {
                 groups.push((gid, lid));
                 Ok(())
@@ -274,9 +268,7 @@ impl QueuePair {
     #[doc(alias = "ibv_detach_mcast")]
     pub fn detach_mcast(&self, gid: Gid, lid: Lid) -> Result<(), Error> {
         let mut groups = self.lock();
-        let raw = sys::ibv_gid { raw: gid.to_bytes() };
-        // SAFETY: as above.
-        match unsafe { self.context().lib().ibv_detach_mcast(self.as_raw(), &raw const raw, lid.0) }? {
+        match self.qp.detach_mcast(gid, lid)? {
             0 => {
                 if let Some(place) = groups.iter().position(|group| *group == (gid, lid)) {
                     groups.swap_remove(place);
@@ -312,10 +304,9 @@ impl QueuePair {
             let _ = self.detach_mcast(gid, lid);
         }
         self.windows.revoke(self.flight.send().number);
-        // SAFETY: this is the owner's last use of the queue pair.
-        let answer = unsafe { self.context().lib().ibv_destroy_qp(self.as_raw()) };
-        leak::judge(leak::Kind::QueuePair, answer).map_err(|errno| {
-            leak::keep(&self.parents);
+        // SAFETY: both callers, `destroy_unfinished` and `drop`, end the queue pair, and after success use only its flight.
+        let released = unsafe { self.qp.release() };
+        released.map_err(|errno| {
             // The device may still touch the buffers.
             self.flight.keep();
             self.failed("ibv_destroy_qp", errno)

@@ -30,12 +30,7 @@ impl Shared {
 
     fn push(&self, value: u32) -> bool {
         let mut poster = self.ring.poster();
-        let has_room = poster.has_room();
-        if has_room {
-            // SAFETY: there is room.
-            unsafe { poster.push_with(|place| _ = place.write(Box::new(value))) };
-        }
-        has_room
+        poster.room().map(|room| room.push(Box::new(value))).is_some()
     }
 
     /// What a completion of request `last` brings back: the requests up to it, in order.

@@ -15,7 +15,7 @@ pub(crate) struct Place<T> {
 // SAFETY: a value moves between threads through the place and is never shared in it: filling and taking need the exclusive right
 // to it, which their callers vouch for.
 unsafe impl<T: Send> Send for Place<T> {}
-// SAFETY: as above.
+// SAFETY: the same: of two threads that have the place, one at a time has the right to the value.
 unsafe impl<T: Send> Sync for Place<T> {}
 
 impl<T> Place<T> {
@@ -40,7 +40,7 @@ impl<T> Place<T> {
     /// It is empty, and nobody else fills it. `write` writes all of the value.
     #[inline(always)]
     pub(crate) unsafe fn fill_with(&self, write: impl FnOnce(&mut MaybeUninit<T>)) {
-        // SAFETY: it is ours, and holds nothing that would have to be dropped.
+        // SAFETY: the caller vouches that nobody else fills it, and that it is empty: nobody reads it either, and nothing is left to drop.
         self.value.with_mut(|value| write(unsafe { &mut *value }));
         self.is_filled.store(true, Ordering::Relaxed);
     }
@@ -57,6 +57,8 @@ impl<T> Place<T> {
 }
 
 /// A value that was taken and still lies where it was: it need not move before somebody wants it. The place is empty when this is gone.
+///
+/// Invariant: the place is filled, what filled it happened before, and nobody else reads or empties it.
 pub(crate) struct Taken<'a, T> {
     place: &'a Place<T>,
 }
@@ -65,7 +67,7 @@ impl<T> Taken<'_, T> {
     /// The value. Only now the place is empty.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> T {
-        // SAFETY: all of the value is read.
+        // SAFETY: all of the value is read, once.
         unsafe { self.empty_with(|value| value.read()) }
     }
 
@@ -88,7 +90,7 @@ impl<T> Deref for Taken<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the place is filled and ours, as long as `self` is.
+        // SAFETY: `Taken`: the place is filled, and the right to it is `self`'s, which is borrowed.
         self.place.value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 }
@@ -96,7 +98,7 @@ impl<T> Deref for Taken<'_, T> {
 impl<T> Drop for Taken<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: the place is filled and ours, and marked empty right after.
+        // SAFETY: `Taken`: the place is filled, and the right to it is `self`'s, which ends. It is marked empty right after.
         self.place.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         self.place.is_filled.store(false, Ordering::Release);
     }

@@ -9,7 +9,7 @@ use farreach_verbs_sys as sys;
 use super::QueuePair;
 use super::elements::{BUFFERS_MAX, Filled};
 use super::queue::{InFlight, WorkRequestId};
-use super::ring::Poster;
+use super::ring::{Poster, Room};
 use super::start::send_wr;
 use crate::wr::{Buffers, Extra, Operation, PostError, Refusal, SendFlags, SendRequest};
 
@@ -44,7 +44,7 @@ impl QueuePair {
             Buffers::List(_) => self.post_scattered(request),
             Buffers::None if request.operation == Operation::BindWindow => self.post_bind(request),
             Buffers::None | Buffers::One(_) => {
-                // SAFETY: the queue pair is borrowed exclusively, and with it the right to post.
+                // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
                 let poster = unsafe { self.flight.send().ring.sole_poster() };
                 self.post::<1>(poster, request)
             }
@@ -77,19 +77,18 @@ impl QueuePair {
                 Ok(filled) => filled,
                 Err(reason) => break 'refused reason,
             };
-            if !poster.has_room() {
-                break 'refused self.full();
-            }
-            let id = self.next_id(&poster);
+            let Some(room) = poster.room() else { break 'refused self.full() };
+            let id = self.next_id(&room);
             let list = elements.as_mut_ptr().cast();
             let mut wr = send_wr(id, operation, flags, &extra, list, filled.count);
-            // SAFETY: there is room. Buffers and extras are forgotten, or what is taken back is.
+            // SAFETY: all of the request is written. Of each of its parts there are two now, of which one is forgotten: buffers and extras by
+            // `ManuallyDrop`, where the request is in flight; otherwise what `undo` takes back.
             unsafe {
-                poster.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));
+                room.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));
             }
             let mut bad = null_mut();
             // SAFETY: every element names memory of a buffer that is in the ring now, registered in this domain (or copied
-            // inline), and out of everybody's hand until its completion, or the end of the queue pair, takes it out.
+            // inline), as `admit` has seen, and out of everybody's hand until its completion, or the end of the queue pair, takes it out.
             let errno = unsafe { self.start(operation, &mut wr, &mut bad) };
             if errno == 0 {
                 return Ok(());
@@ -102,7 +101,7 @@ impl QueuePair {
                     request: SendRequest { operation, buffers, flags, tag, extra },
                 });
             }
-            // SAFETY: the device refused the request, so no completion of it will come.
+            // SAFETY: the library names the request as the one that it did not take (`bad`): no completion of it will come.
             unsafe { self.undo(poster, errno) }
         };
         let (buffers, extra) = (ManuallyDrop::into_inner(buffers), ManuallyDrop::into_inner(extra));
@@ -111,8 +110,8 @@ impl QueuePair {
 
     /// How the device will name the next request.
     #[inline(always)]
-    pub(super) fn next_id(&self, poster: &Poster<'_, InFlight>) -> WorkRequestId {
-        WorkRequestId { queue: self.flight.send().number, number: poster.next_number() }
+    pub(super) fn next_id(&self, room: &Room<'_, '_, InFlight>) -> WorkRequestId {
+        WorkRequestId { queue: self.flight.send().number, number: room.number() }
     }
 
     /// Why there is no room.
@@ -131,7 +130,7 @@ impl QueuePair {
     /// The device has refused it.
     #[cold]
     unsafe fn undo(&self, mut poster: Poster<'_, InFlight>, errno: c_int) -> Refusal {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches that the device has refused it, so that nobody retires it.
         std::mem::forget(unsafe { poster.take_back() });
         Refusal::Engine(self.failed("ibv_post_send", errno))
     }

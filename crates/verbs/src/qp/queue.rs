@@ -63,12 +63,13 @@ impl InFlight {
         extra: &Extra,
     ) {
         let kept = match &extra.datagram {
-            // SAFETY: the caller forgets one of both.
+            // SAFETY: the handle is there twice now, and the caller forgets the extras, or what is written here.
             Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },
             None => Kept::Nothing,
         };
         let place = place.as_mut_ptr();
-        // SAFETY: the place is valid for writing each of its fields. The caller forgets the buffers here or there.
+        // SAFETY: `place` is borrowed, so that each field of it can be written. The buffers are there twice now, and the caller forgets them here
+        // or there.
         unsafe {
             (&raw mut (*place).tag).write(tag);
             (&raw mut (*place).kind).write(kind);
@@ -80,7 +81,7 @@ impl InFlight {
     /// The buffers, out of the place where they are.
     #[inline(always)]
     pub(crate) fn into_buffers(taken: Taken<'_, Self>) -> Buffers {
-        // SAFETY: the buffers are read and what is kept is dropped; the rest is numbers.
+        // SAFETY: the buffers are read once and what is kept is dropped once; tag and kind are numbers.
         unsafe {
             taken.empty_with(|request| {
                 (&raw mut (*request).kept).drop_in_place();
@@ -238,7 +239,7 @@ impl SharedQueue {
         let Some(number) = stock.free.pop_if(|number| self.places[*number as usize].is_empty()) else {
             return Err(request);
         };
-        // SAFETY: the place is empty, and the lock makes it ours.
+        // SAFETY: the place is empty: `pop_if` has looked. Its number was free, and whoever has the lock, as `stock` shows, fills it alone.
         unsafe { self.places[number as usize].fill_with(|place| _ = place.write(request)) };
         stock.in_flight[number as usize] = true;
         Ok(number)
@@ -251,7 +252,7 @@ impl SharedQueue {
             return None;
         }
         stock.free.push(number);
-        // SAFETY: it was in flight, so that its place is filled; under the lock it has become ours alone.
+        // SAFETY: it was in flight, so that its place is filled, under the lock that `stock` shows. Now it is not: nobody else takes it.
         Some(unsafe { self.places[number as usize].take() })
     }
 }

@@ -106,7 +106,7 @@ trait Receives {
         }
         let is_refused = std::ptr::eq(bad, &raw const wr);
         let buffers = match is_refused {
-            // SAFETY: the device has refused it, so no completion of it will come.
+            // SAFETY: the library names the request, the last one put, as the one that it did not take (`bad`): no completion will come.
             true => unsafe { self.take_back(id) },
             false => Buffers::None,
         };
@@ -149,7 +149,8 @@ trait Receives {
         }
         let list = wrs[..count].as_mut_ptr().cast::<sys::ibv_recv_wr>();
         let mut bad = null_mut();
-        // SAFETY: as many are written as are linked and posted; the rest is as for one.
+        // SAFETY: `count` requests are written, and as many linked and posted. Every element names memory of a buffer that is in flight now,
+        // registered in the queue's domain, and out of everybody's hand until its completion, or the end of the queue, takes it out.
         let errno = unsafe {
             for index in 1..count {
                 (*list.add(index - 1)).next = list.add(index);
@@ -161,7 +162,8 @@ trait Receives {
         }
         let posted = taken(list, bad, count);
         for (request, id) in requests[posted..count].iter_mut().zip(&ids[posted..count]).rev() {
-            // SAFETY: the device has refused it, so no completion of it will come; those behind it were taken back before.
+            // SAFETY: the library names the first request that it did not take (`bad`), and this is that one or one behind it: no completion of
+            // it will come. Those behind it were taken back before, so that it is the last.
             request.buffers = unsafe { self.take_back(*id) };
         }
         Part { posted, stopped: Some(refusal(posted < count, self.failed(errno))) }
@@ -191,23 +193,20 @@ impl Receives for OwnQueue<'_> {
 
     #[inline]
     fn put(&mut self, request: InFlight) -> Result<WorkRequestId, InFlight> {
-        if !self.poster.has_room() {
-            return Err(request);
-        }
-        let id = WorkRequestId { queue: self.qp.flight.recv().number, number: self.poster.next_number() };
-        // SAFETY: there is room.
-        unsafe { self.poster.push_with(|place| _ = place.write(request)) };
+        let Some(room) = self.poster.room() else { return Err(request) };
+        let id = WorkRequestId { queue: self.qp.flight.recv().number, number: room.number() };
+        room.push(request);
         Ok(id)
     }
 
     unsafe fn take_back(&mut self, _: WorkRequestId) -> Buffers {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller vouches that the device has refused the last request.
         unsafe { self.poster.take_back() }.buffers
     }
 
     #[inline]
     unsafe fn start(&self, list: *mut sys::ibv_recv_wr, bad: &mut *mut sys::ibv_recv_wr) -> c_int {
-        // SAFETY: the queue pair lives; the rest is passed on to the caller.
+        // SAFETY: the queue pair lives as long as it is borrowed; the caller vouches for the list.
         unsafe { sys::ibv_post_recv(self.qp.as_raw(), list, bad) }
     }
 
@@ -246,7 +245,7 @@ impl Receives for SharedOne<'_> {
     }
 
     unsafe fn start(&self, list: *mut sys::ibv_recv_wr, bad: &mut *mut sys::ibv_recv_wr) -> c_int {
-        // SAFETY: the queue lives; the rest is passed on to the caller.
+        // SAFETY: the queue lives as long as it is borrowed; the caller vouches for the list.
         unsafe { sys::ibv_post_srq_recv(self.srq.as_raw(), list, bad) }
     }
 

@@ -90,7 +90,7 @@ impl<T> Ring<T> {
         }
         let next = number.wrapping_add(1);
         self.tail.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        // SAFETY: the place was in tail..head, so it is filled, and moving the tail made it ours.
+        // SAFETY: the place was in tail..head, so it is filled. Who moves the tail over it, as the exchange has, takes it alone.
         Some((number, unsafe { self.place(number).take() }))
     }
 
@@ -110,7 +110,7 @@ impl<T> Ring<T> {
 
     #[inline(always)]
     fn place(&self, number: u32) -> &Place<T> {
-        // SAFETY: no number has more bits than the largest one of a place.
+        // SAFETY: there is one place more than `mask`, which `new` sets and nobody changes, so that no place lies behind the last.
         unsafe { self.places.get_unchecked((number & self.mask) as usize) }
     }
 }
@@ -129,32 +129,14 @@ pub(crate) struct Poster<'a, T> {
     _lock: Option<MutexGuard<'a, ()>>,
 }
 
-impl<T> Poster<'_, T> {
-    /// Whether there is room for one more request.
+impl<'a, T> Poster<'a, T> {
+    /// Room for one more request; none where the ring is full.
     #[inline(always)]
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn room(&mut self) -> Option<Room<'_, 'a, T>> {
         // Whether the request `depth` before it is gone, and its place empty: then fewer than `depth` are left. The next
         // place itself, which lies as far back or farther, was looked at so when a request before it was posted.
-        self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty()
-    }
-
-    /// The number that the next request gets.
-    #[inline(always)]
-    pub(crate) fn next_number(&self) -> u32 {
-        self.head
-    }
-
-    /// Puts a request in flight, before the card is told of it.
-    ///
-    /// # Safety
-    ///
-    /// There is room, and `write` writes all of the request.
-    #[inline(always)]
-    pub(crate) unsafe fn push_with(&mut self, write: impl FnOnce(&mut MaybeUninit<T>)) {
-        // SAFETY: the place lies outside of tail..head and is empty, so it is ours while we hold the poster's lock; that `write`
-        // writes all of it is passed on to the caller.
-        unsafe { self.ring.place(self.head).fill_with(write) };
-        self.move_head(self.head.wrapping_add(1));
+        let has_room = self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty();
+        if has_room { Some(Room(self)) } else { None }
     }
 
     /// Takes the last request back: the card has refused it.
@@ -165,7 +147,8 @@ impl<T> Poster<'_, T> {
     #[inline]
     pub(crate) unsafe fn take_back(&mut self) -> T {
         self.move_head(self.head.wrapping_sub(1));
-        // SAFETY: the caller vouches that it is still filled: it was pushed and not retired.
+        // SAFETY: the request was the last one pushed, and the caller vouches that nobody has retired it: its place is filled, and lies
+        // outside of tail..head now, so that it is the poster's.
         unsafe { self.ring.place(self.head).take() }.into_inner()
     }
 
@@ -173,6 +156,39 @@ impl<T> Poster<'_, T> {
     fn move_head(&mut self, head: u32) {
         self.head = head;
         self.ring.head.store(head, Ordering::Release);
+    }
+}
+
+/// Room for one request at the head of a ring.
+///
+/// Invariant: the place at the head is empty, and outside of tail..head: the poster, which is borrowed, may fill it.
+pub(crate) struct Room<'p, 'a, T>(&'p mut Poster<'a, T>);
+
+impl<T> Room<'_, '_, T> {
+    /// The number that the request gets.
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.0.head
+    }
+
+    /// Puts a request in flight, before the card is told of it.
+    #[inline(always)]
+    pub(crate) fn push(self, request: T) {
+        // SAFETY: all of the request is written.
+        unsafe { self.push_with(|place| _ = place.write(request)) };
+    }
+
+    /// As [`push`](Self::push), where `write` writes the request to its place.
+    ///
+    /// # Safety
+    ///
+    /// `write` writes all of the request.
+    #[inline(always)]
+    pub(crate) unsafe fn push_with(self, write: impl FnOnce(&mut MaybeUninit<T>)) {
+        let Self(poster) = self;
+        // SAFETY: `Room`: the place is empty, and nobody else fills it. That all of it is written, the caller vouches for.
+        unsafe { poster.ring.place(poster.head).fill_with(write) };
+        poster.move_head(poster.head.wrapping_add(1));
     }
 }
 
@@ -184,12 +200,13 @@ mod tests {
     /// As who posts does; a full ring hands it back.
     fn push<T>(ring: &Ring<T>, request: T) -> Result<(), T> {
         let mut poster = ring.poster();
-        if !poster.has_room() {
-            return Err(request);
+        match poster.room() {
+            Some(room) => {
+                room.push(request);
+                Ok(())
+            }
+            None => Err(request),
         }
-        // SAFETY: there is room.
-        unsafe { poster.push_with(|place| _ = place.write(request)) };
-        Ok(())
     }
 
     /// As who polls does.
@@ -254,7 +271,7 @@ mod tests {
         let ring = Ring::new(2);
         push(&ring, "kept").unwrap();
         push(&ring, "refused").unwrap();
-        // SAFETY: there is no card.
+        // SAFETY: there is no card, and this test alone retires.
         assert_eq!(unsafe { ring.poster().take_back() }, "refused");
         assert_eq!(ring.len(), 1);
         push(&ring, "next").unwrap();

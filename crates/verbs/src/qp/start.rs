@@ -140,7 +140,7 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`post_send_raw`](Self::post_send_raw).
+    /// As for [`post_send_raw`](Self::post_send_raw); [`check`](Self::check) was asked, and the poster of the send queue is held.
     #[inline(always)]
     pub(super) unsafe fn start(
         &self,
@@ -149,10 +149,10 @@ impl QueuePair {
         bad: &mut *mut sys::ibv_send_wr,
     ) -> c_int {
         if operation.is_extended() {
-            // SAFETY: passed on to the caller.
+            // SAFETY: the caller vouches for the request, and has asked `check`.
             return unsafe { self.start_extended(operation, wr) };
         }
-        // SAFETY: the queue pair lives; the rest is passed on to the caller.
+        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the request and what it names.
         unsafe { sys::ibv_post_send(self.as_raw(), wr, bad) }
     }
 
@@ -160,12 +160,12 @@ impl QueuePair {
     ///
     /// # Safety
     ///
-    /// As for [`start`](Self::start); [`check`](Self::check) has seen that the queue pair was made for the operation.
+    /// As for [`start`](Self::start).
     #[cold]
     unsafe fn start_extended(&self, operation: Operation, wr: &sys::ibv_send_wr) -> c_int {
         let Some(qp) = self.as_raw_ex() else { return libc::EOPNOTSUPP };
-        // SAFETY: the queue pair was created for the operation, so its entries are there; the poster's lock keeps the
-        // sequence ours alone.
+        // SAFETY: the caller vouches that the queue pair was made for the operation, so that `extend` has found its entries in the table. Who
+        // posts holds the poster of the ring, which lets nobody else into the sequence from start to end.
         unsafe {
             sys::ibv_wr_start(qp);
             (*qp).wr_id = wr.wr_id;

@@ -4,7 +4,6 @@
 //! nobody wants to choose is chosen: see [`ConnectionParameters`].
 
 use std::fmt;
-use std::io;
 
 use farreach_verbs_sys as sys;
 
@@ -14,6 +13,7 @@ use crate::context::Context;
 use crate::error::{Errno, Error, meaning};
 use crate::gid::GidChoice;
 use crate::mr::AccessFlags;
+use crate::os;
 use crate::port::{LinkLayer, Mtu};
 
 /// What one side of a connection tells the other.
@@ -214,17 +214,7 @@ impl ConnectionParameters {
 /// From the operating system: a PSN that can be guessed lets others inject packets, and one that was used before lets old
 /// packets in.
 fn random() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
-    loop {
-        // SAFETY: the bytes are valid for writing.
-        let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        match usize::try_from(count) {
-            Ok(count) if count == bytes.len() => return Ok(u32::from_ne_bytes(bytes)),
-            Ok(_) => {}
-            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(Error::last("getrandom", "this host")),
-        }
-    }
+    os::random().map_err(|error| Error::call("getrandom", "this host", error.raw_os_error().unwrap_or(0)))
 }
 
 impl QueuePair {

@@ -36,7 +36,7 @@ fn library() -> &'static (Ibverbs, PathBuf) {
         let folder_text = folder.to_str().expect("a folder with a name");
         let source = concat!(include_str!("library.c"), include_str!("device.c"));
         let path = shared_object(folder_text, "table", source, "");
-        // SAFETY: the functions in the file have the types of libibverbs's.
+        // SAFETY: `library.c` and `device.c` declare each function as libibverbs does.
         let lib = unsafe { Ibverbs::open(path.to_str().unwrap()) }.unwrap();
         // It stays open; its file is not needed any more. What is left behind in a temporary folder harms nobody.
         let _ = std::fs::remove_dir_all(folder);
@@ -60,12 +60,12 @@ fn function(name: &str) -> *mut c_void {
 
 /// Calls a function without arguments: counts of this thread.
 fn count(name: &str) -> c_int {
-    // SAFETY: the function has this type.
+    // SAFETY: in `library.c`, each function that tests count with takes nothing and answers an `int`.
     unsafe { transmute::<*mut c_void, extern "C" fn() -> c_int>(function(name))() }
 }
 
 fn refuse_dereg(refuse: bool) {
-    // SAFETY: the function has this type.
+    // SAFETY: in `library.c`, this one takes an `int` and answers nothing.
     let set = unsafe { transmute::<*mut c_void, extern "C" fn(c_int)>(function("table_refuse_dereg")) };
     set(refuse.into());
 }
@@ -100,8 +100,8 @@ fn open(functions: Functions, has_dm: bool) -> Context {
     let [alloc_mw, dealloc_mw, alloc_dm, free_dm, reg_dm_mr, queues @ ..] =
         functions.0.map(std::ptr::with_exposed_provenance::<c_void>);
     let [post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq] = queues;
-    // SAFETY: the library left room in front of the context, and nobody else uses it yet. The functions have the
-    // types of the entries.
+    // SAFETY: `library.c` leaves 4096 bytes in front of each context, and nobody else uses this one yet. It declares the functions
+    // with the types of the entries.
     unsafe {
         let extended = raw.byte_sub(std::mem::offset_of!(verbs_context, context)).cast::<verbs_context>();
         (*raw).abi_compat = std::ptr::without_provenance_mut(usize::MAX);
@@ -129,7 +129,7 @@ fn open(functions: Functions, has_dm: bool) -> Context {
 /// The function is of this type.
 unsafe fn entry<F>(address: *const c_void) -> Option<F> {
     const { assert!(size_of::<Option<F>>() == size_of::<*const c_void>()) };
-    // SAFETY: a function pointer is as wide as a data pointer; the rest is passed on to the caller.
+    // SAFETY: a function pointer is as wide as a data pointer, and the caller vouches for its type.
     unsafe { std::mem::transmute_copy(&address) }
 }
 
@@ -200,7 +200,7 @@ fn what_is_not_released_keeps_all_it_stands_on() {
     let pd = context.alloc_pd().unwrap();
     let memory = Arc::new(OwnThread(Buffer::new(64)));
     let (start, len) = (memory.0.as_ptr(), memory.0.len());
-    // SAFETY: holding the memory keeps it, and it hands out no reference.
+    // SAFETY: the region holds the memory, which frees its buffer when it is dropped, and hands out no reference.
     let region = unsafe { pd.reg_mr_keeping(memory.clone(), start, len, AccessFlags::empty()) }.unwrap();
 
     let (counted, live) = (leaked().memory_regions, count("table_live"));
@@ -220,7 +220,7 @@ struct OwnThread(Buffer);
 
 // SAFETY: the buffer is memory of its own, which this alone frees.
 unsafe impl Send for OwnThread {}
-// SAFETY: it is not written here.
+// SAFETY: nobody reads or writes the buffer by it: the test asks for address and length alone.
 unsafe impl Sync for OwnThread {}
 
 const HANDLES: usize = 9;
