@@ -27,6 +27,19 @@ impl Held {
         self.before.lines().any(|line| line == entry)
     }
 
+    /// Whether the list has a line that begins so.
+    pub(crate) fn has_beginning(&self, entry: &str) -> bool {
+        self.before.lines().any(|line| line.starts_with(entry))
+    }
+
+    /// Takes the line that begins so over into the list that is written, if there is one.
+    pub(crate) fn keep(&mut self, entry: &str) {
+        if let Some(line) = self.before.lines().find(|line| line.starts_with(entry)) {
+            self.now.push_str(line);
+            self.now.push('\n');
+        }
+    }
+
     /// A line for the list that is written.
     pub(crate) fn note(&mut self, entry: &str) {
         self.now.push_str(entry);

@@ -1,5 +1,6 @@
 //! Models: what threads share without a lock, run in every order of the threads and with every value that a load may see.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -70,7 +71,8 @@ impl Models {
         let Self { package, prefixes, .. } = self;
         let words = ["test", "--package", package, "--lib", "--"];
         let mut cargo = command("cargo", words);
-        let told = output(for_models(cargo.args(*prefixes).current_dir(paths::repository())))?;
+        cargo.args(*prefixes).current_dir(paths::repository());
+        let told = output(for_models(&mut cargo, &paths::target().join("model")))?;
         let models: Vec<_> = told.lines().filter(|line| line.ends_with(" ... ok")).collect();
         for prefix in *prefixes {
             let is_there = models.iter().any(|model| model.contains(prefix));
@@ -86,12 +88,10 @@ pub(crate) fn is_model(test: &str) -> bool {
     MODELS.iter().flat_map(|models| models.prefixes).any(|prefix| test.starts_with(prefix))
 }
 
-/// Lets cargo build for a model, apart from what is built without.
-pub(crate) fn for_models(cargo: &mut Command) -> &mut Command {
-    cargo
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", paths::target().join("model"))
-        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+/// Lets cargo build for a model, in a folder apart from what is built without, and from what is built of other sources: cargo takes a mutant's program
+/// for that of the repository where it finds one.
+pub(crate) fn for_models<'cargo>(cargo: &'cargo mut Command, build: &Path) -> &'cargo mut Command {
+    cargo.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", build).env("CARGO_PROFILE_DEV_DEBUG", "0")
 }
 
 #[cfg(test)]

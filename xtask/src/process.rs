@@ -27,14 +27,15 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end and gives what it wrote to stdout; its stderr becomes part of the error.
+/// Runs to the end and gives what it wrote to stdout; its stderr, and the end of its stdout, become part of the error.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {}", shown(command)))?;
     if !output.status.success() {
         bail!(
-            "{} ended with {}\n{}",
+            "{} ended with {}\n{}\n{}",
             shown(command),
             output.status,
+            last_lines(&String::from_utf8_lossy(&output.stdout), 40),
             String::from_utf8_lossy(&output.stderr).trim_end()
         );
     }

@@ -122,3 +122,61 @@ impl From<Vec<Buffer>> for Buffers {
         Self::List(buffers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DomainId, Memory};
+
+    fn slice(bytes: &[u8]) -> Slice {
+        let mut slice = Memory::allocate(bytes.len()).unwrap();
+        slice.copy_from_slice(bytes);
+        slice
+    }
+
+    fn lent() -> Lent {
+        slice(&[3; 8]).lend().get(4..).unwrap()
+    }
+
+    #[test]
+    fn buffers_tell_of_what_they_hold() {
+        let all = [Buffer::from(slice(&[1; 5])), lent().into(), slice(&[2; 6]).share().into()];
+        assert_eq!(all.each_ref().map(Buffer::len), [5, 4, 6]);
+        assert_eq!(all.each_ref().map(Buffer::is_writable), [true, true, false]);
+        assert_eq!(all.each_ref().map(Buffer::bytes), [Some(&[1; 5][..]), None, Some(&[2; 6][..])]);
+        assert!(
+            all.iter().all(|buffer| !buffer.is_empty() && buffer.local_key(DomainId::unique()).is_none())
+        );
+        assert!(Buffer::from(slice(&[1]).split_off(1)).is_empty());
+    }
+
+    #[test]
+    fn what_was_put_in_comes_out_in_order() {
+        let addresses =
+            |buffers: Buffers| -> Vec<_> { buffers.into_list().iter().map(Buffer::address).collect() };
+        let (one, two) = (slice(&[1; 5]), slice(&[2; 6]));
+        let places = vec![one.address(), two.address()];
+        let list = Buffers::of_slices(vec![one, two]);
+        assert_eq!((list.count(), list.len(), list.as_slice().len()), (2, 11, 2));
+        assert!(list.are_writable() && !list.is_empty());
+        assert_eq!(addresses(list), places);
+
+        let parts = [lent(), lent()];
+        let places = parts.each_ref().map(Lent::address);
+        let list = Buffers::of_lent(parts.into());
+        assert_eq!((list.count(), list.len()), (2, 8));
+        assert_eq!(addresses(list), places);
+
+        let shared = Buffers::from(slice(&[1]).share());
+        assert!(!shared.are_writable() && shared.count() == 1);
+        let list = Buffers::from(vec![slice(&[1]).into(), slice(&[1]).share().into()]);
+        assert!(list.count() == 2 && !list.are_writable() && list.into_slice().is_err());
+        assert_eq!(Buffers::from(lent()).len(), 4);
+        assert_eq!(Buffers::from(Buffer::from(slice(&[7]))).into_slice().unwrap()[..], [7]);
+        assert_eq!(Buffers::from(slice(&[8])).into_slice().unwrap()[..], [8]);
+
+        let none = Buffers::None;
+        assert!(none.is_empty() && none.count() == 0 && none.into_list().is_empty());
+        assert!(Buffers::from(slice(&[1]).split_off(1)).is_empty(), "a buffer without bytes");
+    }
+}

@@ -279,6 +279,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bytes_of_a_whole_aligned_word_are_reached_by_the_word_and_others_one_by_one() {
+        for (start, len) in (0..8).flat_map(|start| (1..26).map(move |len| (start, len))) {
+            let mut exposed = Memory::allocate(40).unwrap().split_off(start);
+            drop(exposed.split_off(len));
+            let exposed = exposed.expose();
+            for offset in 0..len {
+                // Memory begins at a page, so that `start` tells how the address is aligned.
+                let word = (start + offset) / WORD * WORD;
+                let is_whole = word >= start && word + WORD <= start + len;
+                match exposed.place(offset) {
+                    Place::Word(_, first) => assert!(is_whole && first == start + offset - word),
+                    Place::Byte(_) => assert!(!is_whole, "{offset} of {start}+{len}"),
+                }
+            }
+        }
+        let exposed = Memory::allocate(16).unwrap().expose();
+        assert!(!exposed.is_empty() && exposed.word_at(0).load(Ordering::Relaxed) == 0);
+        assert!(Memory::allocate(16).unwrap().split_off(16).expose().is_empty());
+    }
+
     /// Under Miri, this is what finds a reference to the bytes, or atomics of several sizes.
     #[test]
     fn threads_read_and_write_the_same_bytes() {

@@ -130,7 +130,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Release;
+    use crate::{Buffer, Release};
 
     struct Guard {
         is_ended: bool,
@@ -142,6 +142,48 @@ mod tests {
             self.is_told.fetch_add(1, Ordering::Relaxed);
             self.is_ended
         }
+    }
+
+    #[test]
+    fn every_kind_of_part_finds_the_key_of_its_memory() {
+        let slice = Memory::allocate(8).unwrap();
+        let (memory, domain, is_told) = (slice.memory().clone(), DomainId::unique(), Arc::default());
+        // SAFETY: no card knows the key, so that nothing ever uses it.
+        unsafe { memory.attach(Registration::new(domain, 5, Box::new(Guard { is_ended: true, is_told }))) }
+            .unwrap();
+        assert!(memory.notes().is_empty());
+        let lent = slice.lend();
+        assert!(lent.local_key(domain) == Some(5) && !lent.is_empty());
+        let shared = lent.try_reclaim().unwrap().share();
+        assert_eq!((shared.local_key(domain), shared.as_ref().len()), (Some(5), 8));
+        let buffer = Buffer::from(shared.try_unshare().unwrap());
+        assert_eq!(buffer.local_key(domain), Some(5));
+        let mut slice = buffer.into_slice().unwrap();
+        slice.as_mut()[0] = 9;
+        assert!(slice.as_ref()[0] == 9 && !slice.is_empty() && slice.split_off(8).is_empty());
+        assert!(slice.split_off(8).lend().is_empty());
+        let exposed = slice.expose();
+        assert_eq!(exposed.to_vec(), [9, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads /proc/self/maps")]
+    fn pages_are_unmapped_when_the_memory_is_gone() {
+        // No other test has so much in one piece.
+        const LEN: usize = 77 << 20;
+        let slice = Memory::allocate(LEN).unwrap();
+        let start = slice.address().as_ptr().addr();
+        let is_mapped = || {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let ranges = maps.lines().filter_map(|line| line.split_once(' ')?.0.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16).unwrap();
+            ranges
+                .map(|(from, to)| number(from)..number(to))
+                .any(|range| range.contains(&start) && range.end >= start + LEN)
+        };
+        assert!(is_mapped());
+        drop(slice);
+        assert!(!is_mapped());
     }
 
     #[test]

@@ -134,3 +134,34 @@ impl fmt::Display for AllocateReason {
 fn on_node(node: Option<u32>) -> String {
     node.map(|node| format!(" on NUMA node {node}")).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_kept() {
+        let options = MemoryOptions::new().huge_pages(HugePages::Try).numa_node(3);
+        assert_eq!((options.huge_pages, options.numa_node), (HugePages::Try, Some(3)));
+    }
+
+    #[test]
+    fn an_error_tells_where_why_and_what_to_do() {
+        let error = |reason| AllocateError { len: 4096, numa_node: Some(3), reason };
+        let none = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let told = [
+            (error(AllocateReason::TooLarge), "no address space", "another size"),
+            (error(AllocateReason::Map(none())), "mmap: ", "ulimit -v"),
+            (error(AllocateReason::NoHugePages(none())), "no huge pages are free", "vm.nr_hugepages"),
+            (error(AllocateReason::Bind(none())), "mbind: ", "/sys/devices/system/node"),
+        ];
+        for (error, why, fix) in told {
+            let text = error.to_string();
+            assert!(
+                text.starts_with("cannot allocate 4096 bytes on NUMA node 3: ") && text.contains(why),
+                "{text}"
+            );
+            assert!(error.fix().contains(fix), "{}", error.fix());
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! It works on a copy of the repository, which stays with its build, so that the next run is fast. One run at a time.
 
+mod generated;
 mod list;
 mod record;
 mod simulated;
@@ -48,7 +49,11 @@ pub(crate) struct MutantsArgs {
     #[arg(long)]
     record: bool,
 
-    /// Run only those whose name, file or test contains this.
+    /// Run those that cargo-mutants makes, instead of the list by hand.
+    #[arg(long)]
+    generated: bool,
+
+    /// Run only those whose name, file or test contains this; of those that are made, only these packages.
     only: Option<String>,
 }
 
@@ -93,6 +98,9 @@ fn all() -> impl Iterator<Item = &'static Mutant> {
 
 /// Runs mutants; one that survives, or whose guard is not found any more, is a failure.
 pub(crate) fn execute(args: &MutantsArgs) -> Result<()> {
+    if args.generated {
+        return generated::execute(args.changed, args.record, args.only.as_deref());
+    }
     let is_meant = |mutant: &&Mutant| match &args.only {
         None => true,
         Some(only) => [mutant.name, mutant.file, mutant.test].iter().any(|text| text.contains(only)),
@@ -193,7 +201,7 @@ impl Bench {
             // Nobody debugs these.
             .env("CARGO_PROFILE_DEV_DEBUG", "0");
         if program.is_model {
-            for_models(&mut cargo);
+            for_models(&mut cargo, &self.build.join("model"));
         }
         built(&mut cargo)
     }

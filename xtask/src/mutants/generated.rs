@@ -1,0 +1,229 @@
+//! Mutants that cargo-mutants makes, beside the list by hand: of everything in `memory`, and of the files of `verbs` and `fabric` that
+//! docs/UNSAFE.md names and unit tests reach. One that survives has its reason in a list, or fails the run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::held::{self, Held};
+use crate::paths;
+use crate::process::{command, output, run};
+
+/// The release that is installed where there is none.
+const CARGO_MUTANTS: &str = "27.1.0";
+
+/// What it mutates in one go.
+struct Part {
+    package: &'static str,
+    /// Files, or folders of them.
+    places: &'static [&'static str],
+}
+
+const PARTS: &[Part] = &[
+    Part { package: "farreach-memory", places: &["crates/memory/src"] },
+    Part {
+        package: "farreach-verbs",
+        places: &[
+            "crates/verbs/src/qp/ring.rs",
+            "crates/verbs/src/qp/check.rs",
+            "crates/verbs/src/qp/bind.rs",
+            "crates/verbs/src/mw.rs",
+            "crates/verbs/src/region.rs",
+            "crates/verbs/src/cq/registry.rs",
+        ],
+    },
+    Part {
+        package: "farreach-fabric",
+        places: &[
+            "crates/fabric/src/ep/slots.rs",
+            "crates/fabric/src/op/remote.rs",
+            "crates/fabric/src/cq/registry.rs",
+        ],
+    },
+];
+
+/// Those that survive, each with the reason.
+const SURVIVORS: &str = "xtask/src/mutants/survivors.txt";
+
+/// What was found in which files.
+const HELD: &str = "xtask/src/mutants/generated.txt";
+
+const HELD_HEADER: &str = "\
+# What became of the mutants that cargo-mutants makes, with the fingerprints of the files, written by `cargo xtask mutants --generated --record`.
+# A part with another one is run by `cargo xtask mutants --generated --changed`.
+";
+
+/// Runs them: all, or the parts whose files have changed.
+pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> Result<()> {
+    let repository = paths::repository();
+    let reasons = Reasons::read(repository)?;
+    let mut held = Held::open(repository, HELD, HELD_HEADER);
+    for part in PARTS {
+        let entry = held::entry(repository, part.package, &[part.places, &[SURVIVORS]].concat())?;
+        let is_meant = only.is_none_or(|only| part.package.contains(only));
+        if !is_meant || (only_changed && held.has_beginning(&entry)) {
+            println!("mutants of {}: not run, as they were", part.package);
+            held.keep(&entry);
+            continue;
+        }
+        let found = part.run()?;
+        reasons.judge(part.package, &found)?;
+        let line = found.to_line();
+        println!("mutants of {}: {line}", part.package);
+        held.note(&format!("{entry}: {line}"));
+    }
+    if record {
+        held.write()?;
+    }
+    Ok(())
+}
+
+impl Part {
+    fn run(&self) -> Result<Found> {
+        install()?;
+        let folder = paths::target().join("mutants").join(self.package);
+        fs::create_dir_all(&folder)?;
+        let mut cargo =
+            command("cargo", ["mutants", "--package", self.package, "--no-shuffle", "--jobs", "2"]);
+        // Who reads the text of `Debug` reads it with his own eyes.
+        cargo.args(["--exclude-re", "impl fmt::Debug for"]);
+        // What hangs is caught; the slowest unit test takes a few seconds.
+        cargo.args(["--timeout", "60", "--colors", "never", "--no-times", "--output"]).arg(&folder);
+        for place in self.places {
+            let is_folder = paths::repository().join(place).is_dir();
+            cargo.arg("--file").arg(if is_folder { format!("{place}/**") } else { (*place).to_owned() });
+        }
+        cargo.args(["--", "--lib", "--all-features"]).current_dir(paths::repository());
+        // It fails where one survives, which is judged here.
+        let status = cargo.status().context("cannot start cargo-mutants")?;
+        let lists = folder.join("mutants.out");
+        ensure!(
+            matches!(status.code(), Some(0 | 2 | 3)),
+            "cargo-mutants ended with {status}; see {}",
+            lists.display()
+        );
+        let read = |name: &str| {
+            fs::read_to_string(lists.join(name)).with_context(|| format!("no {name} in {}", lists.display()))
+        };
+        Ok(Found {
+            caught: read("caught.txt")?.lines().count() + read("timeout.txt")?.lines().count(),
+            unviable: read("unviable.txt")?.lines().count(),
+            survived: read("missed.txt")?.lines().map(without_place).collect(),
+        })
+    }
+}
+
+fn install() -> Result<()> {
+    if output(&mut command("cargo", ["mutants", "--version"])).is_ok() {
+        return Ok(());
+    }
+    println!("── installing cargo-mutants {CARGO_MUTANTS}, which takes some minutes");
+    run(&mut command(
+        "cargo",
+        ["install", "--quiet", "--locked", "cargo-mutants", "--version", CARGO_MUTANTS],
+    ))
+}
+
+/// What became of the mutants of a part.
+#[derive(Debug, Default)]
+struct Found {
+    caught: usize,
+    /// Those that do not compile.
+    unviable: usize,
+    survived: BTreeSet<String>,
+}
+
+impl Found {
+    fn to_line(&self) -> String {
+        let Self { caught, unviable, survived } = self;
+        let all = caught + unviable + survived.len();
+        format!(
+            "{all} mutants, {caught} caught, {unviable} do not compile, {} survive with their reasons",
+            survived.len()
+        )
+    }
+}
+
+/// `file:line:column: what` without the line and the column, which change with every edit.
+fn without_place(line: &str) -> String {
+    let mut parts = line.splitn(4, ':');
+    match (parts.next(), parts.nth(2)) {
+        (Some(file), Some(what)) => format!("{file}:{what}"),
+        _ => line.to_owned(),
+    }
+}
+
+/// Why mutants survive: a line with the mutant, and one with the reason.
+struct Reasons {
+    known: BTreeSet<String>,
+}
+
+impl Reasons {
+    fn read(repository: &Path) -> Result<Self> {
+        let text = fs::read_to_string(repository.join(SURVIVORS))
+            .with_context(|| format!("cannot read {SURVIVORS}"))?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+        let mut known = BTreeSet::new();
+        for pair in lines.chunks(2) {
+            let reason = pair.get(1).and_then(|line| line.strip_prefix("    "));
+            ensure!(
+                reason.is_some_and(|reason| !reason.is_empty()),
+                "{} has no reason in {SURVIVORS}",
+                pair[0]
+            );
+            known.insert(pair[0].to_owned());
+        }
+        Ok(Self { known })
+    }
+
+    /// An error where one survives without a reason, or has a reason and is caught.
+    fn judge(&self, package: &str, found: &Found) -> Result<()> {
+        let new: Vec<_> = found.survived.difference(&self.known).map(String::as_str).collect();
+        ensure!(
+            new.is_empty(),
+            "mutants that no test notices, and that {SURVIVORS} does not explain:\n{}",
+            new.join("\n")
+        );
+        let folder = format!("crates/{}/", package.trim_start_matches("farreach-"));
+        let of_part = self.known.iter().filter(|known| known.starts_with(&folder));
+        let gone: Vec<_> =
+            of_part.filter(|known| !found.survived.contains(*known)).map(String::as_str).collect();
+        ensure!(gone.is_empty(), "mutants in {SURVIVORS} that do not survive any more:\n{}", gone.join("\n"));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_survivor_needs_a_reason_and_a_reason_a_survivor() {
+        let line = "crates/memory/src/range.rs:45:9: replace Range::len -> usize with 0";
+        let name = "crates/memory/src/range.rs: replace Range::len -> usize with 0";
+        assert_eq!(without_place(line), name);
+        let found = |lines: &[&str]| Found {
+            survived: lines.iter().map(|line| without_place(line)).collect(),
+            ..Found::default()
+        };
+        let reasons = Reasons::parse(&format!("# why\n{name}\n    it is only printed\n")).unwrap();
+        reasons.judge("farreach-memory", &found(&[line])).unwrap();
+        assert!(reasons.judge("farreach-memory", &found(&[line, "a.rs:1:1: replace x"])).is_err());
+        assert!(reasons.judge("farreach-memory", &found(&[])).is_err());
+        reasons.judge("farreach-verbs", &found(&[])).unwrap();
+        assert!(Reasons::parse(name).is_err(), "without a reason");
+    }
+
+    #[test]
+    fn what_is_to_be_mutated_is_there() {
+        for part in PARTS {
+            held::entry(paths::repository(), part.package, part.places).unwrap();
+        }
+    }
+}
