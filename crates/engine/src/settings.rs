@@ -139,11 +139,9 @@ impl Settings {
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
             return refuse("messages", "they could take more than 1 GiB for each peer");
         }
-        if self.heartbeat < HEARTBEAT_MIN {
+        // A silence that is shorter than the own heartbeat is in order: peers learn of it, and speak often enough.
+        if self.heartbeat < HEARTBEAT_MIN || self.silence < HEARTBEAT_MIN {
             return refuse("heartbeat", "a peer can be heard every millisecond, not more often");
-        }
-        if self.silence < self.heartbeat {
-            return refuse("heartbeat", "a peer would be lost between two signs of life");
         }
         Ok(())
     }
@@ -213,7 +211,7 @@ mod tests {
             Settings::new().messages(u32::MAX, 4096),
             Settings::new().messages(4, usize::MAX),
             Settings::new().heartbeat(ms(0), ms(0)),
-            Settings::new().heartbeat(ms(500), ms(499)),
+            Settings::new().heartbeat(ms(500), ms(0)),
         ];
         for settings in refused {
             let error = crate::Engine::with(settings).unwrap_err();
@@ -223,6 +221,7 @@ mod tests {
             Settings::new(),
             Settings::new().depth(DEPTH_MAX).messages(1, MESSAGES_BYTES_MAX),
             Settings::new().heartbeat(Duration::MAX, Duration::MAX),
+            Settings::new().heartbeat(ms(500), ms(100)),
         ] {
             settings.check().unwrap();
         }
