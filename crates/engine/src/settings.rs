@@ -11,6 +11,9 @@ const DEPTH_MAX: usize = 1 << 16;
 /// What messages that nobody takes may hold of an engine's memory, for each peer.
 const MESSAGES_BYTES_MAX: usize = 1 << 30;
 
+/// An engine has buffers for some hundred of the longest messages, all present.
+const MESSAGE_MAX: usize = 1 << 20;
+
 /// Shorter, and peers do nothing but to tell each other that they are there.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
@@ -121,7 +124,7 @@ impl Settings {
         self
     }
 
-    /// How many messages a peer may send before they are taken, and how long one may be; both together at most 1 GiB.
+    /// How many messages a peer may send before they are taken, and how long one may be: at most 1 MiB, and all together 1 GiB.
     pub fn messages(mut self, count: u32, len_max: usize) -> Self {
         (self.messages, self.message_max) = (count, len_max);
         self
@@ -135,6 +138,9 @@ impl Settings {
         }
         if self.messages == 0 || self.message_max == 0 {
             return refuse("messages", "without any, or without a byte, nobody can send one");
+        }
+        if self.message_max > MESSAGE_MAX {
+            return refuse("messages", "one has at most 1 MiB: grant memory and write what is longer");
         }
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
             return refuse("messages", "they could take more than 1 GiB for each peer");
@@ -210,6 +216,8 @@ mod tests {
             Settings::new().messages(4, 0),
             Settings::new().messages(u32::MAX, 4096),
             Settings::new().messages(4, usize::MAX),
+            Settings::new().messages(1, MESSAGE_MAX + 1),
+            Settings::new().messages(1025, MESSAGE_MAX),
             Settings::new().heartbeat(ms(0), ms(0)),
             Settings::new().heartbeat(ms(500), ms(0)),
         ];
@@ -219,7 +227,7 @@ mod tests {
         }
         for settings in [
             Settings::new(),
-            Settings::new().depth(DEPTH_MAX).messages(1, MESSAGES_BYTES_MAX),
+            Settings::new().depth(DEPTH_MAX).messages(1024, MESSAGE_MAX),
             Settings::new().heartbeat(Duration::MAX, Duration::MAX),
             Settings::new().heartbeat(ms(500), ms(100)),
         ] {

@@ -64,7 +64,7 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
         let entry = held::entry(repository, part.package, &[part.places, &[SURVIVORS]].concat())?;
         let is_meant = only.is_none_or(|only| part.package.contains(only));
         if !is_meant || (only_changed && held.has_beginning(&entry)) {
-            println!("mutants of {}: not run, as they were", part.package);
+            println!("mutants of {}: not run", part.package);
             held.keep(&entry);
             continue;
         }
