@@ -27,7 +27,7 @@ pub(crate) struct TestArgs {
     #[arg(long, value_enum, conflicts_with = "host")]
     with: Option<Userland>,
 
-    /// Let the crowd of clients last a minute, instead of ten seconds.
+    /// Let the crowd of clients, the table of ends and the last messages take minutes, instead of seconds.
     #[arg(long, conflicts_with = "host")]
     long: bool,
 
@@ -84,6 +84,7 @@ fn libraries(args: &TestArgs) -> Result<()> {
         if args.long {
             cell.set("FARREACH_CROWD_SECONDS", "60");
             cell.set("FARREACH_TABLE_SECONDS", "200");
+            cell.set("FARREACH_LAST_MESSAGES", "1000");
         }
         if args.times {
             cell.set(ALLOW_UNSTABLE.0, ALLOW_UNSTABLE.1);

@@ -14,7 +14,7 @@ use crate::vm::Userland;
 /// own, which valgrind does not follow.
 const MODULES: [(&str, &str); 4] = [
     ("engine", "over_libfabric::"),
-    ("engine", "provider_fabric::"),
+    ("engine", "rails_fabric::"),
     ("fabric", "over_providers::"),
     ("fabric", "query::"),
 ];

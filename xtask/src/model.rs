@@ -35,8 +35,8 @@ const MODELS: &[Models] = &[
     Models { package: "farreach-fabric", prefixes: &["ep::model::"], folders: &["crates/fabric/src/ep"] },
     Models {
         package: "farreach",
-        prefixes: &["control::model::", "helm::model::"],
-        folders: &["crates/engine/src/control", "crates/engine/src/helm"],
+        prefixes: &["control::model::", "progress::model::"],
+        folders: &["crates/engine/src/control", "crates/engine/src/progress"],
     },
 ];
 

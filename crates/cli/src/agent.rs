@@ -16,7 +16,7 @@ use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
-use crate::session::{self, Line, Order, Talk, Task, Welcome, host_name};
+use crate::session::{self, Channel, Line, Order, Task, Welcome, host_name};
 use crate::{interrupt, measure, terminal};
 
 /// What `farreach serve` tells its agent.
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
     };
     let client = SocketAddr::new(client.ip().to_canonical(), client.port());
     let line = Line::new(stream).context("cannot set the connection up")?;
-    let (ended, exit) = match greet(args, line) {
+    let (ended, exit) = match handshake(args, line) {
         Ok((line, order)) => (serve(args, line, &order, client), Exit::Failed),
         Err(error) => (Err(error), WITHOUT_ORDER),
     };
@@ -72,7 +72,7 @@ fn log(client: SocketAddr, what: &str) {
 }
 
 /// The first words: what the client orders.
-fn greet(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
+fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host_name(),
@@ -81,7 +81,7 @@ fn greet(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
     if let Some(folder) = &args.tls {
         line = line.secure_as_server(&session::open_tls(folder)?)?;
     }
-    let order = session::greet(&mut line, &welcome)?;
+    let order = session::handshake(&mut line, &welcome)?;
     Ok((line, order))
 }
 
@@ -99,24 +99,24 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) ->
         Ok(engine) => engine,
         Err(error) => {
             let failure = Failure::of(&error);
-            line.say(&Err::<(), _>(&failure))?;
+            line.send(&Err::<(), _>(&failure))?;
             return Err(error);
         }
     };
-    line.say(&Ok::<_, Failure>(()))?;
+    line.send(&Ok::<_, Failure>(()))?;
     let peer = engine.accept_over(line.into_control())?.wait(RAIL_PATIENCE)?;
-    let talk = Talk::of_agent(peer);
-    let over = talk.peer.rails().join(", ");
+    let channel = Channel::of_agent(peer);
+    let over = channel.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host));
-    match perform(args, &engine, &talk, &order.task) {
+    match perform(args, &engine, &channel, &order.task) {
         Ok(()) => {
-            talk.linger();
+            channel.linger();
             Ok(format!("{} is done", order.task.name()))
         }
         Err(error) => {
-            let error = talk.explained(error);
+            let error = channel.explained(error);
             // One that is lost hears nothing any more.
-            let _ = talk.say_failure(&Failure::of(&error));
+            let _ = channel.send_failure(&Failure::of(&error));
             Err(error.context(format!("{} did not come to its end", order.task.name())))
         }
     }
@@ -132,15 +132,15 @@ fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
     Ok(Engine::with(settings)?)
 }
 
-fn perform(args: &AgentArgs, engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
     let cards = || Cards::of(engine, args.gid_index);
     match task {
-        Task::Bench(task) => bench::serve(engine, &cards(), talk, task),
-        Task::Blast(task) => blast::serve(engine, talk, task),
-        Task::Fill(task) => fill::serve(engine, talk, task),
-        Task::Chip(task) => chip::serve(engine, &cards(), talk, task),
-        Task::Ping(task) => ping::serve(engine, talk, task),
+        Task::Bench(task) => bench::serve(engine, &cards(), channel, task),
+        Task::Blast(task) => blast::serve(engine, channel, task),
+        Task::Fill(task) => fill::serve(engine, channel, task),
+        Task::Chip(task) => chip::serve(engine, &cards(), channel, task),
+        Task::Ping(task) => ping::serve(engine, channel, task),
         // All of its other tasks are done without an engine.
-        Task::Doctor(_) => doctor::serve(engine, talk),
+        Task::Doctor(_) => doctor::serve(engine, channel),
     }
 }

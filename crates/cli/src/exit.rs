@@ -1,10 +1,11 @@
 //! How the command ends: one meaning for each code, the same for every subcommand.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use farreach::provider::ProviderError;
-use farreach::{Error, SendError, TransferError, TransferReason, WordError};
+use farreach::rail::RailError;
+use farreach::{AtomicError, Error, SendError, TransferError, TransferReason};
 use serde::{Deserialize, Serialize};
 
 /// Why the command ended. Usage mistakes (2) that clap sees are clap's to tell.
@@ -127,14 +128,14 @@ fn of_engine(error: &Error) -> Failure {
     Failure { error: what, cause, fix: Some(error.fix()), exit }
 }
 
-fn of_rail(error: &ProviderError) -> Failure {
-    let ProviderError { operation, cause, fix } = error;
+fn of_rail(error: &RailError) -> Failure {
+    let RailError { operation, cause, fix } = error;
     Failure::new(Exit::Unavailable, operation.clone()).cause(cause.clone()).fix(fix.clone())
 }
 
-pub(crate) fn lost(reason: &str) -> Failure {
+pub(crate) fn lost(reason: impl fmt::Display) -> Failure {
     let fix = "see the server's log; start the test again";
-    Failure::new(Exit::PeerLost, "the peer is lost").cause(reason).fix(fix)
+    Failure::new(Exit::PeerLost, "the peer is lost").cause(reason.to_string()).fix(fix)
 }
 
 /// Something was not done in time, though the other side is not lost.
@@ -152,7 +153,15 @@ pub(crate) fn is_timeout(error: &anyhow::Error) -> bool {
             .downcast_ref()
             .map(|error: &TransferError| matches!(error.reason, TransferReason::TimedOut(_))))
         || is(error.downcast_ref().map(|error: &SendError| matches!(error, SendError::TimedOut(_))))
-        || is(error.downcast_ref().map(|error: &WordError| matches!(error, WordError::TimedOut(_))))
+        || is(error.downcast_ref().map(|error: &AtomicError| matches!(error, AtomicError::TimedOut(_))))
+}
+
+/// Whether it says that memory of the other side may not be reached any more.
+pub(crate) fn is_revoked(error: &anyhow::Error) -> bool {
+    let transfer =
+        |error: &TransferError| matches!(error.reason, TransferReason::Revoked | TransferReason::NotGranted);
+    error.downcast_ref().is_some_and(transfer)
+        || error.downcast_ref().is_some_and(|error: &AtomicError| matches!(error, AtomicError::NotGranted))
 }
 
 fn of_transfer(error: &TransferError) -> Failure {
@@ -172,13 +181,13 @@ fn of_send(error: &SendError) -> Failure {
     }
 }
 
-fn of_word(error: &WordError) -> Failure {
+fn of_word(error: &AtomicError) -> Failure {
     let failure = |exit| Failure::new(exit, "change a word of the peer's memory").cause(error.to_string());
     match error {
-        WordError::PeerLost { reason } => lost(reason),
-        WordError::Rail(error) => of_rail(error),
-        WordError::TimedOut(after) => stuck("a word is being changed", *after),
-        WordError::Unsupported => {
+        AtomicError::PeerLost { reason } => lost(reason),
+        AtomicError::Rail(error) => of_rail(error),
+        AtomicError::TimedOut(after) => stuck("a word is being changed", *after),
+        AtomicError::Unsupported => {
             failure(Exit::Unavailable).fix("take a rail that has them: an RDMA card, or Soft-RoCE")
         }
         _ => failure(Exit::Failed),
@@ -193,7 +202,7 @@ mod tests {
 
     #[test]
     fn an_error_of_a_library_keeps_its_cause_and_fix_under_what_was_being_done() {
-        let rail = ProviderError::new("open rxe0", "it is down", "set it up");
+        let rail = RailError::new("open rxe0", "it is down", "set it up");
         let error = Err::<(), _>(rail).context("cannot measure").expect_err("it is one");
         let expected =
             Failure::new(Exit::Unavailable, "cannot measure").cause("open rxe0: it is down").fix("set it up");
@@ -202,18 +211,18 @@ mod tests {
 
     #[test]
     fn an_error_that_nothing_was_put_around_is_told_once() {
-        let failure = Failure::of(&WordError::Unsupported.into());
+        let failure = Failure::of(&AtomicError::Unsupported.into());
         assert_eq!(failure.error, "change a word of the peer's memory");
-        assert_eq!(failure.cause, Some(WordError::Unsupported.to_string()));
+        assert_eq!(failure.cause, Some(AtomicError::Unsupported.to_string()));
     }
 
     #[test]
     fn a_sentence_that_has_its_cause_is_told_once() {
-        let error = Error::PeerLost { reason: "it was silent".to_owned() };
+        let error = Error::PeerLost { reason: farreach::LostReason::Goodbye };
         let failure = Failure::of(&error.into());
         assert_eq!(
             (failure.error.as_str(), failure.cause.as_deref()),
-            ("the peer is lost", Some("it was silent"))
+            ("the peer is lost", Some("it has said goodbye"))
         );
         assert_eq!(failure.exit.code(), 4);
     }

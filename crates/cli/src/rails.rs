@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap_complete::ArgValueCompleter;
-use farreach::provider::fabric::{self, ProviderSettings};
-use farreach::provider::verbs::{self, VerbsSettings};
+use farreach::rails::fabric::{self, FabricSettings};
+use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::Info;
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
@@ -112,7 +112,7 @@ fn verbs_settings(args: &RailArgs) -> VerbsSettings {
 
 fn providers() -> Result<Vec<Found>, Failure> {
     let providers = PROVIDERS.map(str::to_owned).into();
-    let offers = fabric::offers(&ProviderSettings { providers, ..ProviderSettings::default() });
+    let offers = fabric::offers(&FabricSettings { providers, ..FabricSettings::default() });
     let found = |info: &Info| {
         let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
         let address = info.source().map(|it| it.to_string()).unwrap_or_default();

@@ -5,7 +5,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farreach::provider::{Properties, fabric};
+use farreach::rail::Properties;
+use farreach::rails::fabric;
 use farreach_fabric::Library;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

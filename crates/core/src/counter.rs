@@ -1,11 +1,11 @@
-//! Arrivals: counted once, waited for with a deadline, settled after a rail was lost.
+//! Arrivals: counted once, waited for with a deadline, settled after a link was lost.
 //!
-//! A write can carry 32 bits to the receiver, who gets them when the bytes are there: a [`Tick`]. It names a counter and says how many pages
-//! are whole with it. So one tick at the end serves for many pages where a rail keeps the order, and none has to be announced.
+//! A write can carry 32 bits to the receiver, who gets them when the bytes are there: a [`Immediate`]. It names a counter and says how many pages
+//! are whole with it. So one immediate at the end serves for many pages where a link keeps the order, and none has to be announced.
 //!
-//! When a rail is lost, the sender does not know which of its last ticks arrived. The receiver knows how many pages it has counted from that
-//! rail, and counts no more from it ([`Counters::settle`]). The sender sends again, without ticks, what may be missing, and when that is delivered
-//! has the receiver add the difference ([`Claims::lose`], [`Counters::add`]): each page is counted once, whatever happened to its tick.
+//! When a link is lost, the sender does not know which of its last immediates arrived. The receiver knows how many pages it has counted from that
+//! link, and counts no more from it ([`Counters::settle`]). The sender sends again, without immediates, what may be missing, and when that is delivered
+//! has the receiver add the difference ([`Reported::lose`], [`Counters::add`]): each page is counted once, whatever happened to its immediate.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ impl CounterId {
     ///
     /// assert_eq!(Counters::new().settle(LinkId(1), CounterId::NONE), None);
     /// ```
-    // An epoch that does not fit into a tick is never that of a counter.
+    // An epoch that does not fit into an immediate is never that of a counter.
     pub const NONE: Self = Self { slot: u16::MAX, epoch: u8::MAX };
 
     /// As a number, for people and for messages.
@@ -48,35 +48,35 @@ impl CounterId {
     }
 }
 
-/// Bits of an epoch in a tick.
+/// Bits of an epoch in an immediate.
 const EPOCH_BITS: u32 = 6;
-/// Bits of the number of pages in a tick.
+/// Bits of the number of pages in an immediate.
 const PAGES_BITS: u32 = 10;
 
-/// The most pages that one tick counts.
-pub const TICK_PAGES_MAX: u32 = 1 << PAGES_BITS;
+/// The most pages that one immediate counts.
+pub const IMMEDIATE_PAGES_MAX: u32 = 1 << PAGES_BITS;
 
 /// What a write carries beside its bytes: so many pages for this counter.
 ///
 /// ```
-/// use farreach_core::counter::{Counters, Tick};
+/// use farreach_core::counter::{Counters, Immediate};
 ///
 /// let counter = Counters::new().open([]).unwrap();
-/// let tick = Tick::new(counter, 1024).unwrap();
-/// assert_eq!(Tick::from_bits(tick.to_bits()), tick);
-/// assert!(Tick::new(counter, 0).is_none() && Tick::new(counter, 1025).is_none());
+/// let immediate = Immediate::new(counter, 1024).unwrap();
+/// assert_eq!(Immediate::from_bits(immediate.to_bits()), immediate);
+/// assert!(Immediate::new(counter, 0).is_none() && Immediate::new(counter, 1025).is_none());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tick {
+pub struct Immediate {
     /// For which counter.
     pub counter: CounterId,
     pages: u16,
 }
 
-impl Tick {
-    /// So many pages: at least one, at most [`TICK_PAGES_MAX`].
+impl Immediate {
+    /// So many pages: at least one, at most [`IMMEDIATE_PAGES_MAX`].
     pub fn new(counter: CounterId, pages: u32) -> Option<Self> {
-        (1..=TICK_PAGES_MAX).contains(&pages).then_some(Self { counter, pages: pages as u16 })
+        (1..=IMMEDIATE_PAGES_MAX).contains(&pages).then_some(Self { counter, pages: pages as u16 })
     }
 
     /// How many pages.
@@ -90,15 +90,15 @@ impl Tick {
         u32::from(self.counter.slot) << (EPOCH_BITS + PAGES_BITS) | epoch | (u32::from(self.pages) - 1)
     }
 
-    /// From an immediate. All bits mean something, so that every number is a tick; whether there is such a counter, [`Counters`] knows.
+    /// From an immediate. All bits mean something, so that every number is an immediate; whether there is such a counter, [`Counters`] knows.
     pub fn from_bits(bits: u32) -> Self {
         let slot = (bits >> (EPOCH_BITS + PAGES_BITS)) as u16;
         let epoch = (bits >> PAGES_BITS) as u8 & ((1 << EPOCH_BITS) - 1);
-        Self { counter: CounterId { slot, epoch }, pages: (bits & (TICK_PAGES_MAX - 1)) as u16 + 1 }
+        Self { counter: CounterId { slot, epoch }, pages: (bits & (IMMEDIATE_PAGES_MAX - 1)) as u16 + 1 }
     }
 }
 
-/// Names a connection of one rail to one peer, in one of its lives: what comes back after a loss has another name.
+/// Names a link to one peer, in one of its lives: what comes back after a loss has another name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LinkId(pub u64);
 
@@ -118,11 +118,11 @@ pub enum Outcome {
 /// All counters of an engine: the receiver's side.
 ///
 /// ```
-/// use farreach_core::counter::{Counters, LinkId, Outcome, Tick};
+/// use farreach_core::counter::{Counters, LinkId, Outcome, Immediate};
 ///
 /// let mut counters = Counters::new();
 /// let counter = counters.open([7]).unwrap();
-/// counters.arrive(LinkId(1), Tick::new(counter, 3).unwrap());
+/// counters.arrive(LinkId(1), Immediate::new(counter, 3).unwrap());
 /// assert_eq!(counters.outcome(counter, 3, 0, 100), Some(Outcome::Reached));
 /// assert_eq!(counters.outcome(counter, 4, 0, 100), None);
 /// assert_eq!(counters.outcome(counter, 4, 100, 100), Some(Outcome::TimedOut));
@@ -130,13 +130,13 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub struct Counters {
     slots: Vec<Slot>,
-    /// Used before, the longest unused first. They are taken when no slot is new any more: a late tick meets nobody for as long as possible.
+    /// Used before, the longest unused first. They are taken when no slot is new any more: a late immediate meets nobody for as long as possible.
     free: std::collections::VecDeque<u16>,
     /// Slots that hold something, and those that counters have been promised for names.
     taken: usize,
 }
 
-/// As many as a tick can name.
+/// As many as an immediate can name.
 const SLOTS: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -149,7 +149,7 @@ struct Slot {
 enum Holds {
     Nothing,
     Counter(Box<Counter>),
-    /// What a counter is called on one link, where ticks do not say over which link they came.
+    /// What a counter is called on one link, where immediates do not say over which link they came.
     Name {
         counter: CounterId,
         link: LinkId,
@@ -209,17 +209,17 @@ impl Counters {
         Some(id)
     }
 
-    /// Another name for one, for ticks that do not say over which link they come: whoever ticks by it has come over this link.
+    /// Another name for one, for immediates that do not say over which link they come: one that comes by it has come over this link.
     ///
     /// ```
-    /// use farreach_core::counter::{Counters, LinkId, Tick};
+    /// use farreach_core::counter::{Counters, LinkId, Immediate};
     ///
     /// let mut counters = Counters::new();
     /// let counter = counters.open_with_names([7], 1).unwrap();
     /// let name = counters.name(counter, LinkId(1)).unwrap();
-    /// assert_eq!(counters.arrive_named(Tick::new(name, 3).unwrap()), Some((counter, 3)));
+    /// assert_eq!(counters.arrive_named(Immediate::new(name, 3).unwrap()), Some((counter, 3)));
     /// assert_eq!(counters.settle(LinkId(1), counter), Some(3));
-    /// assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()), None, "the link was lost");
+    /// assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()), None, "the link was lost");
     /// ```
     pub fn name(&mut self, id: CounterId, link: LinkId) -> Option<CounterId> {
         // One that was not promised takes a slot that nobody was promised.
@@ -274,27 +274,27 @@ impl Counters {
         }
     }
 
-    /// A tick came by a [name](Self::name): which counter it is, and what that has reached now.
+    /// An immediate came by a [name](Self::name): which counter it is, and what that has reached now.
     #[inline]
-    pub fn arrive_named(&mut self, tick: Tick) -> Option<(CounterId, u64)> {
-        let slot = self.slots.get(usize::from(tick.counter.slot))?;
+    pub fn arrive_named(&mut self, immediate: Immediate) -> Option<(CounterId, u64)> {
+        let slot = self.slots.get(usize::from(immediate.counter.slot))?;
         let Holds::Name { counter, link } = slot.holds else { return None };
-        if slot.epoch != tick.counter.epoch {
+        if slot.epoch != immediate.counter.epoch {
             return None;
         }
-        let reached = self.arrive(link, Tick { counter, ..tick })?;
+        let reached = self.arrive(link, Immediate { counter, ..immediate })?;
         Some((counter, reached))
     }
 
-    /// A tick came over a link: what the counter has reached now; none where there is no such counter any more, or the link was settled.
-    pub fn arrive(&mut self, link: LinkId, tick: Tick) -> Option<u64> {
-        let counter = self.get_mut(tick.counter)?;
+    /// An immediate came over a link: what the counter has reached now; none where there is no such counter any more, or the link was settled.
+    pub fn arrive(&mut self, link: LinkId, immediate: Immediate) -> Option<u64> {
+        let counter = self.get_mut(immediate.counter)?;
         let from = counter.links.entry(link).or_default();
         if from.is_settled {
             return None;
         }
-        from.pages += u64::from(tick.pages);
-        counter.reached += u64::from(tick.pages);
+        from.pages += u64::from(immediate.pages);
+        counter.reached += u64::from(immediate.pages);
         Some(counter.reached)
     }
 
@@ -305,14 +305,14 @@ impl Counters {
         Some(from.pages)
     }
 
-    /// The sender says that so many pages are there whose ticks were lost.
+    /// The sender says that so many pages are there whose immediates were lost.
     pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {
         let counter = self.get_mut(id)?;
         counter.reached += pages;
         Some(counter.reached)
     }
 
-    /// The sender has given up.
+    /// The sender has aborted the transfer.
     pub fn abort(&mut self, id: CounterId) {
         if let Some(counter) = self.get_mut(id) {
             counter.is_aborted = true;
@@ -360,51 +360,51 @@ impl Counters {
     }
 }
 
-/// What a sender has claimed by ticks, over each link: so that a lost one can be settled.
+/// Pages that a sender has reported by immediates, over each link: so that a lost one can be settled.
 ///
 /// ```
-/// use farreach_core::counter::{Claims, Counters, LinkId, Tick};
+/// use farreach_core::counter::{Reported, Counters, LinkId, Immediate};
 ///
 /// let counter = Counters::new().open([]).unwrap();
-/// let mut claims = Claims::new();
-/// claims.claim(LinkId(1), Tick::new(counter, 10).unwrap());
-/// // The rail is lost. The receiver says that it has counted 4 pages from it.
-/// let claimed = claims.lose(LinkId(1));
-/// assert_eq!(claimed, [(counter, 10)]);
-/// let missing = claimed[0].1 - 4;
+/// let mut reported = Reported::new();
+/// reported.add(LinkId(1), Immediate::new(counter, 10).unwrap());
+/// // The link is lost. The receiver says that it has counted 4 pages from it.
+/// let lost = reported.lose(LinkId(1));
+/// assert_eq!(lost, [(counter, 10)]);
+/// let missing = lost[0].1 - 4;
 /// assert_eq!(missing, 6);
 /// ```
 #[derive(Debug, Default)]
-pub struct Claims {
+pub struct Reported {
     pages: BTreeMap<(LinkId, CounterId), u64>,
 }
 
-impl Claims {
+impl Reported {
     /// None yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tick was posted to a link.
-    pub fn claim(&mut self, link: LinkId, tick: Tick) {
-        *self.pages.entry((link, tick.counter)).or_default() += u64::from(tick.pages());
+    /// An immediate was posted to a link.
+    pub fn add(&mut self, link: LinkId, immediate: Immediate) {
+        *self.pages.entry((link, immediate.counter)).or_default() += u64::from(immediate.pages());
     }
 
-    /// A tick was taken back before a card had it.
-    pub fn unclaim(&mut self, link: LinkId, tick: Tick) {
-        if let Some(pages) = self.pages.get_mut(&(link, tick.counter)) {
-            *pages = pages.saturating_sub(tick.pages().into());
+    /// An immediate was taken back before a card had it.
+    pub fn remove(&mut self, link: LinkId, immediate: Immediate) {
+        if let Some(pages) = self.pages.get_mut(&(link, immediate.counter)) {
+            *pages = pages.saturating_sub(immediate.pages().into());
         }
     }
 
-    /// A link is lost: what was claimed over it, by counter. It is forgotten here.
+    /// A link is lost: what was reported over it, by counter. It is forgotten here.
     pub fn lose(&mut self, link: LinkId) -> Vec<(CounterId, u64)> {
-        let claimed: Vec<_> =
+        let lost: Vec<_> =
             self.pages.range((link, MIN)..=(link, MAX)).map(|((_, id), pages)| (*id, *pages)).collect();
-        for (id, _) in &claimed {
+        for (id, _) in &lost {
             self.pages.remove(&(link, *id));
         }
-        claimed
+        lost
     }
 
     /// A counter is closed: nobody will settle it.

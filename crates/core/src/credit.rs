@@ -1,4 +1,4 @@
-//! Who may have how much under way, and whose turn it is.
+//! Who may have how much in flight, and whose turn it is.
 
 use std::collections::VecDeque;
 
@@ -62,19 +62,19 @@ impl Credits {
 /// as there is something to send.
 ///
 /// ```
-/// use farreach_core::credit::Turns;
+/// use farreach_core::credit::RoundRobin;
 ///
-/// let mut turns = Turns::new(4096);
-/// turns.wake(7);
-/// turns.wake(9);
-/// assert_eq!(turns.current(), Some(7));
-/// turns.spend(8192); // more than its share: the others are next
-/// assert_eq!(turns.current(), Some(9));
-/// turns.rest(); // nothing left to send
-/// assert_eq!(turns.current(), Some(7));
+/// let mut round_robin = RoundRobin::new(4096);
+/// round_robin.wake(7);
+/// round_robin.wake(9);
+/// assert_eq!(round_robin.current(), Some(7));
+/// round_robin.spend(8192); // more than its share: the others are next
+/// assert_eq!(round_robin.current(), Some(9));
+/// round_robin.rest(); // nothing left to send
+/// assert_eq!(round_robin.current(), Some(7));
 /// ```
 #[derive(Debug, Clone)]
-pub struct Turns {
+pub struct RoundRobin {
     quantum: i64,
     round: VecDeque<Turn>,
     /// Who is in the round.
@@ -88,7 +88,7 @@ struct Turn {
     allowance: i64,
 }
 
-impl Turns {
+impl RoundRobin {
     /// Nobody waits; a turn is for so many bytes.
     ///
     /// # Panics
@@ -160,16 +160,16 @@ mod tests {
 
     #[test]
     fn large_and_small_operations_get_the_same_bytes() {
-        let mut turns = Turns::new(10_000);
+        let mut round_robin = RoundRobin::new(10_000);
         let sizes = [100_u64, 3_000, 64_000];
         for who in 0..3 {
-            turns.wake(who);
+            round_robin.wake(who);
         }
         let mut sent = [0_u64; 3];
         for _ in 0..100_000 {
-            let who = turns.current().expect("all have more to send") as usize;
+            let who = round_robin.current().expect("all have more to send") as usize;
             sent[who] += sizes[who];
-            turns.spend(sizes[who]);
+            round_robin.spend(sizes[who]);
         }
         let (least, most) = (*sent.iter().min().unwrap(), *sent.iter().max().unwrap());
         assert!(most - least <= 2 * 64_000, "{sent:?}");
@@ -177,21 +177,21 @@ mod tests {
 
     #[test]
     fn one_who_waits_already_is_not_there_twice_and_one_who_is_gone_not_at_all() {
-        let mut turns = Turns::new(1);
+        let mut round_robin = RoundRobin::new(1);
         for who in [1, 2, 1, 3, 2] {
-            turns.wake(who);
+            round_robin.wake(who);
         }
         let mut round = Vec::new();
         for _ in 0..3 {
-            round.extend(turns.current());
-            turns.yield_turn();
+            round.extend(round_robin.current());
+            round_robin.yield_turn();
         }
         assert_eq!(round, [1, 2, 3]);
-        turns.remove(1);
-        assert_eq!(turns.current(), Some(2));
-        turns.rest();
-        turns.rest();
-        assert_eq!(turns.current(), None);
+        round_robin.remove(1);
+        assert_eq!(round_robin.current(), Some(2));
+        round_robin.rest();
+        round_robin.rest();
+        assert_eq!(round_robin.current(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is under way: a table of slots, each with an epoch.
+//! What is in flight: a table of slots, each with an epoch.
 
 /// Names what is in a slot. A slot that is used again gets another epoch, so that a name that comes late finds nothing.
 ///

@@ -6,11 +6,11 @@
 //! | module | question |
 //! |---|---|
 //! | [`plan`] | which operations move these pages? |
-//! | [`route`] | which rail takes the next one? |
-//! | [`inflight`] | what is under way, and whose is this completion? |
+//! | [`route`] | which link takes the next one? |
+//! | [`inflight`] | what is in flight, and whose is this completion? |
 //! | [`credit`] | may there be one more, and whose turn is it? |
 //! | [`counter`] | how many pages have arrived, and when does a wait end? |
-//! | [`outbox`] | what does a sender do next, and what after a rail was lost? |
+//! | [`outbox`] | what does a sender do next, and what after a link was lost? |
 //! | [`sequence`] | which thing has this number? |
 //! | [`wire`] | what do two engines tell each other beside the data? |
 #![forbid(unsafe_code)]

@@ -1,36 +1,36 @@
-//! What a sender does for one peer: transfers go in, operations for its rails come out, and every page is counted once at the receiver, whatever
-//! rail is lost on the way.
+//! What a sender does for one peer: transfers go in, operations for its links come out, and every page is counted once at the receiver, whatever
+//! link is lost on the way.
 //!
 //! The caller has the cards. He asks for the [next](Outbox::next_post) operation, posts it, and says when its bytes are there: an operation that is only
-//! *sent* is not done, because its rail may be lost before it lands, and then it is to be sent again. When a rail is lost he first
-//! makes its card stop and takes every buffer back, and then [says so](Outbox::lose): what was under way on it goes to the others, without ticks. The
-//! receiver is asked how many pages it has counted from that rail; when it has answered, and what was sent again is delivered, it is told the
+//! *sent* is not done, because its link may be lost before it lands, and then it is to be sent again. When a link is lost he first
+//! makes its card stop and takes every buffer back, and then [says so](Outbox::lose): what was in flight on it goes to the others, without immediates. The
+//! receiver is asked how many pages it has counted from that link; when it has answered, and what was sent again is delivered, it is told the
 //! difference.
 
 mod state;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::counter::{Claims, CounterId, LinkId, TICK_PAGES_MAX, Tick};
+use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
 use crate::inflight::{SlotId, Slots};
 use crate::plan::{Limits, Operation, Plan};
-use crate::route::Rails;
+use crate::route::Links;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
-use state::{Again, Debt, Posted, Transfer};
+use state::{Owed, Posted, Resend, Transfer};
 
-/// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and rails could not share them.
+/// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and links could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
 
-/// One rail to the peer.
+/// One link to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RailSettings {
+pub struct LinkSettings {
     /// Its connection.
-    pub link: LinkId,
+    pub id: LinkId,
     /// What one operation on it can do.
     pub limits: Limits,
-    /// How many operations it may have under way.
+    /// How many operations it may have in flight.
     pub window: u32,
     /// Its share.
     pub weight: u32,
@@ -52,25 +52,25 @@ impl TransferId {
 pub struct Post {
     /// Its number: the card gives it back.
     pub slot: SlotId,
-    /// Which rail.
-    pub rail: usize,
+    /// Which link.
+    pub link: usize,
     /// Whose pages.
     pub transfer: TransferId,
     /// What it tells the receiver.
-    pub tick: Option<Tick>,
+    pub immediate: Option<Immediate>,
 }
 
 /// What one outbox has to do.
 #[derive(Debug)]
 pub struct Outbox {
-    rails: Rails,
-    settings: Vec<RailSettings>,
+    links: Links,
+    settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
     slots: Slots<Posted>,
     transfers: Sequence<Transfer>,
     next_transfer: u64,
-    claims: Claims,
-    debts: BTreeMap<(LinkId, CounterId), Debt>,
+    reported: Reported,
+    owed: BTreeMap<(LinkId, CounterId), Owed>,
     finished: VecDeque<Finished>,
     /// Operations that are done: their room is used again.
     spare: Vec<Operation>,
@@ -81,25 +81,25 @@ pub struct Outbox {
 pub struct Finished {
     /// Which.
     pub transfer: TransferId,
-    /// Whether all of it is there. Only of one that was [given up](Outbox::abort) something can be missing.
+    /// Whether all of it is there. Only of one that was [aborted](Outbox::abort) something can be missing.
     pub is_whole: bool,
 }
 
 impl Outbox {
-    /// For these rails.
-    pub fn new(settings: Vec<RailSettings>) -> Self {
-        let weights: Vec<u32> = settings.iter().map(|rail| rail.weight).collect();
-        let windows: Vec<Credits> = settings.iter().map(|rail| Credits::new(rail.window)).collect();
-        let total = settings.iter().map(|rail| rail.window).fold(0, u32::saturating_add);
+    /// For these links.
+    pub fn new(settings: Vec<LinkSettings>) -> Self {
+        let weights: Vec<u32> = settings.iter().map(|link| link.weight).collect();
+        let windows: Vec<Credits> = settings.iter().map(|link| Credits::new(link.window)).collect();
+        let total = settings.iter().map(|link| link.window).fold(0, u32::saturating_add);
         Self {
-            rails: Rails::new(&weights),
+            links: Links::new(&weights),
             settings,
             windows,
             slots: Slots::new(total),
             transfers: Sequence::new(),
             next_transfer: 0,
-            claims: Claims::new(),
-            debts: BTreeMap::new(),
+            reported: Reported::new(),
+            owed: BTreeMap::new(),
             finished: VecDeque::new(),
             spare: Vec::new(),
         }
@@ -113,7 +113,7 @@ impl Outbox {
     /// ```
     pub fn memory(&self) -> usize {
         let lists: usize = self.transfers.iter().map(|(_, transfer)| transfer.plan.memory()).sum();
-        self.settings.capacity() * size_of::<RailSettings>()
+        self.settings.capacity() * size_of::<LinkSettings>()
             + self.slots.capacity() * (size_of::<Posted>() + size_of::<Operation>())
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
@@ -127,26 +127,26 @@ impl Outbox {
         let transfer = Transfer {
             plan,
             counter,
-            under_way: 0,
+            in_flight: 0,
             begun_on: None,
-            untold: vec![0; self.settings.len()],
+            unreported: vec![0; self.settings.len()],
             refused: VecDeque::new(),
-            again: VecDeque::new(),
-            debts: 0,
-            is_given_up: false,
-            is_short: false,
+            resends: VecDeque::new(),
+            owed: 0,
+            is_aborted: false,
+            is_incomplete: false,
         };
         self.transfers.put(id.0, transfer);
         self.check_done(id);
         id
     }
 
-    /// The next operation that there is room for. It is under way from now on.
+    /// The next operation that there is room for. It is in flight from now on.
     pub fn next_post(&mut self) -> Option<Post> {
         let mut from = 0;
         loop {
             // Without room anywhere no transfer needs to be looked at.
-            if !(0..self.settings.len()).any(|rail| self.has_room(rail)) {
+            if !(0..self.settings.len()).any(|link| self.has_room(link)) {
                 return None;
             }
             let (id, _) = self.transfers.iter_from(from).next()?;
@@ -157,33 +157,33 @@ impl Outbox {
         }
     }
 
-    /// What a post is about, as long as it is under way. Without any bytes, it only carries its tick.
+    /// What a post is about, as long as it is in flight. Without any bytes, it only carries its immediate.
     pub fn operation(&self, slot: SlotId) -> Option<&Operation> {
         self.slots.get(slot).map(|posted| &posted.operation)
     }
 
     fn next_of(&mut self, id: TransferId) -> Option<Post> {
-        self.next_again(id)
+        self.next_resend(id)
             .or_else(|| self.next_refused(id))
             .or_else(|| self.next_planned(id))
-            .or_else(|| self.next_bell(id))
+            .or_else(|| self.next_notification(id))
     }
 
-    /// What a lost rail had under way.
-    fn next_again(&mut self, id: TransferId) -> Option<Post> {
-        let again = self.transfers.get(id.0)?.again.front()?;
-        let rail = self.pick(again.operation.bytes)?;
-        let Again { operation, debt, stake } = self.transfers.get_mut(id.0)?.again.pop_front()?;
-        let mut parts = operation.split(&self.settings[rail].limits);
+    /// What a lost link had in flight.
+    fn next_resend(&mut self, id: TransferId) -> Option<Post> {
+        let first = self.transfers.get(id.0)?.resends.front()?;
+        let link = self.pick(first.operation.bytes)?;
+        let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
+        let mut parts = operation.split(&self.settings[link].limits);
         let first = parts.remove(0);
         let transfer = self.transfers.get_mut(id.0)?;
-        if let Some(debt) = debt.and_then(|debt| self.debts.get_mut(&debt)) {
-            debt.again += parts.len();
+        if let Some(owed) = owed.and_then(|owed| self.owed.get_mut(&owed)) {
+            owed.resends += parts.len();
         }
         for part in parts.into_iter().rev() {
-            transfer.again.push_front(Again { operation: part, debt, stake });
+            transfer.resends.push_front(Resend { operation: part, owed, pages });
         }
-        self.post(id, rail, first, None, debt, stake)
+        self.post(id, link, first, None, owed, pages)
     }
 
     fn next_refused(&mut self, id: TransferId) -> Option<Post> {
@@ -191,9 +191,9 @@ impl Outbox {
         let place = transfer
             .refused
             .iter()
-            .position(|(rail, _)| self.windows[*rail].free() > 0 && self.rails.is_alive(*rail))?;
-        let (rail, operation) = transfer.refused.remove(place)?;
-        self.post_counted(id, rail, operation)
+            .position(|(link, _)| self.windows[*link].free() > 0 && self.links.is_alive(*link))?;
+        let (link, operation) = transfer.refused.remove(place)?;
+        self.post_counted(id, link, operation)
     }
 
     fn next_planned(&mut self, id: TransferId) -> Option<Post> {
@@ -202,111 +202,113 @@ impl Outbox {
             return None;
         }
         let page_len = transfer.plan.page_len();
-        let takes_more = |rail: usize| self.windows[rail].free() > 0;
-        let rail = match transfer.begun_on {
-            Some(rail) => Some(rail).filter(|rail| takes_more(*rail)),
-            None => self.rails.pick(page_len, takes_more),
+        let takes_more = |link: usize| self.windows[link].free() > 0;
+        let link = match transfer.begun_on {
+            Some(link) => Some(link).filter(|link| takes_more(*link)),
+            None => self.links.pick(page_len, takes_more),
         }?;
-        let mut limits = self.settings[rail].limits;
-        limits.pages = limits.pages.min(TICK_PAGES_MAX);
+        let mut limits = self.settings[link].limits;
+        limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
         transfer.plan.next(&limits, &mut operation).then_some(())?;
-        transfer.begun_on = transfer.plan.is_in_page().then_some(rail);
-        self.post_counted(id, rail, operation)
+        transfer.begun_on = transfer.plan.is_in_page().then_some(link);
+        self.post_counted(id, link, operation)
     }
 
-    /// A tick without bytes, for a rail that has pages that were not told of, when no more will follow there.
-    fn next_bell(&mut self, id: TransferId) -> Option<Post> {
+    /// An immediate without bytes, for a link that has pages that were not told of, when no more will follow there.
+    fn next_notification(&mut self, id: TransferId) -> Option<Post> {
         let transfer = self.transfers.get(id.0)?;
         transfer.counter?;
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
             return None;
         }
-        let is_due = |rail: &usize| transfer.untold[*rail] > 0 && self.has_room(*rail);
-        let rail = (0..self.settings.len()).find(is_due)?;
-        self.post_counted(id, rail, Operation::default())
+        let is_due = |link: &usize| transfer.unreported[*link] > 0 && self.has_room(*link);
+        let link = (0..self.settings.len()).find(is_due)?;
+        self.post_counted(id, link, Operation::default())
     }
 
-    fn has_room(&self, rail: usize) -> bool {
-        self.windows[rail].free() > 0 && self.rails.is_alive(rail)
+    fn has_room(&self, link: usize) -> bool {
+        self.windows[link].free() > 0 && self.links.is_alive(link)
     }
 
     fn pick(&self, bytes: u64) -> Option<usize> {
-        self.rails.pick(bytes, |rail| self.windows[rail].free() > 0)
+        self.links.pick(bytes, |link| self.windows[link].free() > 0)
     }
 
-    /// Posts an operation whose pages are to be told of: at once where the rail keeps no order; where it does, by the last one of the
-    /// transfer there, or when a tick can tell of no more.
-    fn post_counted(&mut self, id: TransferId, rail: usize, operation: Operation) -> Option<Post> {
-        let limits = self.settings[rail].limits;
+    /// Posts an operation whose pages are to be told of: at once where the link keeps no order; where it does, by the last one of the
+    /// transfer there, or when an immediate can tell of no more.
+    fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Post> {
+        let limits = self.settings[link].limits;
         let transfer = self.transfers.get_mut(id.0)?;
-        let pages = transfer.untold[rail] + operation.pages;
+        let pages = transfer.unreported[link] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
-        let is_full = pages + limits.pages.min(TICK_PAGES_MAX) > TICK_PAGES_MAX;
+        let is_full = pages + limits.pages.min(IMMEDIATE_PAGES_MAX) > IMMEDIATE_PAGES_MAX;
         let tells = !limits.is_ordered || is_last || is_full;
-        let tick = transfer.counter.filter(|_| tells).and_then(|counter| Tick::new(counter, pages));
-        transfer.untold[rail] = match tick {
+        let immediate = transfer.counter.filter(|_| tells).and_then(|counter| Immediate::new(counter, pages));
+        transfer.unreported[link] = match immediate {
             Some(_) => 0,
             None if transfer.counter.is_some() => pages,
             None => 0,
         };
-        if let Some(tick) = tick {
-            self.claims.claim(self.settings[rail].link, tick);
+        if let Some(immediate) = immediate {
+            self.reported.add(self.settings[link].id, immediate);
         }
         // A part of a page is as good as the page.
-        let stake = operation.pages.max(1);
-        self.post(id, rail, operation, tick, None, stake)
+        let pages = operation.pages.max(1);
+        self.post(id, link, operation, immediate, None, pages)
     }
 
     fn post(
         &mut self,
         transfer: TransferId,
-        rail: usize,
+        link: usize,
         operation: Operation,
-        tick: Option<Tick>,
-        debt: Option<(LinkId, CounterId)>,
-        stake: u32,
+        immediate: Option<Immediate>,
+        owed: Option<(LinkId, CounterId)>,
+        pages: u32,
     ) -> Option<Post> {
-        let took = self.windows[rail].take(1);
-        debug_assert!(took, "only a rail with room is picked");
-        self.rails.charge(rail, operation.bytes);
+        let took = self.windows[link].take(1);
+        debug_assert!(took, "only a link with room is picked");
+        self.links.charge(link, operation.bytes);
         let of = self.transfers.get_mut(transfer.0)?;
-        of.under_way += 1;
-        let slot = self.slots.put(Posted { rail, transfer, operation, tick, debt, stake }).ok()?;
-        Some(Post { slot, rail, transfer, tick })
+        of.in_flight += 1;
+        let slot = self.slots.put(Posted { link, transfer, operation, immediate, owed, pages }).ok()?;
+        Some(Post { slot, link, transfer, immediate })
     }
 
-    /// The card had no room for it: it is not under way, and comes again.
+    /// The card had no room for it: it is not in flight, and comes again.
     pub fn refuse(&mut self, slot: SlotId) {
-        let Some(Posted { rail, transfer, operation, tick, debt, stake }) = self.take(slot) else { return };
+        let Some(Posted { link, transfer, operation, immediate, owed, pages }) = self.take(slot) else {
+            return;
+        };
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
-        if debt.is_some() || (tick.is_none() && of.counter.is_none()) {
-            of.again.push_front(Again { operation, debt, stake });
+        if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
+            of.resends.push_front(Resend { operation, owed, pages });
             return;
         }
-        // What it would have told of is untold again, but for its own pages, which are counted when it is posted again.
-        let told = tick.map_or(of.untold[rail], Tick::pages);
-        of.untold[rail] = told.saturating_sub(operation.pages);
-        if let Some(tick) = tick {
-            self.claims.unclaim(self.settings[rail].link, tick);
+        // What it would have reported is unreported again, but for its own pages, which are counted when it is posted again.
+        let told = immediate.map_or(of.unreported[link], Immediate::pages);
+        of.unreported[link] = told.saturating_sub(operation.pages);
+        if let Some(immediate) = immediate {
+            self.reported.remove(self.settings[link].id, immediate);
         }
         if operation.bytes > 0 {
-            of.refused.push_front((rail, operation));
+            of.refused.push_front((link, operation));
         }
     }
 
-    /// Its bytes are there, and its buffers are back. (What failed is not done: its rail is to be stopped, and then [lost](Self::lose).)
+    /// Its bytes are there, and its buffers are back. (What failed is not done: its link is to be stopped, and then [lost](Self::lose).)
     pub fn complete(&mut self, slot: SlotId) -> Vec<Frame> {
-        let Some(Posted { transfer, debt, operation, .. }) = self.take(slot) else { return Vec::new() };
+        let Some(Posted { transfer, owed, operation, .. }) = self.take(slot) else { return Vec::new() };
         self.spare.push(operation);
         let mut frames = Vec::new();
-        if let Some(key) = debt {
-            if let Some(debt) = self.debts.get_mut(&key) {
-                debt.again -= 1;
+        if let Some(key) = owed {
+            if let Some(owed) = self.owed.get_mut(&key) {
+                owed.resends -= 1;
             }
-            frames.extend(self.pay(key));
+            frames.extend(self.reconcile(key));
         }
         self.check_done(transfer);
         frames
@@ -314,197 +316,198 @@ impl Outbox {
 
     fn take(&mut self, slot: SlotId) -> Option<Posted> {
         let posted = self.slots.take(slot)?;
-        self.windows[posted.rail].give(1);
-        self.rails.finish(posted.rail, posted.operation.bytes);
+        self.windows[posted.link].give(1);
+        self.links.finish(posted.link, posted.operation.bytes);
         if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
-            transfer.under_way -= 1;
+            transfer.in_flight -= 1;
         }
         Some(posted)
     }
 
-    /// A rail gets nothing more for now: it is not connected yet, or about to be lost. What it has under way goes on.
-    pub fn pause(&mut self, rail: usize) {
-        self.rails.pause(rail);
+    /// A link gets nothing more for now: it is not connected yet, or about to be lost. What it has in flight goes on.
+    pub fn pause(&mut self, link: usize) {
+        self.links.pause(link);
         for transfer in self.transfers.values_mut() {
-            if transfer.begun_on.take_if(|begun_on| *begun_on == rail).is_some() {
+            if transfer.begun_on.take_if(|begun_on| *begun_on == link).is_some() {
                 transfer.plan.restart_page();
             }
         }
     }
 
-    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is under way is done. Where all of it is under way
-    /// already, and no rail is lost meanwhile, it is whole all the same.
+    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is in flight is done. Where all of it is in flight
+    /// already, and no link is lost meanwhile, it is whole all the same.
     pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
         let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
-        transfer.is_given_up = true;
+        transfer.is_aborted = true;
         let is_posted =
-            transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.again.is_empty();
+            transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.resends.is_empty();
         if is_posted {
             return Vec::new();
         }
-        transfer.cut_short();
+        transfer.abort_rest();
         let mut frames = Vec::new();
-        for Again { debt, stake, .. } in std::mem::take(&mut transfer.again) {
-            frames.extend(debt.and_then(|key| self.forgo(key, stake)));
+        for Resend { owed, pages, .. } in std::mem::take(&mut transfer.resends) {
+            frames.extend(owed.and_then(|key| self.abort_resend(key, pages)));
         }
         self.check_done(id);
         frames
     }
 
-    /// The transfers that have bytes under way on a rail.
-    pub fn transfers_on(&self, rail: usize) -> Vec<TransferId> {
-        let on_rail = self.slots.iter().filter(|(_, it)| it.rail == rail && it.operation.bytes > 0);
-        let mut transfers: Vec<TransferId> = on_rail.map(|(_, it)| it.transfer).collect();
+    /// The transfers that have bytes in flight on a link.
+    pub fn transfers_on(&self, link: usize) -> Vec<TransferId> {
+        let on_link = self.slots.iter().filter(|(_, it)| it.link == link && it.operation.bytes > 0);
+        let mut transfers: Vec<TransferId> = on_link.map(|(_, it)| it.transfer).collect();
         transfers.sort_unstable();
         transfers.dedup();
         transfers
     }
 
     /// Whether something of a transfer is missing, and will be.
-    pub fn is_short(&self, id: TransferId) -> bool {
-        self.transfers.get(id.0).is_some_and(|transfer| transfer.is_short)
+    pub fn is_incomplete(&self, id: TransferId) -> bool {
+        self.transfers.get(id.0).is_some_and(|transfer| transfer.is_incomplete)
     }
 
-    /// What was to be sent again for a debt is not.
-    fn forgo(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
-        let debt = self.debts.get_mut(&key)?;
-        debt.again -= 1;
-        debt.forgone += u64::from(pages);
-        self.pay(key)
+    /// What was to be resent is not, since its transfer was aborted.
+    fn abort_resend(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
+        let owed = self.owed.get_mut(&key)?;
+        owed.resends -= 1;
+        owed.aborted += u64::from(pages);
+        self.reconcile(key)
     }
 
-    /// A rail is lost. Its card has stopped, and every buffer that it had is back.
-    pub fn lose(&mut self, rail: usize) -> Vec<Frame> {
-        let link = self.settings[rail].link;
-        let claimed: BTreeMap<CounterId, u64> = self.claims.lose(link).into_iter().collect();
-        for (counter, pages) in &claimed {
-            self.debts.entry((link, *counter)).or_default().claimed = *pages;
+    /// A link is lost. Its card has stopped, and every buffer that it had is back.
+    pub fn lose(&mut self, link: usize) -> Vec<Frame> {
+        let link_id = self.settings[link].id;
+        let reported: BTreeMap<CounterId, u64> = self.reported.lose(link_id).into_iter().collect();
+        for (counter, pages) in &reported {
+            self.owed.entry((link_id, *counter)).or_default().reported = *pages;
         }
         let lost: Vec<SlotId> =
-            self.slots.iter().filter(|(_, posted)| posted.rail == rail).map(|(slot, _)| slot).collect();
+            self.slots.iter().filter(|(_, posted)| posted.link == link).map(|(slot, _)| slot).collect();
         let mut frames = Vec::new();
         for slot in lost {
             let Some(posted) = self.take(slot) else { continue };
-            frames.extend(self.send_again(link, posted));
+            frames.extend(self.resend(link_id, posted));
         }
-        self.pause(rail);
-        self.rails.lose(rail);
+        self.pause(link);
+        self.links.lose(link);
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
-            self.owe_untold(link, rail, id);
-            // Where it was a tick that was under way, and nobody is to be told any more.
+            self.owe_unreported(link_id, link, id);
+            // Where it was an immediate that was in flight, and nobody is to be told any more.
             self.check_done(id);
         }
-        let settle = |(link, counter): &(LinkId, CounterId)| Frame::Settle { link: *link, counter: *counter };
-        frames.extend(self.debts.keys().filter(|(of, _)| *of == link).map(settle));
+        let settle =
+            |(link_id, counter): &(LinkId, CounterId)| Frame::Settle { link: *link_id, counter: *counter };
+        frames.extend(self.owed.keys().filter(|(of, _)| *of == link_id).map(settle));
         frames
     }
 
-    /// What was under way: it goes to another rail, and its pages are told of by a frame; unless its transfer was given up.
-    fn send_again(&mut self, link: LinkId, posted: Posted) -> Option<Frame> {
-        let Posted { transfer: id, operation, debt: old_debt, stake, .. } = posted;
+    /// What was in flight: it goes to another link, and its pages are told of by a frame; unless its transfer was aborted.
+    fn resend(&mut self, link_id: LinkId, posted: Posted) -> Option<Frame> {
+        let Posted { transfer: id, operation, owed: old_owed, pages, .. } = posted;
         let transfer = self.transfers.get_mut(id.0)?;
-        let (has_bytes, new_debt) =
-            (operation.bytes > 0, (link, transfer.counter.unwrap_or(CounterId::NONE)));
-        // Sent again already for another lost rail: that debt stays.
-        let debt = old_debt.unwrap_or(new_debt);
-        if old_debt.is_none() {
-            self.debts.entry(debt).or_default().again += usize::from(has_bytes);
+        let (has_bytes, new_owed) =
+            (operation.bytes > 0, (link_id, transfer.counter.unwrap_or(CounterId::NONE)));
+        // Resent already for another lost link: what is owed for that one stays.
+        let owed = old_owed.unwrap_or(new_owed);
+        if old_owed.is_none() {
+            self.owed.entry(owed).or_default().resends += usize::from(has_bytes);
         }
-        if transfer.is_given_up && has_bytes {
-            transfer.cut_short();
-            let frame = self.forgo(debt, stake);
+        if transfer.is_aborted && has_bytes {
+            transfer.abort_rest();
+            let frame = self.abort_resend(owed, pages);
             self.check_done(id);
             return frame;
         }
-        // Also where there is nobody to be told: what was under way may land until the receiver has stopped it. If the transfer were done
+        // Also where there is nobody to be told: what was in flight may land until the receiver has stopped it. If the transfer were done
         // by then, it would undo what is written next.
-        Self::owe(&mut self.debts, new_debt, id, transfer);
+        Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {
-            transfer.again.push_back(Again { operation, debt: Some(debt), stake });
+            transfer.resends.push_back(Resend { operation, owed: Some(owed), pages });
         }
         None
     }
 
-    /// What was posted without a tick, or refused: nobody has told of it.
-    fn owe_untold(&mut self, link: LinkId, rail: usize, id: TransferId) {
+    /// What was posted without an immediate, or refused: nobody has told of it.
+    fn owe_unreported(&mut self, link_id: LinkId, link: usize, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(id.0) else { return };
         let refused: Vec<Operation> = {
-            let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == rail);
+            let (mine, others) = transfer.refused.drain(..).partition::<Vec<_>, _>(|(of, _)| *of == link);
             transfer.refused = others.into();
             mine.into_iter().map(|(_, operation)| operation).collect()
         };
-        let untold = std::mem::take(&mut transfer.untold[rail]);
+        let unreported = std::mem::take(&mut transfer.unreported[link]);
         let refused_pages: u32 = refused.iter().map(|operation| operation.pages).sum();
-        let key = transfer.counter.map(|counter| (link, counter));
-        if let Some(key) = key.filter(|_| untold + refused_pages > 0 || !refused.is_empty()) {
-            let debt = self.debts.entry(key).or_default();
-            debt.untold += u64::from(untold + refused_pages);
-            debt.again += refused.len();
-            Self::owe(&mut self.debts, key, id, transfer);
+        let key = transfer.counter.map(|counter| (link_id, counter));
+        if let Some(key) = key.filter(|_| unreported + refused_pages > 0 || !refused.is_empty()) {
+            let owed = self.owed.entry(key).or_default();
+            owed.unreported += u64::from(unreported + refused_pages);
+            owed.resends += refused.len();
+            Self::add_owed(&mut self.owed, key, id, transfer);
         }
-        let again = |operation: Operation| Again { stake: operation.pages.max(1), operation, debt: key };
-        transfer.again.extend(refused.into_iter().map(again));
+        let resends = |operation: Operation| Resend { pages: operation.pages.max(1), operation, owed: key };
+        transfer.resends.extend(refused.into_iter().map(resends));
     }
 
-    fn owe(
-        debts: &mut BTreeMap<(LinkId, CounterId), Debt>,
+    fn add_owed(
+        owed: &mut BTreeMap<(LinkId, CounterId), Owed>,
         key: (LinkId, CounterId),
         id: TransferId,
         transfer: &mut Transfer,
     ) {
-        let debt = debts.entry(key).or_default();
-        if !debt.creditors.contains(&id) {
-            debt.creditors.push(id);
-            transfer.debts += 1;
+        let owed = owed.entry(key).or_default();
+        if !owed.transfers.contains(&id) {
+            owed.transfers.push(id);
+            transfer.owed += 1;
         }
     }
 
-    /// The receiver has counted so many pages from a lost rail.
-    pub fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
-        if let Some(debt) = self.debts.get_mut(&(link, counter)) {
-            debt.settled = Some(pages);
+    /// The receiver has counted so many pages from a lost link.
+    pub fn settled(&mut self, link_id: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
+        if let Some(owed) = self.owed.get_mut(&(link_id, counter)) {
+            owed.settled = Some(pages);
         }
-        self.pay((link, counter)).into_iter().collect()
+        self.reconcile((link_id, counter)).into_iter().collect()
     }
 
     /// Tells the receiver of what it has not counted, when all of it is there.
-    fn pay(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
-        let debt = self.debts.get(&key)?;
-        let settled = debt.settled.filter(|_| debt.again == 0)?;
-        let debt = self.debts.remove(&key)?;
-        for id in debt.creditors {
+    fn reconcile(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
+        let owed = self.owed.get(&key)?;
+        let settled = owed.settled.filter(|_| owed.resends == 0)?;
+        let owed = self.owed.remove(&key)?;
+        for id in owed.transfers {
             if let Some(transfer) = self.transfers.get_mut(id.0) {
-                transfer.debts -= 1;
+                transfer.owed -= 1;
             }
             self.check_done(id);
         }
-        let owed = debt.claimed.saturating_sub(settled) + debt.untold;
-        let pages = owed.saturating_sub(debt.forgone);
+        let missing = owed.reported.saturating_sub(settled) + owed.unreported;
+        let pages = missing.saturating_sub(owed.aborted);
         (pages > 0).then_some(Frame::Add { counter: key.1, pages })
     }
 
-    /// A rail is back, by a connection of another name.
-    pub fn restore(&mut self, rail: usize, link: LinkId) {
-        self.settings[rail].link = link;
-        self.rails.restore(rail);
+    /// A link is back, by a connection of another name.
+    pub fn restore(&mut self, link: usize, link_id: LinkId) {
+        self.settings[link].id = link_id;
+        self.links.restore(link);
     }
 
     /// The receiver has closed a counter: nobody is told of what is left.
     pub fn forget(&mut self, counter: CounterId) {
-        self.claims.forget(counter);
+        self.reported.forget(counter);
         let of_counter = self.transfers.iter_mut().filter(|(_, transfer)| transfer.counter == Some(counter));
         let ids: Vec<TransferId> = of_counter
             .map(|(id, transfer)| {
                 transfer.counter = None;
-                transfer.untold.fill(0);
+                transfer.unreported.fill(0);
                 TransferId(id)
             })
             .collect();
         ids.into_iter().for_each(|id| self.check_done(id));
     }
 
-    /// A transfer that is done since this was last asked: everything is sent, and everything that was lost is paid.
+    /// A transfer that is done since this was last asked: everything is sent, and all lost pages are reconciled.
     pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
@@ -512,17 +515,17 @@ impl Outbox {
     fn check_done(&mut self, id: TransferId) {
         let is_done = self.transfers.get(id.0).is_some_and(|transfer| {
             // Asked after every operation, and seldom so.
-            if transfer.under_way > 0 {
+            if transfer.in_flight > 0 {
                 return false;
             }
             let is_posted = transfer.plan.pages_left() == 0
                 && transfer.refused.is_empty()
-                && transfer.again.is_empty()
-                && transfer.untold.iter().all(|pages| *pages == 0);
-            is_posted && transfer.debts == 0
+                && transfer.resends.is_empty()
+                && transfer.unreported.iter().all(|pages| *pages == 0);
+            is_posted && transfer.owed == 0
         });
         if is_done && let Some(transfer) = self.transfers.take(id.0) {
-            self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_short });
+            self.finished.push_back(Finished { transfer: id, is_whole: !transfer.is_incomplete });
         }
     }
 
@@ -531,13 +534,13 @@ impl Outbox {
         *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
     }
 
-    /// How many operations are under way.
-    pub fn under_way(&self) -> usize {
+    /// How many operations are in flight.
+    pub fn in_flight(&self) -> usize {
         self.slots.len()
     }
 
     /// Whether nothing is left to do.
     pub fn is_idle(&self) -> bool {
-        self.transfers.is_empty() && self.debts.is_empty()
+        self.transfers.is_empty() && self.owed.is_empty()
     }
 }

@@ -64,7 +64,7 @@ impl Pages {
     }
 }
 
-/// What one operation of a rail can do: its card and library say so.
+/// What one operation of a link can do: its card and library say so.
 ///
 /// ```
 /// use farreach_core::plan::Limits;
@@ -173,7 +173,7 @@ impl Extent {
     }
 }
 
-/// What a rail is asked to do: bytes of one side's ranges to those of the other, in their order.
+/// What a link is asked to do: bytes of one side's ranges to those of the other, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operation {
     /// Of the source.
@@ -306,11 +306,11 @@ impl Plan {
         Ok(Self { source: plan.destination, destination: plan.source, ..plan })
     }
 
-    /// The next operation, for a rail with these limits; `false` where nothing is left. `operation` is filled anew, and keeps its
+    /// The next operation, for a link with these limits; `false` where nothing is left. `operation` is filled anew, and keeps its
     /// room: asking allocates nothing after the first time.
     ///
-    /// A page is cut only where it does not fit into an operation of its own, and only for a rail that keeps the order: on another
-    /// one, the end of a page could be counted before its beginning is there. Then it is one operation all the same, and the rail
+    /// A page is cut only where it does not fit into an operation of its own, and only for a link that keeps the order: on another
+    /// one, the end of a page could be counted before its beginning is there. Then it is one operation all the same, and the link
     /// must refuse it.
     pub fn next(&mut self, limits: &Limits, operation: &mut Operation) -> bool {
         operation.clear();
@@ -367,7 +367,7 @@ impl Plan {
     }
 
     /// Nothing more is asked for.
-    pub fn give_up(&mut self) {
+    pub fn abort(&mut self) {
         (self.place, self.within) = (self.source.indices.len(), 0);
     }
 

@@ -1,24 +1,24 @@
-//! Operations over rails: each takes its share, and a dead one takes nothing.
+//! Operations over links: each takes its share, and a dead one takes nothing.
 
-/// The rails of one peer, and how much each has under way.
+/// The links of one peer, and how much each has in flight.
 ///
-/// The next operation goes to the rail that would be done with it first, if every rail moved bytes at the rate of its weight. So shares follow
-/// the weights, a rail that stalls gets no more, and no clock is needed.
+/// The next operation goes to the link that would be done with it first, if every link moved bytes at the rate of its weight. So shares follow
+/// the weights, a link that stalls gets no more, and no clock is needed.
 ///
 /// ```
-/// use farreach_core::route::Rails;
+/// use farreach_core::route::Links;
 ///
-/// let mut rails = Rails::new(&[3, 1]);
-/// let taken: Vec<usize> = (0..4).filter_map(|_| rails.assign(1000, |_| true)).collect();
-/// assert_eq!(taken.iter().filter(|rail| **rail == 0).count(), 3);
+/// let mut links = Links::new(&[3, 1]);
+/// let taken: Vec<usize> = (0..4).filter_map(|_| links.assign(1000, |_| true)).collect();
+/// assert_eq!(taken.iter().filter(|link| **link == 0).count(), 3);
 /// ```
 #[derive(Debug, Clone)]
-pub struct Rails {
-    rails: Vec<Rail>,
+pub struct Links {
+    links: Vec<Link>,
 }
 
 #[derive(Debug, Clone)]
-struct Rail {
+struct Link {
     weight: u32,
     /// Bytes that are assigned and not finished.
     pending: u64,
@@ -27,35 +27,35 @@ struct Rail {
     is_alive: bool,
 }
 
-impl Rails {
-    /// One rail for each weight; one of weight 0 is used only when no other is alive.
+impl Links {
+    /// One link for each weight; one of weight 0 is used only when no other is alive.
     pub fn new(weights: &[u32]) -> Self {
-        let rail = |weight: &u32| Rail { weight: *weight, pending: 0, share: 0, is_alive: true };
-        Self { rails: weights.iter().map(rail).collect() }
+        let link = |weight: &u32| Link { weight: *weight, pending: 0, share: 0, is_alive: true };
+        Self { links: weights.iter().map(link).collect() }
     }
 
-    /// The rail for an operation of so many bytes, among those that are alive and that `has_room` says yes to; none where there is none.
+    /// The link for an operation of so many bytes, among those that are alive and that `has_room` says yes to; none where there is none.
     pub fn assign(&mut self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        let rail = self.pick(bytes, has_room)?;
-        self.charge(rail, bytes);
-        Some(rail)
+        let link = self.pick(bytes, has_room)?;
+        self.charge(link, bytes);
+        Some(link)
     }
 
-    /// Gives a rail an operation of so many bytes.
-    pub fn charge(&mut self, rail: usize, bytes: u64) {
-        let rail = &mut self.rails[rail];
-        rail.pending += bytes;
-        rail.share += bytes / u64::from(rail.weight.max(1)) + 1;
+    /// Gives a link an operation of so many bytes.
+    pub fn charge(&mut self, link: usize, bytes: u64) {
+        let link = &mut self.links[link];
+        link.pending += bytes;
+        link.share += bytes / u64::from(link.weight.max(1)) + 1;
     }
 
     /// As [`assign`](Self::assign), for one who cannot say yet how many bytes it will be: it is charged later.
     pub fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
-        let usable = self.rails.iter().enumerate().filter(|(index, rail)| rail.is_alive && has_room(*index));
+        let usable = self.links.iter().enumerate().filter(|(index, link)| link.is_alive && has_room(*index));
         usable
             .min_by(|(_, a), (_, b)| {
                 // (pending + bytes) / weight, compared without dividing; a weight of 0 is the slowest of all.
                 let time =
-                    |rail: &Rail, other: &Rail| u128::from(rail.pending + bytes) * u128::from(other.weight);
+                    |link: &Link, other: &Link| u128::from(link.pending + bytes) * u128::from(other.weight);
                 (a.weight == 0)
                     .cmp(&(b.weight == 0))
                     .then(time(a, b).cmp(&time(b, a)))
@@ -64,60 +64,60 @@ impl Rails {
             .map(|(index, _)| index)
     }
 
-    /// An operation of so many bytes is finished on this rail, or was taken off it.
+    /// An operation of so many bytes is finished on this link, or was taken off it.
     ///
     /// # Panics
     ///
     /// If it was not assigned to it.
-    pub fn finish(&mut self, rail: usize, bytes: u64) {
-        let pending = &mut self.rails[rail].pending;
-        assert!(*pending >= bytes, "{bytes} bytes finished on rail {rail}, and {pending} were under way");
+    pub fn finish(&mut self, link: usize, bytes: u64) {
+        let pending = &mut self.links[link].pending;
+        assert!(*pending >= bytes, "{bytes} bytes finished on link {link}, and {pending} were in flight");
         *pending -= bytes;
     }
 
-    /// A rail gets no more for now; what it has under way goes on.
-    pub fn pause(&mut self, rail: usize) {
-        self.rails[rail].is_alive = false;
+    /// A link gets no more for now; what it has in flight goes on.
+    pub fn pause(&mut self, link: usize) {
+        self.links[link].is_alive = false;
     }
 
-    /// A rail is lost: it gets no more, and what it had under way is nobody's until it is assigned again.
-    pub fn lose(&mut self, rail: usize) {
-        let rail = &mut self.rails[rail];
-        (rail.is_alive, rail.pending) = (false, 0);
+    /// A link is lost: it gets no more, and what it had in flight is nobody's until it is assigned again.
+    pub fn lose(&mut self, link: usize) {
+        let link = &mut self.links[link];
+        (link.is_alive, link.pending) = (false, 0);
     }
 
-    /// A rail is back.
-    pub fn restore(&mut self, rail: usize) {
-        self.rails[rail].is_alive = true;
+    /// A link is back.
+    pub fn restore(&mut self, link: usize) {
+        self.links[link].is_alive = true;
     }
 
-    /// Changes a rail's weight: to the rate that was measured.
-    pub fn set_weight(&mut self, rail: usize, weight: u32) {
-        self.rails[rail].weight = weight;
+    /// Changes a link's weight: to the rate that was measured.
+    pub fn set_weight(&mut self, link: usize, weight: u32) {
+        self.links[link].weight = weight;
     }
 
-    /// Whether a rail is alive.
-    pub fn is_alive(&self, rail: usize) -> bool {
-        self.rails[rail].is_alive
+    /// Whether a link is alive.
+    pub fn is_alive(&self, link: usize) -> bool {
+        self.links[link].is_alive
     }
 
-    /// Bytes that a rail has under way.
-    pub fn pending(&self, rail: usize) -> u64 {
-        self.rails[rail].pending
+    /// Bytes that a link has in flight.
+    pub fn pending(&self, link: usize) -> u64 {
+        self.links[link].pending
     }
 
-    /// How many rails there are, dead ones too.
+    /// How many links there are, dead ones too.
     pub fn len(&self) -> usize {
-        self.rails.len()
+        self.links.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.rails.is_empty()
+        self.links.is_empty()
     }
 }
 
-/// Which rails of two sides go together: each of the side that has more, with those of the other in turn.
+/// Which links of two sides go together: each of the side that has more, with those of the other in turn.
 ///
 /// ```
 /// use farreach_core::route::pairs;
@@ -140,52 +140,52 @@ mod tests {
     #[test]
     fn shares_follow_the_weights() {
         let weights = [100, 200, 25];
-        let mut rails = Rails::new(&weights);
+        let mut links = Links::new(&weights);
         let mut sent = [0_u64; 3];
         let mut under_way = std::collections::VecDeque::new();
         for round in 0..30_000_u64 {
             let bytes = 1000 + round % 5000;
-            let rail = rails.assign(bytes, |_| true).unwrap();
-            sent[rail] += bytes;
-            under_way.push_back((rail, bytes));
+            let link = links.assign(bytes, |_| true).unwrap();
+            sent[link] += bytes;
+            under_way.push_back((link, bytes));
             // Each finishes as fast as its weight: in the long run, in the order of assignment.
             if under_way.len() > 50 {
-                let (rail, bytes) = under_way.pop_front().unwrap();
-                rails.finish(rail, bytes);
+                let (link, bytes) = under_way.pop_front().unwrap();
+                links.finish(link, bytes);
             }
         }
         let total: u64 = sent.iter().sum();
-        for (rail, weight) in weights.iter().enumerate() {
-            let (share, expected) = (sent[rail] as f64 / total as f64, f64::from(*weight) / 325.0);
-            assert!((share - expected).abs() < 0.02, "rail {rail}: {share:.3} and not {expected:.3}");
+        for (link, weight) in weights.iter().enumerate() {
+            let (share, expected) = (sent[link] as f64 / total as f64, f64::from(*weight) / 325.0);
+            assert!((share - expected).abs() < 0.02, "link {link}: {share:.3} and not {expected:.3}");
         }
     }
 
     #[test]
     fn a_dead_rail_gets_nothing_until_it_is_back() {
-        let mut rails = Rails::new(&[1, 1]);
-        rails.assign(10, |_| true).unwrap();
-        rails.lose(0);
-        assert!((0..5).all(|_| rails.assign(10, |_| true) == Some(1)));
-        assert_eq!(rails.pending(0), 0);
-        rails.lose(1);
-        assert_eq!(rails.assign(10, |_| true), None);
-        rails.restore(0);
-        assert_eq!(rails.assign(10, |_| true), Some(0));
+        let mut links = Links::new(&[1, 1]);
+        links.assign(10, |_| true).unwrap();
+        links.lose(0);
+        assert!((0..5).all(|_| links.assign(10, |_| true) == Some(1)));
+        assert_eq!(links.pending(0), 0);
+        links.lose(1);
+        assert_eq!(links.assign(10, |_| true), None);
+        links.restore(0);
+        assert_eq!(links.assign(10, |_| true), Some(0));
     }
 
     #[test]
     fn a_rail_without_room_is_passed_over_and_a_slow_one_is_the_last_resort() {
-        let mut rails = Rails::new(&[0, 5]);
-        assert_eq!(rails.assign(1_000_000, |_| true), Some(1));
-        assert_eq!(rails.assign(1_000_000, |_| true), Some(1), "as long as it has room");
-        assert_eq!(rails.assign(10, |rail| rail != 1), Some(0));
-        assert_eq!(rails.assign(10, |_| false), None);
+        let mut links = Links::new(&[0, 5]);
+        assert_eq!(links.assign(1_000_000, |_| true), Some(1));
+        assert_eq!(links.assign(1_000_000, |_| true), Some(1), "as long as it has room");
+        assert_eq!(links.assign(10, |link| link != 1), Some(0));
+        assert_eq!(links.assign(10, |_| false), None);
     }
 
     #[test]
-    #[should_panic(expected = "5 bytes finished on rail 0")]
+    #[should_panic(expected = "5 bytes finished on link 0")]
     fn what_was_not_assigned_cannot_finish() {
-        Rails::new(&[1]).finish(0, 5);
+        Links::new(&[1]).finish(0, 5);
     }
 }

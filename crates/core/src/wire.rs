@@ -49,20 +49,20 @@ pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
 pub enum Frame {
     /// The first frame of each side.
     Hello(Hello),
-    /// This side's end of a rail, for the other to connect to.
-    Rail(RailOffer),
+    /// This side's end of a link, for the other to connect to.
+    Link(LinkOffer),
     /// This side's end is connected: what comes over it is served.
-    RailReady {
+    LinkReady {
         /// Which.
         link: LinkId,
         /// What messages over it are to be marked with.
         mark: u32,
     },
-    /// A rail is of no use any more.
-    RailLost {
+    /// A link is of no use any more.
+    LinkLost {
         /// Which.
         link: LinkId,
-        /// Whether nothing that this side has sent over it is under way: all of it is known to have landed.
+        /// Whether nothing that this side has sent over it is in flight: all of it is known to have landed.
         is_quiet: bool,
         /// Why, in words.
         reason: String,
@@ -79,23 +79,23 @@ pub enum Frame {
         /// Which.
         grant: u64,
     },
-    /// How many pages did you count from this rail?
+    /// How many pages did you count from this link?
     Settle {
-        /// The rail that was lost.
+        /// The link that was lost.
         link: LinkId,
         /// For which counter.
         counter: CounterId,
     },
     /// So many, and no more will be.
     Settled {
-        /// The rail that was lost.
+        /// The link that was lost.
         link: LinkId,
         /// For which counter.
         counter: CounterId,
         /// The pages.
         pages: u64,
     },
-    /// A counter that the other side may raise, and what it is called on links whose ticks do not say where they came from.
+    /// A counter that the other side may raise, and what it is called on links whose immediates do not say where they came from.
     Counter {
         /// Its name.
         counter: CounterId,
@@ -107,21 +107,21 @@ pub enum Frame {
         /// Its name.
         counter: CounterId,
     },
-    /// So many pages are there whose ticks were lost.
+    /// So many pages are there whose immediates were lost.
     Add {
         /// For which counter.
         counter: CounterId,
         /// The pages.
         pages: u64,
     },
-    /// A transfer was given up.
+    /// A transfer was aborted.
     Abort {
         /// Its counter.
         counter: CounterId,
         /// Why, in words.
         reason: String,
     },
-    /// A message of the user's that no rail carried.
+    /// A message of the user's that no link carried.
     Message {
         /// Its place among all messages of this side.
         sequence: u64,
@@ -133,7 +133,7 @@ pub enum Frame {
         /// How many.
         count: u32,
     },
-    /// All messages before this number are held for the user here, whatever becomes of the rails.
+    /// All messages before this number are held for the user here, whatever becomes of the links.
     Held {
         /// The number of the next one.
         next: u64,
@@ -169,9 +169,9 @@ pub struct Hello {
     pub messages: u32,
 }
 
-/// One end of a rail.
+/// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RailOffer {
+pub struct LinkOffer {
     /// Its name, for this connection.
     pub link: LinkId,
     /// Which rail of this side's.

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use farreach_core::counter::CounterId;
 
 use crate::driver::Command;
-use crate::machine::{CounterCell, Watcher};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::progress::Listener;
 use crate::running::Running;
+use crate::watch::{CounterCell, Watcher};
 use crate::{Outcome, ParseTokenError};
 
 /// Counts the pages that a peer has written: when it has reached N, the bytes of N pages are there, and visible to whoever has seen it.
@@ -33,7 +33,7 @@ use crate::{Outcome, ParseTokenError};
 /// # }
 /// ```
 pub struct Counter {
-    pub(crate) helm: Arc<Running>,
+    pub(crate) progress: Arc<Running>,
     pub(crate) id: CounterId,
     pub(crate) cell: Arc<CounterCell>,
 }
@@ -57,14 +57,17 @@ impl Counter {
     /// So many pages, to be waited for or awaited.
     pub fn reach(&self, pages: u64) -> Pending<Arrival> {
         let (cell, watcher) = (Arc::clone(&self.cell), self.cell.watch.watcher());
-        Pending { helm: Arc::clone(&self.helm), answer: Arrival { cell, watcher, pages } }
+        Pending { progress: Arc::clone(&self.progress), answer: Arrival { cell, watcher, pages } }
     }
 }
 
 impl Drop for Counter {
     fn drop(&mut self) {
         let id = self.id;
-        self.helm.submit(Command::Call(Box::new(move |driver, now| driver.machine.close_counter(id, now))));
+        self.progress.submit(Command::Call(Box::new(move |driver, now| {
+            driver.machine.close_counter(id, now);
+            driver.delivery.remove_counter(id);
+        })));
     }
 }
 
@@ -93,8 +96,8 @@ impl Sealed for Arrival {
         self.cell.outcome(self.pages).is_some()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.watcher.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
     }
 
     fn take(&mut self) -> Option<Outcome> {

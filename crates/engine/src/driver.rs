@@ -4,15 +4,18 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use farreach_core::wire::Frame;
 
-use crate::control::{Bell, CloseReason, ConnectionId, Control, ControlEvent, ControlStream, Speech};
-use crate::error::{Error, SendError};
-use crate::helm::{Drive, Promise};
-use crate::machine::{Machine, Order, Output, PeerCell, PeerKey, WordOrder};
-use crate::machine::{TransferFault, Watch};
+use crate::LostReason;
+use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
+use crate::delivery::{Delivery, Waiter};
+use crate::error::{AtomicError, Error, SendError};
+use crate::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferAnswer, TransferFault};
+use crate::progress::{Drive, oneshot};
+use crate::watch::{PeerCell, Watch};
 
 /// How often sockets are looked at while cards are busy: a system call each time.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
@@ -22,11 +25,11 @@ const LOOK_EVERY: Duration = Duration::from_micros(50);
 const LONG_AGO: Duration = Duration::from_millis(5);
 
 /// How long an engine sleeps that expects something over a rail which cannot wake it.
-const BLIND_SLEEP: Duration = Duration::from_millis(1);
+const POLLED_SLEEP: Duration = Duration::from_millis(1);
 
-/// The same, where something has come or gone lately, and how long that is. It is many times [`BLIND_SLEEP`]: two sides that wait for each
+/// The same, where something has come or gone lately, and how long that is. It is many times [`POLLED_SLEEP`]: two sides that wait for each
 /// other's answers would else both go on sleeping so long. And it is longer than the time between two words of a peer that has something under way.
-const BLIND_NAP: Duration = Duration::from_micros(20);
+const POLLED_NAP: Duration = Duration::from_micros(20);
 const LATELY: Duration = Duration::from_millis(25);
 
 /// Something to be done with the driver, at this time.
@@ -34,32 +37,32 @@ pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
 
 /// What callers ask for.
 pub(crate) enum Command {
-    Submit(Order),
-    Send(PeerKey, Vec<u8>, Promise<Result<(), SendError>>),
+    Submit(NewTransfer, oneshot::Sender<TransferAnswer>),
+    Send(PeerKey, Vec<u8>, oneshot::Sender<Result<(), SendError>>),
     Taken(PeerKey, u32),
-    Word(WordOrder),
-    Abort(PeerKey, u64),
+    Atomic(NewAtomic, oneshot::Sender<Result<u64, AtomicError>>),
+    Abort(PeerKey, OpId),
     /// Whatever is asked for seldom.
     Call(Call),
 }
 
 /// Peers that have connected, and that nobody has accepted yet.
 #[derive(Debug, Default)]
-pub(crate) struct Doorstep {
+pub(crate) struct AcceptBacklog {
     peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
     /// Why others cannot be let in.
     trouble: Mutex<Option<(Instant, Error)>>,
     pub(crate) watch: Arc<Watch>,
 }
 
-impl Doorstep {
+impl AcceptBacklog {
     /// Why others were not let in, if that was so lately and nobody was told.
-    pub(crate) fn take_trouble(&self, lately: Duration) -> Option<Error> {
+    pub(crate) fn take_error(&self, lately: Duration) -> Option<Error> {
         let (at, error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         (at.elapsed() <= lately).then_some(error)
     }
 
-    fn set_trouble(&self, trouble: Error) {
+    fn set_error(&self, trouble: Error) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), trouble));
     }
 
@@ -91,16 +94,19 @@ struct Connecting {
     address: SocketAddr,
     /// Whether this side offers the links.
     is_initiator: bool,
-    promise: Promise<Connected>,
+    sender: oneshot::Sender<Connected>,
 }
 
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
+    pub(crate) delivery: Delivery,
+    /// Tasks that are to be woken when nobody leads any more.
+    wakers: Vec<Waker>,
     control: Control,
     peers: HashMap<ConnectionId, PeerKey>,
     connections: HashMap<PeerKey, ConnectionId>,
     connecting: HashMap<ConnectionId, Connecting>,
-    doorstep: Arc<Doorstep>,
+    backlog: Arc<AcceptBacklog>,
     start: Instant,
     looked_at: Option<Instant>,
     /// What the rails are waited for by, and how often they were reset until then.
@@ -115,18 +121,20 @@ impl Driver {
     pub(crate) fn new(
         machine: Machine,
         mut control: Control,
-        doorstep: Arc<Doorstep>,
+        backlog: Arc<AcceptBacklog>,
     ) -> std::io::Result<Self> {
         let mut machine = machine;
         let watched = watch(&mut machine, &mut control)?;
         Ok(Self {
             machine,
+            delivery: Delivery::default(),
+            wakers: Vec::new(),
             control,
             watched,
             peers: HashMap::new(),
             connections: HashMap::new(),
             connecting: HashMap::new(),
-            doorstep,
+            backlog,
             start: Instant::now(),
             looked_at: None,
             watched_resets: 0,
@@ -154,16 +162,21 @@ impl Driver {
     /// Bytes that are held for a peer, with those that wait for its connection.
     pub(crate) fn peer_memory(&self, key: PeerKey) -> Option<usize> {
         let connection = self.connections.get(&key).and_then(|id| self.control.memory(*id));
-        Some(self.machine.peer_memory(key)? + connection.unwrap_or(0))
+        Some(self.machine.peer_memory(key)? + self.delivery.peer_memory(key) + connection.unwrap_or(0))
     }
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
         self.control.listen(address)
     }
 
-    pub(crate) fn connect(&mut self, address: SocketAddr, speech: Speech, promise: Promise<Connected>) {
-        let begun = self.control.connect(address, speech);
-        self.await_peer(begun, Connecting { address, is_initiator: true, promise });
+    pub(crate) fn connect(
+        &mut self,
+        address: SocketAddr,
+        record_layer: RecordLayer,
+        sender: oneshot::Sender<Connected>,
+    ) {
+        let begun = self.control.connect(address, record_layer);
+        self.await_peer(begun, Connecting { address, is_initiator: true, sender });
     }
 
     /// Has a stream that was made elsewhere, and one side of it offer the links.
@@ -172,21 +185,19 @@ impl Driver {
         stream: ControlStream,
         address: SocketAddr,
         is_initiator: bool,
-        promise: Promise<Connected>,
+        sender: oneshot::Sender<Connected>,
     ) {
         let begun = self.control.adopt(stream, address);
-        self.await_peer(begun, Connecting { address, is_initiator, promise });
+        self.await_peer(begun, Connecting { address, is_initiator, sender });
     }
 
     fn await_peer(&mut self, begun: std::io::Result<ConnectionId>, connecting: Connecting) {
         match begun {
             Ok(id) => drop(self.connecting.insert(id, connecting)),
             Err(error) => {
-                connecting.promise.keep(Err(Error::Connect {
-                    address: connecting.address.to_string(),
-                    cause: error.to_string(),
-                    fix: "see the limits of this process: ulimit -n".to_owned(),
-                }));
+                let (address, cause) = (connecting.address.to_string(), error.to_string());
+                let fix = "see the limits of this process: ulimit -n".to_owned();
+                self.answer(connecting.sender, Err(Error::Connect { address, cause, fix }));
             }
         }
     }
@@ -212,16 +223,16 @@ impl Driver {
     fn on_control(&mut self, event: ControlEvent, now: u64) {
         match event {
             ControlEvent::Accepted(id, address) => {
-                let (key, cell) = self.machine.add_peer(false, now);
-                cell.also_notify(&self.doorstep.watch);
-                self.doorstep.put(key, address, cell);
+                let (key, cell) = self.add_peer(false, now);
+                cell.also_notify(&self.backlog.watch);
+                self.backlog.put(key, address, cell);
                 self.introduce(id, key);
             }
             ControlEvent::Connected(id) => {
                 let Some(connecting) = self.connecting.remove(&id) else { return };
-                let (key, cell) = self.machine.add_peer(connecting.is_initiator, now);
+                let (key, cell) = self.add_peer(connecting.is_initiator, now);
                 self.introduce(id, key);
-                connecting.promise.keep(Ok((key, cell)));
+                self.answer(connecting.sender, Ok((key, cell)));
             }
             ControlEvent::Frame(id, frame) => {
                 if let Some(key) = self.peers.get(&id) {
@@ -231,23 +242,35 @@ impl Driver {
             ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
             ControlEvent::CannotAccept { local, cause, fix } => {
                 let (whom, fix) = (format!("at {local}"), fix.to_owned());
-                self.doorstep.set_trouble(Error::Accept { whom, cause, fix });
+                self.backlog.set_error(Error::Accept { whom, cause, fix });
             }
         }
     }
 
     fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: u64) {
         let (cause, fix) = (reason.cause(), reason.fix());
-        if let Some(Connecting { address, promise, .. }) = self.connecting.remove(&id) {
-            return promise.keep(Err(Error::Connect { address: address.to_string(), cause, fix }));
+        if let Some(Connecting { address, sender, .. }) = self.connecting.remove(&id) {
+            let failed = Error::Connect { address: address.to_string(), cause, fix };
+            return self.answer(sender, Err(failed));
         }
         if reason.is_refusal() {
-            self.doorstep.set_trouble(Error::Accept { whom: format!("from {}", reason.peer()), cause, fix });
+            self.backlog.set_error(Error::Accept { whom: format!("from {}", reason.peer()), cause, fix });
         }
         if let Some(key) = self.peers.remove(&id) {
             self.connections.remove(&key);
-            self.machine.closed(key, &reason.to_string(), now);
+            let (cause, fix) = (reason.to_string(), reason.fix());
+            self.machine.closed(key, LostReason::Disconnected { cause, fix }, now);
         }
+    }
+
+    /// Answers a caller.
+    pub(crate) fn answer<T>(&mut self, sender: oneshot::Sender<T>, answer: T) {
+        sender.send(answer, &mut self.wakers);
+    }
+
+    fn add_peer(&mut self, is_initiator: bool, now: u64) -> (PeerKey, Arc<PeerCell>) {
+        let key = self.machine.add_peer(is_initiator, now);
+        (key, self.delivery.add_peer(key))
     }
 
     fn introduce(&mut self, id: ConnectionId, key: PeerKey) {
@@ -255,7 +278,7 @@ impl Driver {
         self.connections.insert(key, id);
     }
 
-    /// What the machine wants done outside.
+    /// What the machine wants done outside, and told.
     fn flush(&mut self) {
         while let Some(output) = self.machine.output() {
             match output {
@@ -273,14 +296,17 @@ impl Driver {
                 }
             }
         }
+        while let Some(event) = self.machine.poll_event() {
+            self.delivery.deliver(event, &mut self.wakers);
+        }
     }
 }
 
 /// Has sleeps end by the rails' descriptors: by handles of our own, which can be let go of whatever became of the rails'.
 fn watch(machine: &mut Machine, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
     let mut watched = Vec::new();
-    for provider in machine.providers() {
-        if let Some(fd) = provider.wait_fd() {
+    for rail in machine.rails_mut() {
+        if let Some(fd) = rail.wait_fd() {
             let fd = fd.try_clone_to_owned()?;
             control.watch(fd.as_fd())?;
             watched.push(fd);
@@ -291,22 +317,29 @@ fn watch(machine: &mut Machine, control: &mut Control) -> std::io::Result<Vec<Ow
 
 impl Drive for Driver {
     type Command = Command;
-    type Bell = Bell;
+    type Wakeup = Wakeup;
 
-    fn bell(&self) -> Bell {
-        self.control.bell()
+    fn wakeup(&self) -> Wakeup {
+        self.control.wakeup()
     }
 
     fn apply(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Submit(order) => drop(self.machine.submit(order, now)),
-            Command::Send(key, bytes, promise) => self.machine.send_message(key, bytes, promise, now),
-            Command::Taken(key, count) => self.machine.taken(key, count, now),
-            Command::Word(order) => self.machine.change_word(order, now),
-            Command::Abort(key, number) => {
-                self.machine.abort_numbered(key, number, &TransferFault::Aborted, now);
+            Command::Submit(new, sender) => {
+                self.delivery.wait_by_name(new.op, Waiter::Transfer(sender));
+                self.machine.submit(new, now);
             }
+            Command::Send(key, bytes, sender) => {
+                let op = self.delivery.wait_for(Waiter::Sent(sender));
+                self.machine.send_message(op, key, bytes, now);
+            }
+            Command::Taken(key, count) => self.machine.taken(key, count, now),
+            Command::Atomic(new, sender) => {
+                self.delivery.wait_by_name(new.op, Waiter::Atomic(sender));
+                self.machine.change_atomic(new, now);
+            }
+            Command::Abort(key, op) => self.machine.abort_op(key, op, &TransferFault::Aborted, now),
             Command::Call(call) => call(self, now),
         }
         self.flush();
@@ -337,23 +370,27 @@ impl Drive for Driver {
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
-            Some(quiet) if quiet < LATELY => return std::thread::sleep(BLIND_NAP),
-            Some(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+            Some(quiet) if quiet < LATELY => return std::thread::sleep(POLLED_NAP),
+            Some(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             None => {}
         }
-        for provider in self.machine.providers() {
-            if provider.wait_fd().is_none() {
+        for rail in self.machine.rails_mut() {
+            if rail.wait_fd().is_none() {
                 continue;
             }
-            match provider.may_sleep() {
+            match rail.may_sleep() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(_) => until = until.min(Instant::now() + BLIND_SLEEP),
+                Err(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             }
         }
         // A sleep that fails is a short one.
         let slept = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
         self.was_woken_by_rail = slept.unwrap_or(false);
         self.looked_at = None;
+    }
+
+    fn wakers(&mut self) -> &mut Vec<Waker> {
+        &mut self.wakers
     }
 }

@@ -3,21 +3,22 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use farreach_core::wire::Hello;
 
 use crate::address::{host_of, resolve};
-use crate::control::{Control, ControlStream, Speech};
-use crate::driver::{Command, Connected, Doorstep, Driver};
+use crate::control::{Control, ControlStream, RecordLayer};
+use crate::delivery::Waiter;
+use crate::driver::{AcceptBacklog, Command, Connected, Driver};
 use crate::error::Error;
-use crate::helm::{Awaited, Helm, Promise, Ticket, promise};
-use crate::machine::{HEADER, Machine, PeerCell, PeerKey, Tuning, Watcher};
+use crate::machine::{HEADER, Machine, PeerKey, Tuning};
 use crate::pending::{Answer, Pending, sealed::Sealed};
-use crate::provider::{Properties, Provider};
+use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
+use crate::rail::{Properties, Rail};
 use crate::running::Running;
 use crate::time::nanoseconds;
+use crate::watch::{PeerCell, Watcher};
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 
 /// One side of everything: rails to peers, memory, and a worker that drives when nobody waits. Clones are the same engine.
@@ -45,8 +46,8 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 pub struct Engine(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<Running>,
-    doorstep: Arc<Doorstep>,
+    progress: Arc<Running>,
+    backlog: Arc<AcceptBacklog>,
     rails: Vec<Properties>,
     messages: u32,
     #[cfg(feature = "tls")]
@@ -62,12 +63,12 @@ impl Engine {
     /// As the settings say.
     pub fn with(settings: Settings) -> Result<Self, Error> {
         settings.check()?;
-        let providers = crate::provider::open::rails(&settings)?;
-        Self::over(providers, settings)
+        let rails = crate::rails::open::rails(&settings)?;
+        Self::over(rails, settings)
     }
 
     /// Over these rails, which the caller has made himself.
-    pub fn over(providers: Vec<Box<dyn Provider>>, settings: Settings) -> Result<Self, Error> {
+    pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
         let hello = Hello {
             incarnation: u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id()),
@@ -76,25 +77,25 @@ impl Engine {
             rails: Vec::new(),
             messages: settings.messages,
         };
-        let tuning = tuning(&settings, &providers);
-        let machine = Machine::new(providers, hello, tuning)?;
+        let tuning = tuning(&settings, &rails);
+        let machine = Machine::new(rails, hello, tuning)?;
         let rails = machine.rails().cloned().collect();
         let system =
             |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
         let mut control = Control::new().map_err(system("open the control channel"))?;
-        control.set_patience(settings.silence);
+        control.set_handshake_timeout(settings.silence);
         #[cfg(feature = "tls")]
         if let Some(tls) = &settings.tls {
             control.accept_over_tls(tls.clone());
         }
-        let doorstep = Arc::new(Doorstep::default());
+        let backlog = Arc::new(AcceptBacklog::default());
         let driver =
-            Driver::new(machine, control, Arc::clone(&doorstep)).map_err(system("watch the rails"))?;
-        let helm = Arc::new(Helm::new(driver, settings.progress));
-        helm.start_worker().map_err(system("start the worker"))?;
+            Driver::new(machine, control, Arc::clone(&backlog)).map_err(system("watch the rails"))?;
+        let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
+        progress.start_worker().map_err(system("start the worker"))?;
         let engine = Self(Arc::new(Inner {
-            helm: Running::new(helm),
-            doorstep,
+            progress: Running::new(progress),
+            backlog,
             rails,
             messages: settings.messages,
             #[cfg(feature = "tls")]
@@ -114,15 +115,15 @@ impl Engine {
     /// Listens for peers: where it does, with the port that was found where 0 was asked for.
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
-        let listening = call(&self.0.helm, move |driver, _| driver.listen(address))?;
+        let listening = call(&self.0.progress, move |driver, _| driver.listen(address))?;
         listening.map_err(|error| Error::System { operation: "listen", cause: format!("{address}: {error}") })
     }
 
     /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Connecting>, Error> {
         let (address, text) = resolve(address)?;
-        let speech = self.speech_to(&host_of(&text, address))?;
-        Ok(self.connecting(address, move |driver, promise| driver.connect(address, speech, promise)))
+        let record_layer = self.record_layer_for(&host_of(&text, address))?;
+        Ok(self.connecting(address, move |driver, sender| driver.connect(address, record_layer, sender)))
     }
 
     /// Makes a peer of whoever is at the other end of a connection that the caller has made, and who calls [`accept_over`](Self::accept_over) on it.
@@ -185,39 +186,42 @@ impl Engine {
             Some(tls) if stream.is_plain() => stream.over(tls.accepting()?),
             _ => stream,
         };
-        Ok(self.connecting(address, move |driver, promise| {
-            driver.adopt(stream, address, is_initiator, promise);
+        Ok(self.connecting(address, move |driver, sender| {
+            driver.adopt(stream, address, is_initiator, sender);
         }))
     }
 
     /// How it is spoken with this host.
-    fn speech_to(&self, _host: &str) -> Result<Speech, Error> {
+    fn record_layer_for(&self, _host: &str) -> Result<RecordLayer, Error> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.0.tls {
             let session = crate::control::Session::new(tls.connecting(_host)?);
-            return Ok(Speech::Tls(Box::new(session)));
+            return Ok(RecordLayer::Tls(Box::new(session)));
         }
-        Ok(Speech::Plain)
+        Ok(RecordLayer::Plain)
     }
 
     /// Has the driver begin a connection, and waits for its peer.
     fn connecting(
         &self,
         address: SocketAddr,
-        begin: impl FnOnce(&mut Driver, Promise<Connected>) + Send + 'static,
+        begin: impl FnOnce(&mut Driver, oneshot::Sender<Connected>) + Send + 'static,
     ) -> Pending<Connecting> {
-        let (promise, ticket) = promise();
-        let call = move |driver: &mut Driver, _: u64| begin(driver, promise);
-        self.0.helm.submit(Command::Call(Box::new(call)));
-        let connecting = Connecting { engine: self.clone(), address, ticket, made: None };
-        Pending { helm: Arc::clone(&self.0.helm), answer: connecting }
+        let (sender, receiver) = oneshot::channel();
+        let call = move |driver: &mut Driver, _: u64| begin(driver, sender);
+        self.0.progress.submit(Command::Call(Box::new(call)));
+        let connecting = Connecting { engine: self.clone(), address, receiver, made: None };
+        Pending { progress: Arc::clone(&self.0.progress), answer: connecting }
     }
 
     /// The next peer that has connected. When the time is over and somebody was refused meanwhile, or in the minute before, the error is
     /// [`Error::Accept`], which says who and why, and not [`Error::TimedOut`]. The engine listens on in either case.
     pub fn accept(&self) -> Pending<Accepting> {
-        let watcher = self.0.doorstep.watch.watcher();
-        Pending { helm: Arc::clone(&self.0.helm), answer: Accepting { engine: self.clone(), watcher } }
+        let watcher = self.0.backlog.watch.watcher();
+        Pending {
+            progress: Arc::clone(&self.0.progress),
+            answer: Accepting { engine: self.clone(), watcher },
+        }
     }
 
     /// Allocates memory, and registers it with every rail.
@@ -237,13 +241,13 @@ impl Engine {
     /// Registers memory that was allocated elsewhere with every rail.
     pub fn register(&self, memory: &Memory) -> Result<(), Error> {
         let memory = memory.clone();
-        Ok(call(&self.0.helm, move |driver, _| driver.machine.register(&memory))??)
+        Ok(call(&self.0.progress, move |driver, _| driver.machine.register(&memory))??)
     }
 
     /// How many peers it knows: those that are connected, and those that are gone and have memory of ours yet, or the cards something of
     /// theirs.
     pub fn peer_count(&self) -> Result<usize, Error> {
-        call(&self.0.helm, |driver, _| driver.machine.peer_count())
+        call(&self.0.progress, |driver, _| driver.machine.peer_count())
     }
 
     /// Ends it in order, at most within this time: peers hold every message that was sent to them, nothing of ours is under way with them, and
@@ -256,11 +260,14 @@ impl Engine {
     /// # }
     /// ```
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
-        let (promise, ticket) = promise();
-        let call = move |driver: &mut Driver, now: u64| driver.machine.leave_all(promise, now);
-        self.0.helm.submit(Command::Call(Box::new(call)));
-        let _ = self.0.helm.wait(&ticket, crate::time::after(timeout));
-        match ticket.take() {
+        let (sender, receiver) = oneshot::channel();
+        let call = move |driver: &mut Driver, now: u64| {
+            let op = driver.delivery.wait_for(Waiter::Closed(sender));
+            driver.machine.leave_all(op, now);
+        };
+        self.0.progress.submit(Command::Call(Box::new(call)));
+        let _ = self.0.progress.wait(&receiver, crate::time::after(timeout));
+        match receiver.take() {
             Some(Ok(())) => Ok(()),
             Some(Err(_)) => Err(Error::Ended),
             None => Err(Error::TimedOut { what: "close", after: timeout }),
@@ -268,7 +275,7 @@ impl Engine {
     }
 
     fn peer(&self, key: PeerKey, cell: Arc<PeerCell>, address: SocketAddr) -> Peer {
-        Peer::new(&self.0.helm, key, cell, address, self.0.messages)
+        Peer::new(&self.0.progress, key, cell, address, self.0.messages)
     }
 }
 
@@ -290,21 +297,23 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Has the machine do something, and waits for it.
 pub(crate) fn call<T: Send + 'static>(
-    helm: &Running,
+    progress: &Running,
     call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
 ) -> Result<T, Error> {
-    let (promise, ticket) = promise();
-    helm.submit(Command::Call(Box::new(move |driver, now| promise.keep(call(driver, now)))));
-    let _ = helm.wait(&ticket, std::time::Instant::now() + CALL_TIMEOUT);
-    match ticket.take() {
+    let (sender, receiver) = oneshot::channel();
+    progress.submit(Command::Call(Box::new(move |driver, now| {
+        let answer = call(driver, now);
+        driver.answer(sender, answer);
+    })));
+    let _ = progress.wait(&receiver, std::time::Instant::now() + CALL_TIMEOUT);
+    match receiver.take() {
         Some(Ok(answer)) => Ok(answer),
         Some(Err(_)) => Err(Error::Ended),
-        // The thread that drives would wait for itself.
-        None => Err(Error::InWaker),
+        None => Err(Error::TimedOut { what: "ask the engine", after: CALL_TIMEOUT }),
     }
 }
 
-fn tuning(settings: &Settings, rails: &[Box<dyn Provider>]) -> Tuning {
+fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
     let messages = rails.iter().map(|rail| rail.properties().message_max.saturating_sub(HEADER));
     let message_max = messages.min().map_or(settings.message_max, |max| max.min(settings.message_max));
     Tuning {
@@ -328,7 +337,7 @@ fn seed() -> u32 {
 pub struct Connecting {
     engine: Engine,
     address: SocketAddr,
-    ticket: Ticket<Connected>,
+    receiver: oneshot::Receiver<Connected>,
     made: Option<(Peer, Watcher)>,
 }
 
@@ -357,21 +366,21 @@ impl Sealed for Connecting {
 
     fn is_ready(&self) -> bool {
         match &self.made {
-            None => self.ticket.is_ready(),
+            None => self.receiver.is_ready(),
             Some((peer, _)) => peer.cell().is_up() || peer.lost().is_some(),
         }
     }
 
-    fn wake(&self, waker: &Waker) {
+    fn listen(&self, listener: &Listener) {
         match &self.made {
-            None => self.ticket.wake(waker),
-            Some((_, watcher)) => watcher.wake(waker),
+            None => self.receiver.listen(listener),
+            Some((_, watcher)) => watcher.listen(listener),
         }
     }
 
     fn take(&mut self) -> Option<Self::Found> {
         if self.made.is_none() {
-            match self.ticket.take()? {
+            match self.receiver.take()? {
                 Ok(Ok((key, cell))) => {
                     let watcher = cell.watch.watcher();
                     self.made = Some((self.engine.peer(key, cell, self.address), watcher));
@@ -384,7 +393,7 @@ impl Sealed for Connecting {
         if peer.cell().is_up() {
             return self.made.take().map(|(peer, _)| Ok(peer));
         }
-        let cause = peer.lost()?.to_owned();
+        let cause = peer.lost()?.to_string();
         Some(Err(self.refused(&cause)))
     }
 
@@ -418,20 +427,20 @@ impl Sealed for Accepting {
     type Found = Result<Peer, Error>;
 
     fn is_ready(&self) -> bool {
-        self.engine.0.doorstep.has_one()
+        self.engine.0.backlog.has_one()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.watcher.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        let (key, address, cell) = self.engine.0.doorstep.take()?;
+        let (key, address, cell) = self.engine.0.backlog.take()?;
         Some(Ok(self.engine.peer(key, cell, address)))
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(match self.engine.0.doorstep.take_trouble(after.max(LATELY)) {
+        Err(match self.engine.0.backlog.take_error(after.max(LATELY)) {
             Some(trouble) => trouble,
             None => Error::TimedOut { what: "accept", after },
         })

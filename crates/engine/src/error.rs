@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use farreach_core::plan::PlanError;
 
-use crate::provider::ProviderError;
-use crate::{Buffer, Explanation};
+use crate::rail::RailError;
+use crate::{Buffer, Explanation, LostReason};
 
 /// Why an engine could not do something. It displays as what was asked for; [`cause`](Self::cause) says why, and [`fix`](Self::fix) what to
 /// do about it. Where a program ends with it, all three are told: that is what `Debug` writes.
@@ -24,12 +24,12 @@ use crate::{Buffer, Explanation};
 pub enum Error {
     /// A rail, or its library, said no.
     #[error(transparent)]
-    Rail(#[from] ProviderError),
+    Rail(#[from] RailError),
     /// No rail could be opened: what each one said.
     #[error("no rail could be opened")]
     NoRail {
         /// Each one that was tried, and what it said.
-        tried: Vec<(String, ProviderError)>,
+        tried: Vec<(String, RailError)>,
         /// Whether only cards would have done.
         needs_rdma: bool,
     },
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("the peer is lost: {reason}")]
     PeerLost {
         /// Why.
-        reason: String,
+        reason: LostReason,
     },
     /// The time is over.
     #[error("{what}: nothing came within {after:?}")]
@@ -117,9 +117,6 @@ pub enum Error {
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
-    /// A waker, which the thread runs that drives the engine, has asked for what that thread would have to do.
-    #[error("a waker has called what waits for the engine")]
-    InWaker,
 }
 
 impl fmt::Debug for Error {
@@ -151,7 +148,7 @@ impl Error {
             | Self::System { cause, .. } => cause.clone(),
             #[cfg(feature = "tls")]
             Self::Tls { cause, .. } => cause.clone(),
-            Self::PeerLost { reason } => reason.clone(),
+            Self::PeerLost { reason } => reason.to_string(),
             other => other.to_string(),
         }
     }
@@ -173,13 +170,12 @@ impl Error {
             Self::Tls { fix, .. } => fix.clone(),
             Self::Setting { setting, .. } => format!("see the bounds of `Settings::{setting}`"),
             Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
-            Self::PeerLost { .. } => "connect to it again; what it had granted is gone with it".to_owned(),
+            Self::PeerLost { reason } => reason.fix(),
             Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),
             Self::NotOffered { .. } => "ask the peer for it again".to_owned(),
             Self::TooMany { .. } => "drop those that are not needed any more".to_owned(),
             Self::System { .. } => "see the limits of this process: ulimit -n, ulimit -l".to_owned(),
             Self::Ended => "make a new engine".to_owned(),
-            Self::InWaker => "only wake in a waker, and ask for it in the task that it wakes".to_owned(),
         }
     }
 }
@@ -207,7 +203,7 @@ pub enum TransferReason {
     Pages(#[from] PlanError),
     /// The peer is gone. Some pages may have arrived.
     #[error("the peer is lost: {0}")]
-    PeerLost(String),
+    PeerLost(LostReason),
     /// It took too long, and goes on.
     #[error("not done within {0:?}; it goes on")]
     TimedOut(Duration),
@@ -225,7 +221,7 @@ pub enum TransferReason {
     NoSuchCounter,
     /// The rail said no.
     #[error(transparent)]
-    Rail(ProviderError),
+    Rail(RailError),
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
@@ -239,7 +235,7 @@ pub enum SendError {
     #[error("the peer is lost: {reason}")]
     PeerLost {
         /// Why.
-        reason: String,
+        reason: LostReason,
     },
     /// A message has a bound.
     #[error("a message of {len} bytes, where {max} are the most: grant memory and write it instead")]
@@ -260,19 +256,19 @@ pub enum SendError {
 /// Why a word was not changed, or is not known to be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WordError {
+pub enum AtomicError {
     /// The peer is gone. Whether the word was changed is not known.
     #[error("the peer is lost: {reason}")]
     PeerLost {
         /// Why.
-        reason: String,
+        reason: LostReason,
     },
     /// The memory is not granted for it, or not any more.
     #[error("the peer has not granted its memory for atomic operations, or wants it back")]
     NotGranted,
     /// Not eight bytes at a multiple of eight.
     #[error("no word of eight bytes at {offset} of {len}")]
-    NotAWord {
+    NotEightAlignedBytes {
         /// Where it would be.
         offset: u64,
         /// How long the memory is.
@@ -295,7 +291,7 @@ pub enum WordError {
     TimedOut(Duration),
     /// The rail said no.
     #[error(transparent)]
-    Rail(ProviderError),
+    Rail(RailError),
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
@@ -319,7 +315,7 @@ mod tests {
         let (address, cause, fix) = ("10.0.0.7:1".to_owned(), "nobody".to_owned(), "start it".to_owned());
         let error = Error::Connect { address, cause, fix };
         assert_eq!(format!("{error:?}"), "connect to 10.0.0.7:1: nobody\nfix: start it");
-        let tried = vec![("tcp".to_owned(), ProviderError::new("open", "busy", "wait"))];
+        let tried = vec![("tcp".to_owned(), RailError::new("open", "busy", "wait"))];
         let told = format!("{:?}", Error::NoRail { tried, needs_rdma: false });
         assert!(
             told.starts_with("no rail could be opened\ncause: tcp: ") && told.ends_with("\nfix: wait"),

@@ -4,16 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use farreach_memory::Exposed;
 
+use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
-use crate::helm::{Awaited, Ticket, promise};
 use crate::machine::{PeerKey, RevokeAnswer};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;
 use crate::{ParseTokenError, Peer, Rights};
 
@@ -89,8 +89,8 @@ impl Grant {
     /// # Panics
     ///
     /// If they reach beyond the end, or their address is not a multiple of eight.
-    pub fn word_at(&self, offset: usize) -> &AtomicU64 {
-        self.memory().word_at(offset)
+    pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
+        self.memory().atomic_at(offset)
     }
 
     /// Ends it. The peer is told to stop. The keys are ended when the peer says that it has stopped, when it is lost, or after `timeout`. Then the memory comes
@@ -107,7 +107,7 @@ impl Grant {
 
     /// As [`revoke`](Self::revoke), to be awaited: it ends by itself after `timeout`.
     pub fn begin_revoke(mut self, timeout: Duration) -> Pending<Revoked> {
-        let (promise, ticket) = promise();
+        let (sender, receiver) = oneshot::channel();
         let (id, peer) = (self.id, self.peer.clone());
         let handle = self.memory.take();
         let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
@@ -116,11 +116,12 @@ impl Grant {
             drop(handle);
             // The largest number of all is for who does not want it back.
             let deadline = now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1);
-            driver.machine.revoke(id, deadline, Some(promise), now);
+            let op = driver.delivery.wait_for(Waiter::Revoked(sender));
+            driver.machine.revoke(Some(op), id, deadline, now);
         };
         peer.running().submit(Command::Call(Box::new(call)));
-        let helm = Arc::clone(peer.running());
-        Pending { helm, answer: Revoked { ticket, grant: Some(Wanted { peer, id, memory }) } }
+        let progress = Arc::clone(peer.running());
+        Pending { progress, answer: Revoked { receiver, grant: Some(Wanted { peer, id, memory }) } }
     }
 }
 
@@ -137,7 +138,7 @@ impl Drop for Grant {
 
 /// Nobody wants it back: it is freed when the peer reaches it no more.
 fn give_up(peer: &Peer, id: u64) {
-    let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(id, u64::MAX, None, now);
+    let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(None, id, u64::MAX, now);
     peer.running().submit(Command::Call(Box::new(call)));
 }
 
@@ -149,7 +150,7 @@ impl fmt::Debug for Grant {
 
 /// Memory that is wanted back.
 pub struct Revoked {
-    ticket: Ticket<RevokeAnswer>,
+    receiver: oneshot::Receiver<RevokeAnswer>,
     /// Until it has ended, or the grant was handed back.
     grant: Option<Wanted>,
 }
@@ -179,7 +180,7 @@ impl Drop for Revoked {
 
 impl fmt::Debug for Revoked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Revoked").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("Revoked").field("receiver", &self.receiver).finish_non_exhaustive()
     }
 }
 
@@ -191,15 +192,15 @@ impl Sealed for Revoked {
     type Found = Result<Exposed, RevokeError>;
 
     fn is_ready(&self) -> bool {
-        self.ticket.is_ready()
+        self.receiver.is_ready()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.ticket.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        let answer = self.ticket.take()?;
+        let answer = self.receiver.take()?;
         if !matches!(answer, Ok(RevokeAnswer::NotYet(_))) {
             self.grant = None;
         }

@@ -3,29 +3,27 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::task::Waker;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farreach_core::plan::Plan;
 use farreach_memory::Exposed;
 
+use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
-use crate::error::{Error, SendError, TransferError, TransferReason, WordError};
+use crate::error::{AtomicError, Error, SendError, TransferError, TransferReason};
 use crate::grant::PeerKeyTag;
-use crate::helm::{Awaited, Ticket, promise};
-use crate::machine::{Direction, Held, Order, PeerCell, PeerKey, Watcher, WordOrder, WordRequest};
+use crate::machine::{AtomicOperation, Direction, Held, NewAtomic, NewTransfer, PeerKey};
 use crate::pending::{Answer, Pending, sealed::Sealed};
-use crate::provider::ProviderError;
+use crate::progress::{Awaited, Listener, oneshot};
+use crate::rail::RailError;
 use crate::running::Running;
 use crate::transfer::PagesMoved;
+use crate::watch::{PeerCell, Watcher};
 use crate::{
-    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, PageMap, RemoteSlice, Rights, Slice,
-    Transfer,
+    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, LostReason, PageMap, RemoteSlice, Rights,
+    Slice, Transfer,
 };
-
-/// Names of transfers, for whole processes.
-static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(0);
 
 /// Another engine, connected to this one. Clones are the same peer; when the last one is dropped, it is told goodbye.
 ///
@@ -45,7 +43,7 @@ static NEXT_TRANSFER: AtomicU64 = AtomicU64::new(0);
 pub struct Peer(Arc<Inner>);
 
 struct Inner {
-    helm: Arc<Running>,
+    progress: Arc<Running>,
     key: PeerKey,
     cell: Arc<PeerCell>,
     address: SocketAddr,
@@ -58,20 +56,20 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let key = self.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
-        self.helm.submit(Command::Call(Box::new(call)));
+        self.progress.submit(Command::Call(Box::new(call)));
     }
 }
 
 impl Peer {
     pub(crate) fn new(
-        helm: &Arc<Running>,
+        progress: &Arc<Running>,
         key: PeerKey,
         cell: Arc<PeerCell>,
         address: SocketAddr,
         messages: u32,
     ) -> Self {
-        let (helm, taken) = (Arc::clone(helm), AtomicU32::new(0));
-        Self(Arc::new(Inner { helm, key, cell, address, taken, messages }))
+        let (progress, taken) = (Arc::clone(progress), AtomicU32::new(0));
+        Self(Arc::new(Inner { progress, key, cell, address, taken, messages }))
     }
 
     /// What it calls itself.
@@ -90,12 +88,12 @@ impl Peer {
     }
 
     /// Why it is lost, if it is.
-    pub fn lost(&self) -> Option<&str> {
+    pub fn lost(&self) -> Option<&LostReason> {
         self.0.cell.lost()
     }
 
     /// What has gone wrong with its links, the last few.
-    pub fn notes(&self) -> Vec<ProviderError> {
+    pub fn notes(&self) -> Vec<RailError> {
         self.0.cell.notes()
     }
 
@@ -112,14 +110,14 @@ impl Peer {
     }
 
     fn pending<A: Answer>(&self, answer: A) -> Pending<A> {
-        Pending { helm: Arc::clone(&self.0.helm), answer }
+        Pending { progress: Arc::clone(&self.0.progress), answer }
     }
 
     fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        crate::engine::call(&self.0.helm, call)
+        crate::engine::call(&self.0.progress, call)
     }
 
     /// Lets the peer at a slice, or at memory that was granted before and is not proven to be free. On failure it is handed back.
@@ -128,7 +126,7 @@ impl Peer {
         match self.call(move |driver, now| driver.machine.grant(key, memory, rights, now)) {
             Ok(Ok(made)) => Ok(Grant { peer: self.clone(), id: made.id, memory: Some(made.memory) }),
             Ok(Err((error, memory))) => {
-                let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.to_owned() });
+                let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.clone() });
                 Err(GrantError { error: lost.unwrap_or_else(|| error.into()), memory })
             }
             Err(error) => Err(GrantError { error, memory: None }),
@@ -138,13 +136,16 @@ impl Peer {
     /// A counter that this peer raises.
     pub fn counter(&self) -> Result<Counter, Error> {
         let key = self.0.key;
-        let opened = self.call(move |driver, now| driver.machine.open_counter(key, now))?;
+        let opened = self.call(move |driver, now| {
+            let id = driver.machine.open_counter(key, now)?;
+            Some((id, driver.delivery.add_counter(id)))
+        })?;
         let (id, cell) = match (opened, self.lost()) {
             (Some(opened), _) => opened,
-            (None, Some(reason)) => return Err(Error::PeerLost { reason: reason.to_owned() }),
+            (None, Some(reason)) => return Err(Error::PeerLost { reason: reason.clone() }),
             (None, None) => return Err(Error::TooMany { what: "counters" }),
         };
-        Ok(Counter { helm: Arc::clone(&self.0.helm), id, cell })
+        Ok(Counter { progress: Arc::clone(&self.0.progress), id, cell })
     }
 
     /// Memory that the peer has granted to us, by the token that it has sent: it may come before the grant itself does.
@@ -173,7 +174,7 @@ impl Peer {
         find: impl Fn(&mut Driver) -> Option<T> + Send + Sync + 'static,
     ) -> Pending<Offer<T>> {
         let (peer, watcher) = (self.clone(), self.0.cell.watch.watcher());
-        self.pending(Offer { peer, watcher, find: Arc::new(find), ticket: None, seen: None, what })
+        self.pending(Offer { peer, watcher, find: Arc::new(find), receiver: None, seen: None, what })
     }
 
     /// Writes pages of `source` to the peer's memory, as the map says. When it is done the bytes are there; the counter, if one is named, has
@@ -218,8 +219,8 @@ impl Peer {
         remote: &RemoteSlice,
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
-        let (promise, ticket) = promise();
-        let number = NEXT_TRANSFER.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        let op = next_op();
         let is_foreign =
             remote.peer.0 != self.0.key || counter.is_some_and(|counter| counter.peer.0 != self.0.key);
         let plan = match plan {
@@ -228,11 +229,17 @@ impl Peer {
                 let reason = other.err().map_or(TransferReason::NotGranted, TransferReason::Pages);
                 let buffer = crate::transfer::given_back(held);
                 let refused = TransferError { reason, buffer, explanation: Explanation::default() };
-                return self.pending(PagesMoved { ticket, peer: self.0.key, number, refused: Some(refused) });
+                return self.pending(PagesMoved {
+                    receiver,
+                    peer: self.0.key,
+                    cell: self.own_cell(),
+                    op,
+                    refused: Some(refused),
+                });
             }
         };
-        self.0.helm.submit(Command::Submit(Order {
-            number,
+        let new = NewTransfer {
+            op,
             peer: self.0.key,
             direction,
             held,
@@ -241,25 +248,28 @@ impl Peer {
             base: remote.offset,
             len: remote.len,
             counter: counter.map(|counter| counter.token.id()),
-            promise,
-        }));
-        self.pending(PagesMoved { ticket, peer: self.0.key, number, refused: None })
+        };
+        self.0.progress.submit(Command::Submit(new, sender));
+        self.pending(PagesMoved { receiver, peer: self.0.key, cell: self.own_cell(), op, refused: None })
     }
 
     /// Sends a message: in order, each once. It is done when the peer's engine holds it: then it arrives, whatever becomes of this side.
     pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<Sent> {
-        let (promise, ticket) = promise();
-        self.0.helm.submit(Command::Send(self.0.key, message.into(), promise));
-        self.pending(Sent { ticket })
+        let (sender, receiver) = oneshot::channel();
+        self.0.progress.submit(Command::Send(self.0.key, message.into(), sender));
+        self.pending(Sent { receiver, cell: self.own_cell() })
     }
 
     /// All messages that were sent until now: done when the peer's engine holds them.
     pub fn flush(&self) -> Pending<Sent> {
-        let (promise, ticket) = promise();
+        let (sender, receiver) = oneshot::channel();
         let key = self.0.key;
-        let call = move |driver: &mut Driver, now: u64| driver.machine.flush(key, promise, now);
-        self.0.helm.submit(Command::Call(Box::new(call)));
-        self.pending(Sent { ticket })
+        let call = move |driver: &mut Driver, now: u64| {
+            let op = driver.delivery.wait_for(Waiter::Sent(sender));
+            driver.machine.flush(op, key, now);
+        };
+        self.0.progress.submit(Command::Call(Box::new(call)));
+        self.pending(Sent { receiver, cell: self.own_cell() })
     }
 
     /// Ends it in order, at most within this time: the peer holds every message that was sent, nothing of ours is under way with it, no grant
@@ -269,9 +279,9 @@ impl Peer {
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
-        self.0.helm.submit(Command::Call(Box::new(call)));
+        self.0.progress.submit(Command::Call(Box::new(call)));
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
-        match self.0.helm.wait(&left, crate::time::after(timeout)) {
+        match self.0.progress.wait(&left, crate::time::after(timeout)) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::TimedOut { what: "close", after: timeout }),
             Err(_) => Err(Error::Ended),
@@ -284,8 +294,8 @@ impl Peer {
     }
 
     /// Adds to a word of the peer's memory; it gives what was there.
-    pub fn fetch_add(&self, memory: &RemoteSlice, offset: u64, add: u64) -> Pending<Word> {
-        self.change_word(memory, offset, WordRequest::FetchAdd { add })
+    pub fn fetch_add(&self, memory: &RemoteSlice, offset: u64, add: u64) -> Pending<Fetched> {
+        self.change_atomic(memory, offset, AtomicOperation::FetchAdd { add })
     }
 
     /// Replaces a word of the peer's memory if it is as expected; it gives what was there.
@@ -295,26 +305,33 @@ impl Peer {
         offset: u64,
         expected: u64,
         desired: u64,
-    ) -> Pending<Word> {
-        self.change_word(memory, offset, WordRequest::CompareSwap { expected, desired })
+    ) -> Pending<Fetched> {
+        self.change_atomic(memory, offset, AtomicOperation::CompareSwap { expected, desired })
     }
 
-    fn change_word(&self, memory: &RemoteSlice, offset: u64, request: WordRequest) -> Pending<Word> {
-        let (promise, ticket) = promise();
+    fn change_atomic(&self, memory: &RemoteSlice, offset: u64, request: AtomicOperation) -> Pending<Fetched> {
         let is_inside = offset.checked_add(8).is_some_and(|end| end <= memory.len);
-        if memory.peer.0 != self.0.key {
-            promise.keep(Err(WordError::NotGranted));
-        } else if !is_inside {
-            promise.keep(Err(WordError::NotAWord { offset, len: memory.len }));
-        } else {
-            let (peer, grant, offset) = (self.0.key, memory.grant, memory.offset + offset);
-            self.0.helm.submit(Command::Word(WordOrder { peer, grant, offset, request, promise }));
+        let refused = match () {
+            () if memory.peer.0 != self.0.key => Some(AtomicError::NotGranted),
+            () if !is_inside => Some(AtomicError::NotEightAlignedBytes { offset, len: memory.len }),
+            () => None,
+        };
+        if let Some(error) = refused {
+            return self.pending(Fetched { receiver: oneshot::sent(Err(error)), cell: self.own_cell() });
         }
-        self.pending(Word { ticket })
+        let (sender, receiver) = oneshot::channel();
+        let (op, peer, grant) = (next_op(), self.0.key, memory.grant);
+        let new = NewAtomic { op, peer, grant, offset: memory.offset + offset, request };
+        self.0.progress.submit(Command::Atomic(new, sender));
+        self.pending(Fetched { receiver, cell: self.own_cell() })
     }
 
     pub(crate) fn running(&self) -> &Arc<Running> {
-        &self.0.helm
+        &self.0.progress
+    }
+
+    fn own_cell(&self) -> Arc<PeerCell> {
+        Arc::clone(&self.0.cell)
     }
 
     pub(crate) fn cell(&self) -> &Arc<PeerCell> {
@@ -326,7 +343,7 @@ impl Peer {
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
             let count = self.0.taken.swap(0, Ordering::Relaxed);
-            self.0.helm.submit(Command::Taken(self.0.key, count));
+            self.0.progress.submit(Command::Taken(self.0.key, count));
         }
     }
 }
@@ -365,7 +382,7 @@ pub struct Offer<T> {
     peer: Peer,
     watcher: Watcher,
     find: Arc<Find<T>>,
-    ticket: Option<Ticket<Option<T>>>,
+    receiver: Option<oneshot::Receiver<Option<T>>>,
     /// The peer's changes when it was last asked for.
     seen: Option<u64>,
     what: &'static str,
@@ -374,11 +391,14 @@ pub struct Offer<T> {
 impl<T: Send + 'static> Offer<T> {
     /// Asks the machine whether it is there.
     fn ask(&mut self) {
-        let (promise, ticket) = promise();
+        let (sender, receiver) = oneshot::channel();
         let find = Arc::clone(&self.find);
         self.seen = Some(self.peer.cell().changes());
-        self.peer.0.helm.submit(Command::Call(Box::new(move |driver, _| promise.keep(find(driver)))));
-        self.ticket = Some(ticket);
+        self.peer.0.progress.submit(Command::Call(Box::new(move |driver, _| {
+            let found = find(driver);
+            driver.answer(sender, found);
+        })));
+        self.receiver = Some(receiver);
     }
 
     fn has_changed(&self) -> bool {
@@ -400,25 +420,25 @@ impl<T: Send + 'static> Sealed for Offer<T> {
     type Found = Result<T, Error>;
 
     fn is_ready(&self) -> bool {
-        self.ticket.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
+        self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.watcher.wake(waker);
-        if let Some(ticket) = &self.ticket {
-            ticket.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
+        if let Some(receiver) = &self.receiver {
+            receiver.listen(listener);
         }
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        if self.ticket.is_none() && self.has_changed() {
+        if self.receiver.is_none() && self.has_changed() {
             self.ask();
         }
-        let answer = self.ticket.as_ref()?.take()?;
-        self.ticket = None;
+        let answer = self.receiver.as_ref()?.take()?;
+        self.receiver = None;
         match (answer, self.peer.cell().lost()) {
             (Ok(Some(found)), _) => Some(Ok(found)),
-            (Ok(None), Some(reason)) => Some(Err(Error::PeerLost { reason: reason.to_owned() })),
+            (Ok(None), Some(reason)) => Some(Err(Error::PeerLost { reason: reason.clone() })),
             (Ok(None), None) => None,
             (Err(_), _) => Some(Err(Error::Ended)),
         }
@@ -444,15 +464,16 @@ impl Awaited for Left<'_> {
         self.cell.lost().is_some()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.watcher.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
     }
 }
 
 /// A message on its way.
 #[derive(Debug)]
 pub struct Sent {
-    ticket: Ticket<Result<(), SendError>>,
+    receiver: oneshot::Receiver<Result<(), SendError>>,
+    cell: Arc<PeerCell>,
 }
 
 impl Answer for Sent {
@@ -463,15 +484,18 @@ impl Sealed for Sent {
     type Found = Result<(), SendError>;
 
     fn is_ready(&self) -> bool {
-        self.ticket.is_ready()
+        self.receiver.is_ready()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.ticket.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        Some(self.ticket.take()?.unwrap_or(Err(SendError::Ended)))
+        Some(match self.receiver.take()?.unwrap_or(Err(SendError::Ended)) {
+            Err(SendError::PeerLost { reason }) => Err(SendError::PeerLost { reason: self.cell.why(reason) }),
+            sent => sent,
+        })
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
@@ -501,8 +525,8 @@ impl Sealed for Received {
         self.peer.cell().has_message() || self.peer.lost().is_some()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.watcher.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.watcher.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
@@ -510,7 +534,7 @@ impl Sealed for Received {
             self.peer.took_one();
             return Some(Ok(message));
         }
-        self.peer.lost().map(|reason| Err(Error::PeerLost { reason: reason.to_owned() }))
+        self.peer.lost().map(|reason| Err(Error::PeerLost { reason: reason.clone() }))
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
@@ -524,34 +548,40 @@ impl Sealed for Received {
 
 /// A word of a peer's memory, as it was.
 #[derive(Debug)]
-pub struct Word {
-    ticket: Ticket<Result<u64, WordError>>,
+pub struct Fetched {
+    receiver: oneshot::Receiver<Result<u64, AtomicError>>,
+    cell: Arc<PeerCell>,
 }
 
-impl Answer for Word {
-    type Output = Result<u64, WordError>;
+impl Answer for Fetched {
+    type Output = Result<u64, AtomicError>;
 }
 
-impl Sealed for Word {
-    type Found = Result<u64, WordError>;
+impl Sealed for Fetched {
+    type Found = Result<u64, AtomicError>;
 
     fn is_ready(&self) -> bool {
-        self.ticket.is_ready()
+        self.receiver.is_ready()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.ticket.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
-        Some(self.ticket.take()?.unwrap_or(Err(WordError::Ended)))
+        Some(match self.receiver.take()?.unwrap_or(Err(AtomicError::Ended)) {
+            Err(AtomicError::PeerLost { reason }) => {
+                Err(AtomicError::PeerLost { reason: self.cell.why(reason) })
+            }
+            fetched => fetched,
+        })
     }
 
     fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(WordError::TimedOut(after))
+        Err(AtomicError::TimedOut(after))
     }
 
     fn ended(&mut self) -> Self::Found {
-        Err(WordError::Ended)
+        Err(AtomicError::Ended)
     }
 }

@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::helm::Awaited;
+use crate::progress::{Awaited, Listener};
 use crate::running::Running;
 use crate::time;
 
@@ -15,8 +15,11 @@ use crate::time;
 ///
 /// It is under way whether anybody waits or not. One that is dropped gives nothing back early.
 ///
-/// As a future it wakes its task from the thread that drives the engine, and under no lock. A waker only wakes: in it, whatever would wait ends
-/// at once as if the time were over, because what it waits for is that thread's work. A panic in a waker ends nothing but the waker.
+/// As a future it wakes its task from a thread that waits, or from the engine's worker: outside of the engine's steps and under no lock. So a waker
+/// may call whatever it likes, and wait for the same engine, too. A panic in a waker ends nothing but the waker.
+///
+/// While a waker runs on the worker, only threads that wait drive the engine. A waker that blocks there for longer than the silence of
+/// [`Settings::heartbeat`](crate::Settings::heartbeat) loses the engine its peers.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -36,7 +39,7 @@ use crate::time;
 /// ```
 #[must_use = "it goes on by itself, but whether it went well is told here"]
 pub struct Pending<A: Answer> {
-    pub(crate) helm: Arc<Running>,
+    pub(crate) progress: Arc<Running>,
     pub(crate) answer: A,
 }
 
@@ -47,7 +50,7 @@ pub trait Answer: sealed::Sealed + Unpin {
 }
 
 pub(crate) mod sealed {
-    use super::{Duration, Waker};
+    use super::{Duration, Listener};
 
     /// How an answer is found.
     pub trait Sealed {
@@ -55,8 +58,8 @@ pub(crate) mod sealed {
         type Found;
         /// Whether it is there.
         fn is_ready(&self) -> bool;
-        /// Whom to wake when it may be.
-        fn wake(&self, waker: &Waker);
+        /// Who is told when it may be.
+        fn listen(&self, listener: &Listener);
         /// It, if it is there.
         fn take(&mut self) -> Option<Self::Found>;
         /// What it is when the time is over.
@@ -73,8 +76,8 @@ impl<A: sealed::Sealed> Awaited for Wait<'_, A> {
         self.0.is_ready()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.0.wake(waker);
+    fn listen(&self, listener: &Listener) {
+        self.0.listen(listener);
     }
 }
 
@@ -91,7 +94,7 @@ impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Pending<A> {
             if let Some(answer) = self.answer.take() {
                 return answer;
             }
-            match self.helm.wait(&Wait(&self.answer), deadline) {
+            match self.progress.wait(&Wait(&self.answer), deadline) {
                 Ok(true) => {}
                 // It may have come at the last moment.
                 Ok(false) => return self.answer.take().unwrap_or_else(|| self.answer.timed_out(timeout)),
@@ -111,11 +114,11 @@ impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Future for Pending<A> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Registered before looking, so that an answer in between wakes.
-        self.answer.wake(cx.waker());
+        self.answer.listen(&Listener::Task(cx.waker().clone()));
         match self.answer.take() {
             Some(answer) => Poll::Ready(answer),
             None => {
-                self.helm.call_worker();
+                self.progress.call_worker();
                 Poll::Pending
             }
         }

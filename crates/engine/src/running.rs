@@ -4,20 +4,20 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::driver::Driver;
-use crate::helm::Helm;
+use crate::progress::LeaderFollowers;
 
 /// An engine that is driven as long as somebody has a handle on it: the user's engine, his peers, grants and counters, and whatever he waits
 /// for. With the last of them its worker ends, and then all the rest.
-pub(crate) struct Running(Arc<Helm<Driver>>);
+pub(crate) struct Running(Arc<LeaderFollowers<Driver>>);
 
 impl Running {
-    pub(crate) fn new(helm: Arc<Helm<Driver>>) -> Arc<Self> {
-        Arc::new(Self(helm))
+    pub(crate) fn new(progress: Arc<LeaderFollowers<Driver>>) -> Arc<Self> {
+        Arc::new(Self(progress))
     }
 }
 
 impl Deref for Running {
-    type Target = Helm<Driver>;
+    type Target = LeaderFollowers<Driver>;
 
     #[inline]
     fn deref(&self) -> &Self::Target {

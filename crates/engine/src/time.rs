@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::helm::FAR_AWAY;
+use crate::progress::FAR_AWAY;
 
 /// So long from now; a year, where a clock cannot say it.
 pub(crate) fn after(time: Duration) -> Instant {

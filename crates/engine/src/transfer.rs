@@ -1,13 +1,14 @@
 //! Pages, and what becomes of them.
 
-use std::task::Waker;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::Command;
 use crate::error::{TransferError, TransferReason};
-use crate::helm::{Awaited, Ticket};
-use crate::machine::{Held, PeerKey, TransferAnswer, TransferFault};
+use crate::machine::{Held, OpId, PeerKey, TransferAnswer, TransferFault};
 use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::progress::{Awaited, Listener, oneshot};
+use crate::watch::PeerCell;
 use crate::{Buffer, Explanation};
 
 /// Pages under way: [`Pending`], and with [`abort`](Pending::abort).
@@ -18,9 +19,10 @@ pub type Transfer = Pending<PagesMoved>;
 /// What a transfer ends with.
 #[derive(Debug)]
 pub struct PagesMoved {
-    pub(crate) ticket: Ticket<TransferAnswer>,
+    pub(crate) receiver: oneshot::Receiver<TransferAnswer>,
     pub(crate) peer: PeerKey,
-    pub(crate) number: u64,
+    pub(crate) cell: Arc<PeerCell>,
+    pub(crate) op: OpId,
     /// What was wrong with it before anybody was asked.
     pub(crate) refused: Option<TransferError>,
 }
@@ -55,22 +57,19 @@ impl Sealed for PagesMoved {
     type Found = Result<Done, TransferError>;
 
     fn is_ready(&self) -> bool {
-        self.refused.is_some() || self.ticket.is_ready()
+        self.refused.is_some() || self.receiver.is_ready()
     }
 
-    fn wake(&self, waker: &Waker) {
-        self.ticket.wake(waker);
-        if self.refused.is_some() {
-            waker.wake_by_ref();
-        }
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
     }
 
     fn take(&mut self) -> Option<Self::Found> {
         if let Some(refused) = self.refused.take() {
             return Some(Err(refused));
         }
-        match self.ticket.take()? {
-            Ok(answer) => Some(done(answer)),
+        match self.receiver.take()? {
+            Ok(answer) => Some(self.done(answer)),
             Err(_) => Some(self.ended()),
         }
     }
@@ -84,11 +83,41 @@ impl Sealed for PagesMoved {
     }
 }
 
+impl PagesMoved {
+    #[expect(
+        clippy::result_large_err,
+        reason = "it is answered once for many operations, and boxing it would allocate"
+    )]
+    fn done(&self, answer: TransferAnswer) -> Result<Done, TransferError> {
+        let TransferAnswer { outcome, held, explanation } = answer;
+        let buffer = held.and_then(given_back);
+        match (outcome, buffer) {
+            (Ok(()), Some(buffer)) => Ok(Done { buffer, explanation }),
+            // Nothing of it is under way when it is done.
+            (Ok(()), None) => Err(failed(TransferReason::Ended)),
+            (Err(fault), buffer) => Err(TransferError { reason: self.reason(fault), buffer, explanation }),
+        }
+    }
+
+    fn reason(&self, fault: TransferFault) -> TransferReason {
+        match fault {
+            TransferFault::PeerLost(why) => TransferReason::PeerLost(self.cell.why(why)),
+            TransferFault::Aborted => TransferReason::Aborted,
+            TransferFault::Revoked => TransferReason::Revoked,
+            TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
+                TransferReason::NotGranted
+            }
+            TransferFault::NoSuchCounter => TransferReason::NoSuchCounter,
+            TransferFault::Rail(error) => TransferReason::Rail(error),
+        }
+    }
+}
+
 impl Transfer {
     /// Gives it up: nothing more of it is posted, and it ends when what is under way is done. The receiver's counter ends as
     /// [`Aborted`](crate::Outcome::Aborted).
     pub fn abort(&self) {
-        self.helm.submit(Command::Abort(self.answer.peer, self.answer.number));
+        self.progress.submit(Command::Abort(self.answer.peer, self.answer.op));
     }
 }
 
@@ -96,38 +125,10 @@ fn failed(reason: TransferReason) -> TransferError {
     TransferError { reason, buffer: None, explanation: Explanation::default() }
 }
 
-#[expect(
-    clippy::result_large_err,
-    reason = "it is answered once for many operations, and boxing it would allocate"
-)]
-fn done(answer: TransferAnswer) -> Result<Done, TransferError> {
-    let TransferAnswer { outcome, held, explanation } = answer;
-    let buffer = held.and_then(given_back);
-    match (outcome, buffer) {
-        (Ok(()), Some(buffer)) => Ok(Done { buffer, explanation }),
-        // Nothing of it is under way when it is done.
-        (Ok(()), None) => Err(failed(TransferReason::Ended)),
-        (Err(fault), buffer) => Err(TransferError { reason: reason(fault), buffer, explanation }),
-    }
-}
-
 /// The memory, in the form in which it was given.
 pub(crate) fn given_back(held: Held) -> Option<Buffer> {
     match held {
         Held::Shared(shared) => Some(Buffer::Shared(shared)),
         Held::Lent(lent) => lent.try_reclaim().ok().map(Buffer::Slice),
-    }
-}
-
-fn reason(fault: TransferFault) -> TransferReason {
-    match fault {
-        TransferFault::PeerLost(why) => TransferReason::PeerLost(why),
-        TransferFault::Aborted => TransferReason::Aborted,
-        TransferFault::Revoked => TransferReason::Revoked,
-        TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
-            TransferReason::NotGranted
-        }
-        TransferFault::NoSuchCounter => TransferReason::NoSuchCounter,
-        TransferFault::Rail(error) => TransferReason::Rail(error),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
-use farreach::provider::{Event, LinkKey, Provider, Request, Target};
+use farreach::rail::{Event, LinkKey, Rail, RemoteSegment, WorkRequest};
+use farreach::rails::sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach::{Memory, Rights, Slice};
 use farreach_testkit::{CountingAllocator, allocations};
 
@@ -12,30 +12,30 @@ static COUNTING: CountingAllocator = CountingAllocator;
 
 struct Pair {
     network: SimNetwork,
-    here: SimProvider,
-    there: SimProvider,
+    here: SimRail,
+    there: SimRail,
     link: LinkKey,
-    target: Target,
+    target: RemoteSegment,
     spare: Vec<Slice>,
-    ticks: usize,
+    immediates: usize,
 }
 
 impl Pair {
     fn new(card: SimCard) -> Self {
         let network = SimNetwork::new(SimSettings::new(1));
-        let mut here = SimProvider::new(&network, 0, card.clone());
-        let mut there = SimProvider::new(&network, 1, card);
+        let mut here = SimRail::new(&network, 0, card.clone());
+        let mut there = SimRail::new(&network, 1, card);
         let (link, end) = here.open_link().unwrap();
         let (link_there, end_there) = there.open_link().unwrap();
         here.connect(link, &end_there).unwrap();
         there.connect(link_there, &end).unwrap();
         let granted = Arc::new(Memory::allocate(64).unwrap().expose());
-        let exposure = there.expose(&granted, Rights::WRITE).unwrap();
-        let target = Target { address: exposure.address, key: exposure.key, len: 64 };
+        let key = there.make_key(&granted, Rights::WRITE).unwrap();
+        let target = RemoteSegment { address: key.address, key: key.key, len: 64 };
         let mut rest = Memory::allocate(16 * 64).unwrap();
         here.register(rest.memory()).unwrap();
         let spare = (0..16).map(|_| rest.split_to(64)).collect();
-        Self { network, here, there, link, target, spare, ticks: 0 }
+        Self { network, here, there, link, target, spare, immediates: 0 }
     }
 
     /// So many writes, and as many messages.
@@ -44,20 +44,16 @@ impl Pair {
         while completed < 2 * count {
             while let Some(slice) = self.spare.pop_if(|_| posted < 2 * count) {
                 let request = match posted % 2 {
-                    0 => Request::Write {
-                        pieces: slice.into(),
-                        target: self.target,
-                        immediate: Some(posted as u32),
-                    },
-                    _ => Request::Send { pieces: slice.into() },
+                    0 => WorkRequest::Write { target: self.target, immediate: Some(posted as u32) },
+                    _ => WorkRequest::Send,
                 };
-                self.here.post(self.link, posted, request).unwrap();
+                self.here.post(self.link, posted, request, slice.into()).unwrap();
                 posted += 1;
             }
             if let Some(at_ns) = self.network.next_event_at() {
                 self.network.advance_to(at_ns);
             }
-            let (spare, ticks) = (&mut self.spare, &mut self.ticks);
+            let (spare, immediates) = (&mut self.spare, &mut self.immediates);
             self.here
                 .poll(&mut |event| {
                     if let Event::Completed { buffers, outcome: Ok(()), .. } = event {
@@ -66,7 +62,9 @@ impl Pair {
                     }
                 })
                 .unwrap();
-            self.there.poll(&mut |event| *ticks += usize::from(matches!(event, Event::Tick { .. }))).unwrap();
+            self.there
+                .poll(&mut |event| *immediates += usize::from(matches!(event, Event::Immediate { .. })))
+                .unwrap();
         }
     }
 }
@@ -78,6 +76,6 @@ fn requests_come_and_go_without_an_allocation() {
         // Until everything has the room that it needs.
         pair.exchange(20_000);
         assert_eq!(allocations(|| pair.exchange(2_000)), 0);
-        assert!(pair.ticks > 20_000 && pair.network.violations().is_empty());
+        assert!(pair.immediates > 20_000 && pair.network.violations().is_empty());
     }
 }

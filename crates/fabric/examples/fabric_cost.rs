@@ -1,4 +1,4 @@
-//! What the safe door costs above bare libfabric: `fabric_cost --provider P --count N` writes pages to another process, in batches of 16.
+//! What the safe API costs above bare libfabric: `fabric_cost --provider P --count N` writes pages to another process, in batches of 16.
 //!
 //! Counted, not timed: run it under `valgrind --tool=callgrind` with two counts; the difference is what the operations between
 //! them cost. `benches/bare/paged cost` does the same in C. The other process is one of its own, so that it is not counted.

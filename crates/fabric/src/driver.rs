@@ -133,8 +133,11 @@ impl Driver {
                 return Err((Refusal::Engine(error), request));
             }
             // One provider answers "try again" to what it will never do, and tells why by an error without an operation.
-            let stray = self.waiting.iter().skip(before).position(|event| matches!(event, Event::Stray(_)));
-            if let Some(Event::Stray(failure)) = stray.and_then(|index| self.waiting.remove(before + index)) {
+            let unattributed =
+                self.waiting.iter().skip(before).position(|event| matches!(event, Event::Unattributed(_)));
+            if let Some(Event::Unattributed(failure)) =
+                unattributed.and_then(|index| self.waiting.remove(before + index))
+            {
                 return Err((Refusal::Failed(*failure), request));
             }
             if self.waiting.len() == before {

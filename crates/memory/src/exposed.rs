@@ -30,7 +30,7 @@ const WORD: usize = size_of::<u64>();
 /// let mut copy = [0; 5];
 /// exposed.read_at(3, &mut copy);
 /// assert_eq!(&copy, b"hello");
-/// exposed.word_at(8).store(7, Ordering::Release);
+/// exposed.atomic_at(8).store(7, Ordering::Release);
 ///
 /// let slice = exposed.try_into_slice().expect("no key was made");
 /// assert_eq!(slice[8..16], 7_u64.to_ne_bytes());
@@ -138,7 +138,7 @@ impl Exposed {
     /// # Panics
     ///
     /// If they reach beyond the end, or their address is not a multiple of eight.
-    pub fn word_at(&self, offset: usize) -> &AtomicU64 {
+    pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, WORD);
         match self.place(offset) {
             Place::Word(word, 0) => word,
@@ -166,7 +166,7 @@ impl Exposed {
     /// Bytes of a whole aligned word within the memory are only reached by that word, and the others one by one: atomics of different
     /// sizes over one byte are undefined.
     fn place(&self, offset: usize) -> Place<'_> {
-        // SAFETY: `word_at` and `places`, the only callers, have asked `check` whether the offset is below the length of the range, which lies in one allocation.
+        // SAFETY: `atomic_at` and `places`, the only callers, have asked `check` whether the offset is below the length of the range, which lies in one allocation.
         let byte = unsafe { self.address().add(offset) };
         let first = byte.addr().get() % WORD;
         if offset < first || self.len() - (offset - first) < WORD {
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn bytes_and_words_are_the_same_memory() {
         let exposed = Memory::allocate(16).unwrap().expose();
-        exposed.word_at(8).store(u64::from_ne_bytes(*b"atomics!"), Ordering::Relaxed);
+        exposed.atomic_at(8).store(u64::from_ne_bytes(*b"atomics!"), Ordering::Relaxed);
         let mut copy = [0; 16];
         exposed.read_at(0, &mut copy);
         assert_eq!(&copy[8..], b"atomics!");
@@ -296,7 +296,7 @@ mod tests {
             }
         }
         let exposed = Memory::allocate(16).unwrap().expose();
-        assert!(!exposed.is_empty() && exposed.word_at(0).load(Ordering::Relaxed) == 0);
+        assert!(!exposed.is_empty() && exposed.atomic_at(0).load(Ordering::Relaxed) == 0);
         assert!(Memory::allocate(16).unwrap().split_off(16).expose().is_empty());
     }
 
@@ -313,7 +313,7 @@ mod tests {
                     for round in 0..20 {
                         exposed.write_at(usize::from(thread) + 11 * (round % 3), &[thread; 11]);
                         exposed.read_at(usize::from(thread), &mut copy);
-                        exposed.word_at(13).fetch_add(1, Ordering::Relaxed);
+                        exposed.atomic_at(13).fetch_add(1, Ordering::Relaxed);
                         assert_eq!(exposed.len(), 61);
                     }
                 });
@@ -353,17 +353,17 @@ mod tests {
         let beyond: [&dyn Fn(); 7] = [
             &|| exposed.read_at(16, &mut [0]),
             &|| exposed.write_at(usize::MAX, &[0, 0]),
-            &|| _ = exposed.word_at(9),
-            &|| _ = exposed.word_at(4),
+            &|| _ = exposed.atomic_at(9),
+            &|| _ = exposed.atomic_at(4),
             // Aligned, and not whole within: 4..20 of the allocation has one word, at 8.
-            &|| _ = inside.word_at(12),
-            &|| _ = inside.word_at(0),
+            &|| _ = inside.atomic_at(12),
+            &|| _ = inside.atomic_at(0),
             &|| inside.read_at(15, &mut [0; 2]),
         ];
         for access in beyond {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(access));
             assert!(caught.is_err());
         }
-        _ = inside.word_at(4);
+        _ = inside.atomic_at(4);
     }
 }

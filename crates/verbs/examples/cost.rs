@@ -1,4 +1,4 @@
-//! What the safe door costs beside the raw one: `cost safe|raw DEVICE ROUNDS` writes to its own memory, eight requests a round.
+//! What the safe API costs beside the raw one: `cost safe|raw DEVICE ROUNDS` writes to its own memory, eight requests a round.
 //!
 //! Counted, not timed: run it under `valgrind --tool=callgrind` with two numbers of rounds; the difference is what the rounds
 //! between them cost. Both doors do the same: eight writes of 64 bytes are under way; sleep until they are done; poll them at
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, door, device, rounds] = &arguments[..] else {
+    let [_, api, device, rounds] = &arguments[..] else {
         return Err("usage: cost safe|raw DEVICE ROUNDS".into());
     };
     let rounds: usize = rounds.parse()?;
@@ -40,14 +40,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let target = pd.expose(pd.allocate(BYTES)?, AccessFlags::REMOTE_WRITE).map_err(|(error, _)| error)?;
     let mut whole = pd.allocate(REQUESTS * BYTES)?;
     let slices: Vec<Slice> = (0..REQUESTS).map(|_| whole.split_to(BYTES)).collect();
-    match door.as_str() {
+    match api.as_str() {
         "safe" => safe(&mut qp, &cq, target.remote(), slices, rounds)?,
         "raw" => {
             raw(&qp, &cq, target.remote(), &slices, rounds)?;
             // Only now the slices may go.
             qp.destroy()?;
         }
-        other => return Err(format!("no door is called {other}").into()),
+        other => return Err(format!("no API is called {other}").into()),
     }
     Ok(())
 }

@@ -151,11 +151,11 @@ fn atomic(request: fn(Slice, RemoteRange) -> SendRequest, becomes: u64) -> Resul
         return Err(Outcome::Unsupported("the device has no atomic operations".to_owned()));
     }
     let region = pair.region()?;
-    region.bytes().word_at(0).store(40, Ordering::Relaxed);
+    region.bytes().atomic_at(0).store(40, Ordering::Relaxed);
     let done = pair.do_it(request(pair.pd.allocate(8)?, region.remote().get(0, 8).expect("it is longer")))?;
     let was = done.buffers.into_slice().expect("it was one slice");
     check(*was == 40_u64.to_ne_bytes(), "what was there before")?;
-    Ok(check(region.bytes().word_at(0).load(Ordering::Relaxed) == becomes, "the peer's word")?)
+    Ok(check(region.bytes().atomic_at(0).load(Ordering::Relaxed) == becomes, "the peer's word")?)
 }
 
 /// Eight bytes that nobody sees half of.
@@ -166,7 +166,10 @@ fn atomic_write() -> Result<(), Outcome> {
         region.remote().get(0, 8).expect("it is longer"),
         0x1122_3344_5566_7788,
     ))?;
-    Ok(check(region.bytes().word_at(0).load(Ordering::Relaxed) == 0x1122_3344_5566_7788, "the peer's word")?)
+    Ok(check(
+        region.bytes().atomic_at(0).load(Ordering::Relaxed) == 0x1122_3344_5566_7788,
+        "the peer's word",
+    )?)
 }
 
 /// Its effect is a promise: bytes written before are visible to all when it completes.

@@ -1,7 +1,7 @@
 //! libibverbs, safe.
 //!
 //! A verbs programmer finds the objects by their names: a module is called by the abbreviation, a type by the full words, a
-//! method by the C verb without its prefix. Searching this documentation for a C name finds the one safe door to it.
+//! method by the C verb without its prefix. Searching this documentation for a C name finds the one safe function for it.
 //!
 //! ```
 //! use farreach_verbs::device::DeviceList;
@@ -82,7 +82,7 @@
 //! Lists go out by [`post_send_list`](qp::QueuePair::post_send_list); [`Poller::wait`](cq::Poller::wait) waits busily, asleep, or first the one and then
 //! the other. A queue pair is made only if its completion queue has room for all that can be in flight.
 //!
-//! # The raw door
+//! # The raw API
 //!
 //! Methods that end in `_raw` are `unsafe` and take the structures of [`sys`]: they are for those who keep the account of buffers in flight
 //! themselves. Every object gives its C object by `as_raw`.

@@ -128,6 +128,8 @@ impl ProtectionDomain {
         access: AccessFlags,
         memory: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<MemoryRegion, Error> {
+        // To let go of memory is a system call that may change `errno`: where the library fails, that is read first.
+        let _until_errno_is_read = memory.clone();
         // SAFETY: the caller vouches for the memory, which the region keeps by `memory` if that is given.
         let mr = unsafe { Owned::reg_mr(self, (addr, len), access.bits(), memory) }?;
         let mr = mr.ok_or_else(|| self.registration_error(len))?;

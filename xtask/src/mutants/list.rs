@@ -11,21 +11,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead:
             "room.push_with(|place| InFlight::write(place, tag, operation.kind(), &Buffers::None, &extra));
                 drop(std::ptr::read(&raw const *buffers));",
-        test: "table::door::a_forgotten_completion_forgets_no_buffer_before_the_device_is_done",
+        test: "table::safe_api::a_forgotten_completion_forgets_no_buffer_before_the_device_is_done",
     },
     Mutant {
         name: "a receive drops its buffers when it is posted",
         file: "crates/verbs/src/qp/recv.rs",
         guard: "let RecvRequest { buffers, tag } = request;",
         instead: "let RecvRequest { buffers, tag } = request; drop(buffers); let buffers = Buffers::None;",
-        test: "table::door::a_request_in_flight_keeps_its_buffer_when_every_handle_is_gone",
+        test: "table::safe_api::a_request_in_flight_keeps_its_buffer_when_every_handle_is_gone",
     },
     Mutant {
         name: "a datagram does not keep its address handle",
         file: "crates/verbs/src/qp/queue.rs",
         guard: "Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },",
         instead: "Some(datagram) => { drop(unsafe { ptr::read(&raw const datagram.ah) }); Kept::Nothing }",
-        test: "table::door::a_datagram_in_flight_keeps_its_address_handle",
+        test: "table::safe_api::a_datagram_in_flight_keeps_its_address_handle",
     },
     // Posts that fail.
     Mutant {
@@ -33,21 +33,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/verbs/src/qp/post.rs",
         guard: "if !std::ptr::eq(bad, &raw const wr) {",
         instead: "if !bad.is_null() && !std::ptr::eq(bad, &raw const wr) {",
-        test: "table::door::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
+        test: "table::safe_api::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
     },
     Mutant {
         name: "a receive in doubt is handed back",
         file: "crates/verbs/src/qp/recv.rs",
         guard: "let is_refused = std::ptr::eq(bad, &raw const wr);",
         instead: "let is_refused = bad.is_null() || std::ptr::eq(bad, &raw const wr);",
-        test: "table::door::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
+        test: "table::safe_api::a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed",
     },
     Mutant {
         name: "a list in doubt is handed back",
         file: "crates/verbs/src/qp/list.rs",
         guard: "index < count { index } else { count }",
         instead: "index < count { index } else { 0 }",
-        test: "table::door::a_list_in_doubt_is_in_flight_whole",
+        test: "table::safe_api::a_list_in_doubt_is_in_flight_whole",
     },
     // Completions.
     Mutant {
@@ -55,35 +55,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/verbs/src/cq/poller.rs",
         guard: "*filled = unsafe { self.cq.poll_raw(batch) }?;",
         instead: "*filled = unsafe { self.cq.poll_raw(batch) }.unwrap_or(1);",
-        test: "table::door::a_failed_poll_releases_nothing",
+        test: "table::safe_api::a_failed_poll_releases_nothing",
     },
     Mutant {
         name: "a completion retires what is not its own",
         file: "crates/verbs/src/qp/ring.rs",
         guard: "if last.wrapping_sub(number) >= in_flight {",
         instead: "if in_flight == 0 {",
-        test: "table::door::a_completion_that_nobody_waits_for_frees_nothing",
+        test: "table::safe_api::a_completion_that_nobody_waits_for_frees_nothing",
     },
     Mutant {
         name: "a completion stands for the oldest request only",
         file: "crates/verbs/src/cq/poller.rs",
         guard: "let is_own = number == id.number;",
         instead: "let is_own = true;",
-        test: "table::door::unsignalled_requests_come_back_in_order_with_the_next_signalled_one",
+        test: "table::safe_api::unsignalled_requests_come_back_in_order_with_the_next_signalled_one",
     },
     Mutant {
         name: "a shared queue gives back what is not in flight",
         file: "crates/verbs/src/qp/queue.rs",
         guard: "if !std::mem::replace(in_flight, false) {",
         instead: "if !std::mem::replace(in_flight, false) && false {",
-        test: "table::door::a_shared_queue_gives_each_buffer_back_once_and_keeps_the_others",
+        test: "table::safe_api::a_shared_queue_gives_each_buffer_back_once_and_keeps_the_others",
     },
     Mutant {
         name: "a place is used again while its completion is in the hand",
         file: "crates/verbs/src/qp/ring.rs",
         guard: "self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty()",
         instead: "self.ring.len() < self.ring.depth",
-        test: "table::door::the_place_of_a_completion_in_the_hand_is_not_used_again",
+        test: "table::safe_api::the_place_of_a_completion_in_the_hand_is_not_used_again",
     },
     Mutant {
         name: "a shared queue uses a place again while its completion is in the hand",
@@ -104,7 +104,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/verbs/src/cq/poller.rs",
         guard: "self.table.follow(self.registry);",
         instead: "self.table.follow(self.registry); self.table.forget_earlier();",
-        test: "table::door::a_completion_in_the_hand_outlives_its_queue_pair",
+        test: "table::safe_api::a_completion_in_the_hand_outlives_its_queue_pair",
     },
     Mutant {
         name: "earlier copies of the queues are never forgotten",
@@ -118,7 +118,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/verbs/src/cq/registry.rs",
         guard: "if needed > u64::from(depth) {",
         instead: "if false {",
-        test: "table::door::no_more_can_be_in_flight_than_the_completion_queue_holds",
+        test: "table::safe_api::no_more_can_be_in_flight_than_the_completion_queue_holds",
     },
     // The end of a queue pair.
     Mutant {
@@ -126,21 +126,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/verbs/src/qp/mod.rs",
         guard: "self.flight.keep();",
         instead: "",
-        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
+        test: "table::safe_api::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
     },
     Mutant {
         name: "a queue pair that is dropped and not destroyed gives its buffers up",
         file: "crates/verbs/src/qp/mod.rs",
         guard: "if !self.is_released && self.release().is_ok() {",
         instead: "if !self.is_released && { let _ = self.release(); true } {",
-        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
+        test: "table::safe_api::a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good",
     },
     Mutant {
         name: "a queue pair that is not destroyed gives its room away",
         file: "crates/verbs/src/qp/queue.rs",
         guard: "Arc::clone(&self.recv), take(&mut self.attached)",
         instead: "Arc::clone(&self.recv)",
-        test: "table::door::a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue",
+        test: "table::safe_api::a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue",
     },
     // Threads: what a test on a processor that keeps loads in order cannot show.
     Mutant {
@@ -239,7 +239,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "        check_flags(operation, flags)?;
 ",
         instead: "",
-        test: "table::door::flags_that_an_operation_does_not_take_are_refused",
+        test: "table::safe_api::flags_that_an_operation_does_not_take_are_refused",
     },
     Mutant {
         name: "a window does not keep the region of a binding in doubt",
@@ -362,78 +362,78 @@ pub(super) const MUTANTS: &[Mutant] = &[
         instead: "self.closed.contains(address.bytes())",
         test: "ep::kept::tests::no_other_text_leads_to_an_endpoint_that_was_closed",
     },
-    // Who drives.
+    // Leader and followers.
     Mutant {
-        name: "what was left is forgotten when the helm is let go",
-        file: "crates/engine/src/helm/seats.rs",
-        guard: "return self.take(Driver::Brief).map_or(Next::Nothing, Next::Drive);",
-        instead: "return Next::Nothing;",
-        test: "helm::model::a_command_is_applied_though_nobody_waits",
+        name: "what was queued is forgotten when the leader steps down",
+        file: "crates/engine/src/progress/followers.rs",
+        guard: "return self.take(LeaderKind::Brief).map_or(Handover::Nothing, Handover::Lead);",
+        instead: "return Handover::Nothing;",
+        test: "progress::model::a_command_is_applied_though_nobody_waits",
     },
     Mutant {
-        name: "a sleeping driver is not rung for",
-        file: "crates/engine/src/helm/seats.rs",
-        guard: "Submitted::Left { must_ring: self.must_ring() }",
-        instead: "Submitted::Left { must_ring: false }",
-        test: "helm::model::a_command_reaches_a_driver_that_falls_asleep",
+        name: "a sleeping leader gets no wakeup",
+        file: "crates/engine/src/progress/followers.rs",
+        guard: "SubmitAction::Queued { must_wake: self.must_wake() }",
+        instead: "SubmitAction::Queued { must_wake: false }",
+        test: "progress::model::a_command_reaches_a_leader_that_falls_asleep",
     },
     Mutant {
-        name: "a driver looks for commands first, and says then that it sleeps",
-        file: "crates/engine/src/helm/steer.rs",
-        guard: "        drop(seats);
-        wheel.machine.sleep(until);",
-        instead: "        seats.wake_up();
-        drop(seats);
-        let _ = self.seats().fall_asleep();
-        wheel.machine.sleep(until);",
-        test: "helm::model::a_command_reaches_a_driver_that_falls_asleep",
+        name: "a leader looks for commands first, and says then that it sleeps",
+        file: "crates/engine/src/progress/leader.rs",
+        guard: "        drop(followers);
+        leader.machine.sleep(until);",
+        instead: "        followers.wake_up();
+        drop(followers);
+        let _ = self.followers().fall_asleep();
+        leader.machine.sleep(until);",
+        test: "progress::model::a_command_reaches_a_leader_that_falls_asleep",
     },
     Mutant {
-        name: "a ring is lost on one who is about to sleep",
-        file: "crates/engine/src/control/bell.rs",
+        name: "a wakeup is lost on one that is about to sleep",
+        file: "crates/engine/src/control/wakeup.rs",
         guard: "self.0.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();",
         instead: "self.0.load(Ordering::Acquire) == AWAKE;
         if fell { self.0.store(ASLEEP, Ordering::Release); }",
-        test: "control::model::whoever_sleeps_sees_what_was_left_before_a_ring",
+        test: "control::model::a_sleeper_sees_what_was_left_before_a_wakeup",
     },
     Mutant {
-        name: "who lets go of the helm wakes nobody",
-        file: "crates/engine/src/helm/seats.rs",
-        guard: "return Next::Wake(Arc::clone(first));",
+        name: "a leader that steps down wakes nobody",
+        file: "crates/engine/src/progress/followers.rs",
+        guard: "return Handover::Wake(Arc::clone(first));",
         instead: "let _ = first;",
-        test: "helm::model::the_helm_is_passed_on",
+        test: "progress::model::leadership_is_passed_on",
     },
     Mutant {
-        name: "who gives up leaves the helm to nobody",
-        file: "crates/engine/src/helm/seats.rs",
+        name: "a waiter that gives up lets nobody lead",
+        file: "crates/engine/src/progress/followers.rs",
         guard: "        self.remove(&mut place);
         self.next()",
         instead: "        self.remove(&mut place);
-        Next::Nothing",
-        test: "helm::model::who_gives_up_leaves_the_helm_to_another",
+        Handover::Nothing",
+        test: "progress::model::a_waiter_that_gives_up_lets_another_lead",
     },
     Mutant {
         name: "who parks does not look once more",
-        file: "crates/engine/src/helm/mod.rs",
+        file: "crates/engine/src/progress/mod.rs",
         guard: "            if !awaited.is_ready() {
                 parker.park",
         instead: "            {
                 parker.park",
-        test: "helm::model::an_answer_reaches_who_is_parked",
+        test: "progress::model::an_answer_reaches_who_is_parked",
     },
     Mutant {
-        name: "the worker sleeps though it is to let go",
-        file: "crates/engine/src/helm/seats.rs",
-        guard: "self.commands.is_empty() && !self.is_worker_to_let_go()",
+        name: "the worker sleeps though it must step down",
+        file: "crates/engine/src/progress/followers.rs",
+        guard: "self.commands.is_empty() && !self.must_worker_step_down()",
         instead: "self.commands.is_empty()",
-        test: "helm::model::the_worker_ends_when_told",
+        test: "progress::model::the_worker_ends_when_told",
     },
     Mutant {
-        name: "a panic at the helm is told to nobody",
-        file: "crates/engine/src/helm/steer.rs",
+        name: "a panic of the leader is told to nobody",
+        file: "crates/engine/src/progress/leader.rs",
         guard: "woken.iter().for_each(|parker| parker.unpark());",
         instead: "drop(woken);",
-        test: "helm::model::a_panic_ends_a_wait_that_nothing_else_ends",
+        test: "progress::model::a_panic_ends_a_wait_that_nothing_else_ends",
     },
     // The control channel.
     Mutant {

@@ -109,7 +109,7 @@ mod tests {
         let source = folder.path().join("crates/memory/src");
         fs::create_dir_all(source.join("table")).unwrap();
         let write = |name: &str, text: &str| fs::write(source.join(name), text).unwrap();
-        for (file, text) in [("a.rs", "guard"), ("table/mod.rs", ""), ("table/door.rs", "test")] {
+        for (file, text) in [("a.rs", "guard"), ("table/mod.rs", ""), ("table/safe_api.rs", "test")] {
             write(file, text);
         }
         let mutant = Mutant {
@@ -122,7 +122,7 @@ mod tests {
         let mut record = Record::default();
         record.add(&mutant, folder.path()).unwrap();
         assert!(record.has(&mutant, folder.path()).unwrap());
-        for file in ["a.rs", "table/mod.rs", "table/door.rs"] {
+        for file in ["a.rs", "table/mod.rs", "table/safe_api.rs"] {
             let before = fs::read_to_string(source.join(file)).unwrap();
             write(file, "changed");
             assert!(!record.has(&mutant, folder.path()).unwrap(), "{file}");

@@ -16,36 +16,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: SEEDS,
     },
     Mutant {
-        name: "pages that are sent again tick again",
+        name: "pages that are resent carry an immediate again",
         file: "crates/core/src/outbox.rs",
-        guard: "self.post(id, rail, first, None, debt, stake)",
+        guard: "self.post(id, link, first, None, owed, pages)",
         instead: "{
-            let tick = transfer.counter.and_then(|counter| Tick::new(counter, first.pages));
-            self.post(id, rail, first, tick, debt, stake)
+            let immediate = transfer.counter.and_then(|counter| Immediate::new(counter, first.pages));
+            self.post(id, link, first, immediate, owed, pages)
         }",
         test: SEEDS,
     },
     Mutant {
-        name: "what a lost rail has counted is paid for again",
+        name: "what was counted over a lost link is owed again",
         file: "crates/core/src/outbox.rs",
-        guard: "let owed = debt.claimed.saturating_sub(settled) + debt.untold;",
-        instead: "let _ = settled; let owed = debt.claimed + debt.untold;",
+        guard: "let missing = owed.reported.saturating_sub(settled) + owed.unreported;",
+        instead: "let _ = settled; let missing = owed.reported + owed.unreported;",
         test: SEEDS,
     },
     Mutant {
-        name: "pages are paid for before they are sent again",
+        name: "pages are reconciled before they are resent",
         file: "crates/core/src/outbox.rs",
-        guard: "let settled = debt.settled.filter(|_| debt.again == 0)?;",
-        instead: "let settled = debt.settled?;",
+        guard: "let settled = owed.settled.filter(|_| owed.resends == 0)?;",
+        instead: "let settled = owed.settled?;",
         test: SEEDS,
     },
     Mutant {
-        name: "pages that nobody counts are done while bytes of a lost rail may undo what follows them",
+        name: "pages that nobody counts are done while bytes of a lost link may undo what follows them",
         file: "crates/core/src/outbox.rs",
-        guard: "        Self::owe(&mut self.debts, new_debt, id, transfer);
+        guard: "        Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {",
         instead: "        if transfer.counter.is_some() {
-            Self::owe(&mut self.debts, new_debt, id, transfer);
+            Self::add_owed(&mut self.owed, new_owed, id, transfer);
         }
         if has_bytes {",
         test: SEEDS,
@@ -63,28 +63,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
         file: "crates/engine/src/machine/grant.rs",
         guard: "!is_proven && !has_word && self.ask_proof(id);",
         instead: "!is_proven && !has_word && !is_late && self.ask_proof(id);",
-        test: "machine::tests::strays::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+        test: "machine::tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer's silence is taken for its word",
         file: "crates/engine/src/machine/grant.rs",
         guard: "let has_word = is_acknowledged || (is_lost && is_quiet);",
         instead: "let has_word = is_acknowledged || is_lost || is_late;",
-        test: "machine::tests::strays::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+        test: "machine::tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer says that another one has stopped",
         file: "crates/engine/src/machine/grant.rs",
         guard: ".filter(|grant| grant.peer == key)",
         instead: ".filter(|grant| grant.peer == key || true)",
-        test: "machine::tests::strays::a_peer_cannot_say_that_another_has_stopped",
+        test: "machine::tests::unstopped::a_peer_cannot_say_that_another_has_stopped",
     },
     Mutant {
         name: "a rail goes over a provider that enforces no keys",
-        file: "crates/engine/src/provider/fabric/mod.rs",
+        file: "crates/engine/src/rails/fabric/mod.rs",
         guard: "match (profile.keys_enforced, profile.close_stops_peers) {",
         instead: "match (true, profile.close_stops_peers || !profile.keys_enforced) {",
-        test: "provider::fabric::tests::a_rail_refuses_dead_keys_and_stops_peers_when_it_ends",
+        test: "rails::fabric::tests::a_rail_refuses_dead_keys_and_stops_peers_when_it_ends",
     },
     Mutant {
         name: "a peer is told that nothing is under way while something is",
@@ -101,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }",
         instead: "            let _ = is_kept;
             self.release(key, grant);",
-        test: "machine::tests::strays::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
+        test: "machine::tests::unstopped::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
     },
     Mutant {
         name: "a link is forgotten when another follows it",
@@ -110,7 +110,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ",
         instead: "            let _ = PastLink { id, rail, generation, may_land_late: false };
 ",
-        test: "machine::tests::strays::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
+        test: "machine::tests::unstopped::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
     },
     Mutant {
         name: "a peer is kept though nothing can stop what it has under way",
@@ -118,13 +118,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         guard: "            self.lose_if_unstoppable(key, rail);
 ",
         instead: "",
-        test: "machine::tests::strays::memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice",
+        test: "machine::tests::unstopped::memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice",
     },
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",
         file: "crates/engine/src/machine/lose.rs",
-        guard: "state.answer(Err(TransferFault::PeerLost(reason.clone())), is_back, now);",
-        instead: "state.answer(Err(TransferFault::PeerLost(reason.clone())), true, now);",
+        guard: "self.carrier.release(state.op()).filter(|_| is_back)",
+        instead: "self.carrier.release(state.op()).filter(|_| is_back || true)",
         test: SEEDS,
     },
     // Room.
@@ -137,29 +137,28 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a peer gets more messages than it has room for",
-        file: "crates/engine/src/machine/message.rs",
-        guard: "while sending.room > 0 && !sending.waiting.is_empty() {",
-        instead: "while !sending.waiting.is_empty() {
-            sending.room = sending.room.max(1);",
+        file: "crates/engine/src/machine/outgoing.rs",
+        guard: "            self.room -= 1;
+",
+        instead: "",
         test: SEEDS,
     },
     // Once each.
     Mutant {
         name: "a message that comes twice is delivered twice",
-        file: "crates/engine/src/machine/message.rs",
-        guard: "        if sequence < receiving.next {
-            return;",
-        instead: "        if sequence < receiving.next {
-            peer.cell.put_message(bytes.to_vec());
-            return;",
+        file: "crates/engine/src/machine/incoming.rs",
+        guard: "else { return Ok(false) };",
+        instead: "else {
+            deliver(bytes.to_vec());
+            return Ok(false);
+        };",
         test: SEEDS,
     },
     Mutant {
-        name: "a word whose fate is unknown is said to be done",
-        file: "crates/engine/src/machine/word.rs",
-        guard: "state.promise.keep(match value.filter(|_| is_ok) {",
-        instead: "let _ = is_ok;
-        state.promise.keep(match value {",
+        name: "an atomic whose fate is unknown is said to be done",
+        file: "crates/engine/src/machine/transfer.rs",
+        guard: "value.filter(|_| is_ok)",
+        instead: "value.filter(|_| is_ok || true)",
         test: SEEDS,
     },
     Mutant {

@@ -95,7 +95,7 @@ pub(super) fn engine_crates(tree: &Tree) -> Vec<Finding> {
                 }
             }
         }
-        // The engine's own manifest must have both libraries, for its providers.
+        // The engine's own manifest must have both libraries, for its rails.
         if rule.except.is_some() {
             continue;
         }
@@ -128,7 +128,10 @@ impl MayNotKnow {
     fn message(&self, other: &str) -> String {
         match self.except {
             Some(except) => {
-                format!("only crates/{}/src/{except} may use {other}: put it behind the provider", self.krate)
+                format!(
+                    "only crates/{}/src/{except} may use {other}: put it behind the trait of a rail",
+                    self.krate
+                )
             }
             None => format!("crates/{} may not know {other}: it serves without it", self.krate),
         }
@@ -136,7 +139,7 @@ impl MayNotKnow {
 }
 
 const MAY_NOT_KNOW: &[MayNotKnow] = &[
-    MayNotKnow { krate: "engine", except: Some("provider"), others: BOTH },
+    MayNotKnow { krate: "engine", except: Some("rails"), others: BOTH },
     MayNotKnow { krate: "memory", except: None, others: BOTH },
     MayNotKnow { krate: "core", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },

@@ -3,6 +3,7 @@
 mod attributes;
 mod dependencies;
 mod examples;
+mod glossary;
 mod knowledge;
 mod links;
 mod manifest;
@@ -103,7 +104,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "engine-crates",
-        why: "memory and planning serve both libraries, so they know neither; only a provider knows both sides",
+        why: "memory and planning serve both libraries, so they know neither; only a rail knows both sides",
         check: knowledge::engine_crates,
     },
     Rule {
@@ -120,6 +121,11 @@ const RULES: &[Rule] = &[
         name: "forbid-unsafe",
         why: "unsafe code lives where a C library is called or memory is mapped, and is reviewed there",
         check: unsafety::check,
+    },
+    Rule {
+        name: "unsafe-table",
+        why: "the number of unsafe blocks is told in one place, and an addition to it is seen in review",
+        check: unsafety::table,
     },
     Rule {
         name: "manifests",
@@ -170,6 +176,11 @@ const RULES: &[Rule] = &[
         name: "dead-files",
         why: "a file that no crate or page leads to is neither compiled nor read",
         check: reach::check,
+    },
+    Rule {
+        name: "glossary",
+        why: "one word for one thing: who knows the field finds its words, and no others for the same",
+        check: glossary::check,
     },
     Rule { name: "links", why: "a link that leads nowhere costs each reader a search", check: links::check },
 ];

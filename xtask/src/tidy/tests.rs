@@ -58,7 +58,7 @@ fn a_c_symbol_in_the_wrong_crate_is_told_with_place_and_remedy() {
 }
 
 const CASES: &[&[Case]] =
-    &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REASONS, REACH];
+    &[C_SYMBOLS, KNOWLEDGE, SPEAKING, UNSAFETY, EXAMPLES, MANIFESTS, TEXT, REASONS, REACH, GLOSSARY];
 
 const C_SYMBOLS: &[Case] = &[
     Caught {
@@ -68,8 +68,8 @@ const C_SYMBOLS: &[Case] = &[
     },
     Caught {
         rule: "c-symbols",
-        at: "crates/engine/src/provider/verbs.rs:2",
-        files: &[("crates/engine/src/provider/verbs.rs", "fn f() {\n    call!(sys::IBV_QPT_RC);\n}\n")],
+        at: "crates/engine/src/rails/verbs.rs:2",
+        files: &[("crates/engine/src/rails/verbs.rs", "fn f() {\n    call!(sys::IBV_QPT_RC);\n}\n")],
     },
     Caught {
         rule: "c-symbols",
@@ -138,8 +138,8 @@ const KNOWLEDGE: &[Case] = &[
         rule: "engine-crates",
         files: &[
             ("crates/engine/Cargo.toml", "[dependencies]\nfarreach-verbs.workspace = true\n"),
-            ("crates/engine/src/provider/verbs.rs", "use farreach_verbs::QueuePair;\n"),
-            ("crates/engine/src/provider.rs", "use farreach_fabric::Endpoint;\n"),
+            ("crates/engine/src/rails/verbs.rs", "use farreach_verbs::QueuePair;\n"),
+            ("crates/engine/src/rails.rs", "use farreach_fabric::Endpoint;\n"),
             ("crates/engine/src/worker.rs", "use farreach_core::plan;\n"),
             (
                 "crates/cli/src/cmd/devices.rs",
@@ -201,6 +201,29 @@ const SPEAKING: &[Case] = &[
     },
 ];
 
+const RETIRED: (&str, &str) = ("docs/GLOSSARY.md", "| immediate | 32 bits | `tick`, word |\n");
+
+const GLOSSARY: &[Case] = &[
+    Caught {
+        rule: "glossary",
+        at: "crates/core/src/counter.rs:2",
+        files: &[RETIRED, ("crates/core/src/counter.rs", "fn arrive() {}\nfn on_tick() {}\n")],
+    },
+    Caught {
+        rule: "glossary",
+        at: "crates/core/src/counter.rs:1",
+        files: &[RETIRED, ("crates/core/src/counter.rs", "struct LateTick;\n")],
+    },
+    Clean {
+        rule: "glossary",
+        files: &[
+            RETIRED,
+            // In comments and texts, in its ordinary meaning, and where only a part of a word is the same.
+            ("crates/core/src/counter.rs", "// A tick.\nfn sticky() { f(\"tick\", tick_at, a_word) }\n"),
+        ],
+    },
+];
+
 const UNSAFETY: &[Case] = &[
     Caught {
         rule: "forbid-unsafe",
@@ -226,8 +249,32 @@ const UNSAFETY: &[Case] = &[
             ("crates/core/src/lib.rs", "#![forbid(unsafe_code)]\n"),
             ("crates/cli/src/main.rs", "#![forbid(unsafe_code)]\nfn main() {}\n"),
             ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
-            ("crates/engine/src/provider/verbs.rs", "fn f() { unsafe { g() } }\n"),
+            ("crates/engine/src/rails/verbs.rs", "fn f() { unsafe { g() } }\n"),
             ("crates/memory/src/lib.rs", "fn f() { unsafe { g() } }\n"),
+        ],
+    },
+    Caught {
+        rule: "unsafe-table",
+        at: "docs/UNSAFE.md:2",
+        files: &[
+            ("docs/UNSAFE.md", "## How much there is\n| `memory` | 24 | 1 | 8 | 1 |\n"),
+            ("crates/memory/src/lib.rs", "fn f() { unsafe { g(unsafe { h() }) } }\n"),
+        ],
+    },
+    Caught {
+        rule: "unsafe-table",
+        at: "docs/UNSAFE.md:1",
+        files: &[("crates/verbs/src/lib.rs", "fn f() { unsafe { g() } }\n")],
+    },
+    Clean {
+        rule: "unsafe-table",
+        files: &[
+            (
+                "docs/UNSAFE.md",
+                "| `memory` | 1 | 1 | 1 | 1 |\n## How much there is\n| `memory` | 24 | 2, one in a test | 8 | 1 |\n",
+            ),
+            ("crates/memory/src/lib.rs", "fn f() { unsafe { g(unsafe { h() }) } }\nunsafe fn k() {}\n"),
+            ("crates/memory/tests/host/main.rs", "fn f() { unsafe { g() } }\n"),
         ],
     },
 ];

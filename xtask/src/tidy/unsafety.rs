@@ -1,4 +1,6 @@
-//! Where unsafe code may be at all.
+//! Where unsafe code may be at all, and how much of it there is.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::Finding;
 use super::names::attributes;
@@ -15,9 +17,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     // A `deny` can be lifted by any module, so in the engine the keyword itself is looked for.
-    for file in tree.rust_in("engine").filter(|file| is_engine_outside_provider(file)) {
+    for file in tree.rust_in("engine").filter(|file| is_engine_outside_rails(file)) {
         for name in file.names().iter().filter(|name| name.is("unsafe")) {
-            let message = "unsafe code of the engine belongs in src/provider/";
+            let message = "unsafe code of the engine belongs in src/rails/";
             findings.push(Finding::new(&file.path, name.line, message));
         }
     }
@@ -27,10 +29,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 /// `deny` where one module may lift it again, which `forbid` does not let it.
 const LEVELS: &[(&str, &str)] = &[("core", "forbid"), ("cli", "forbid"), ("engine", "deny")];
 
-fn is_engine_outside_provider(file: &File) -> bool {
-    let provider =
-        file.path.starts_with("crates/engine/src/provider/") || file.path == "crates/engine/src/provider.rs";
-    file.path.starts_with("crates/engine/src/") && !provider
+fn is_engine_outside_rails(file: &File) -> bool {
+    let rails =
+        file.path.starts_with("crates/engine/src/rails/") || file.path == "crates/engine/src/rails.rs";
+    file.path.starts_with("crates/engine/src/") && !rails
 }
 
 fn sets_level(root: &File, level: &str) -> bool {
@@ -38,4 +40,55 @@ fn sets_level(root: &File, level: &str) -> bool {
     attributes(root.tokens(), &mut found);
     let wanted = format!("{level}(unsafe_code)");
     found.iter().any(|attribute| attribute.tokens.to_string().replace(' ', "") == wanted)
+}
+
+const PAGE: &str = "docs/UNSAFE.md";
+/// The section of that page with the table `| crate | blocks before | now | files before | now |`.
+const SECTION: &str = "## How much there is";
+
+/// Compares the table of unsafe blocks with the sources, so that nobody adds one without a look at that page.
+pub(super) fn table(tree: &Tree) -> Vec<Finding> {
+    let page = tree.get(PAGE).map_or("", |page| &page.text);
+    let mut findings = Vec::new();
+    for krate in COUNTED {
+        let counts: Vec<_> = sources(tree, krate).map(|file| blocks(file.tokens())).collect();
+        let (blocks, files) = (counts.iter().sum(), counts.iter().filter(|&&count| count > 0).count());
+        let mut section = page.lines().zip(1..).skip_while(|(text, _)| *text != SECTION);
+        let row = section.find_map(|(text, line)| Some((line, told(text, krate)?)));
+        let (line, told) = row.unwrap_or((1, (0, 0)));
+        if told != (blocks, files) {
+            let message = format!("{krate} has {blocks} unsafe blocks in {files} files: write that here");
+            findings.push(Finding::new(PAGE, line, message));
+        }
+    }
+    findings
+}
+
+/// The crates that have unsafe blocks and are not bindings.
+const COUNTED: &[&str] = &["memory", "verbs", "fabric", "engine"];
+
+fn sources<'a>(tree: &'a Tree, krate: &'a str) -> impl Iterator<Item = &'a File> {
+    let folder = format!("crates/{krate}/src/");
+    tree.rust_in(krate).filter(move |file| file.path.starts_with(&folder))
+}
+
+/// The blocks and files of a crate that a line of the table tells, if it is that crate's.
+fn told(line: &str, krate: &str) -> Option<(usize, usize)> {
+    let cells: Vec<_> = line.split('|').map(str::trim).collect();
+    let [_, name, _, blocks, _, files, _] = cells[..] else { return None };
+    let number = |cell: &str| cell.split(|char: char| !char.is_ascii_digit()).next()?.parse().ok();
+    (name == format!("`{krate}`")).then(|| Some((number(blocks)?, number(files)?)))?
+}
+
+/// The unsafe blocks among the tokens, at any depth.
+fn blocks(tokens: TokenStream) -> usize {
+    let (mut count, mut is_after_unsafe) = (0, false);
+    for token in tokens {
+        if let TokenTree::Group(group) = &token {
+            count += usize::from(is_after_unsafe && group.delimiter() == Delimiter::Brace);
+            count += blocks(group.stream());
+        }
+        is_after_unsafe = matches!(&token, TokenTree::Ident(ident) if ident == "unsafe");
+    }
+    count
 }

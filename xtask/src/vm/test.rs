@@ -110,7 +110,7 @@ const APART: &[Apart] = &[
         reason: "are of one process with itself, whatever its network is: one-host guests of both kernels run them",
     },
     Apart {
-        tests: Tests::Of(&["cli devices::", "engine provider_verbs::", "verbs examples::"]),
+        tests: Tests::Of(&["cli devices::", "engine rails_verbs::", "verbs examples::"]),
         // In a namespace, a device has other addresses than elsewhere. Each of two machines is one host.
         is_run_in: |spec| !spec.two_guests,
         when: When::Always,
@@ -144,7 +144,6 @@ const APART: &[Apart] = &[
             "engine real_faults::one_guest::a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on",
             // Nothing like them is run elsewhere.
             "cli failures::two_hosts::packets_that_a_firewall_drops_are_told_from_a_peer_that_is_gone",
-            "verbs cost::",
         ]),
         is_run_in: |_| false,
         when: When::Short,
@@ -155,14 +154,14 @@ const APART: &[Apart] = &[
             "cli bench::",
             "cli chip::",
             "cli devices::",
-            "engine provider_verbs::closing::",
-            "engine provider_verbs::costs::",
-            "engine provider_verbs::faults::",
-            "engine provider_verbs::links::",
-            "engine provider_verbs::messages::",
-            "engine provider_verbs::naming::",
-            "engine provider_verbs::requests::",
-            "engine provider_verbs::sleeping::",
+            "engine rails_verbs::closing::",
+            "engine rails_verbs::costs::",
+            "engine rails_verbs::faults::",
+            "engine rails_verbs::links::",
+            "engine rails_verbs::messages::",
+            "engine rails_verbs::naming::",
+            "engine rails_verbs::requests::",
+            "engine rails_verbs::sleeping::",
             "verbs examples::",
         ]),
         is_run_in: |spec| !has_two_hosts(spec),
@@ -401,7 +400,7 @@ mod tests {
     fn what_a_guest_leaves_out_is_what_it_cannot_show_or_another_shows_as_well() {
         let programs = programs(&[
             ("verbs", &["faults::killed", "faults::two_hosts::cut", "post::send", "post::one_guest::long"]),
-            ("engine", &["provider_verbs::closing", "provider_verbs::two_devices::link"]),
+            ("engine", &["rails_verbs::closing", "rails_verbs::two_devices::link"]),
             ("fabric", &["over_soft_roce::verbs_under_rxm::write"]),
         ]);
         let counts = in_each_guest(|spec| {
@@ -439,7 +438,7 @@ mod tests {
     fn what_takes_long_can_be_left_out_and_is_counted() {
         let programs = programs(&[
             ("cli", &["doctor_way::two_hosts::x", "doctor_pair::two_hosts::y", "bench::z"]),
-            ("verbs", &["cost::one_guest::z"]),
+            ("fabric", &["programs::one_guest::soft_roce::a_z"]),
         ]);
         let short = TestArgs { short: true, ..TestArgs::default() };
         let run = |args: &TestArgs| in_each_guest(|spec| count(&choose(spec, &programs, args)));

@@ -10,7 +10,7 @@ use super::card::{Card, Cards};
 use super::link::{Link, LinkRules};
 use super::memory::Memory;
 use crate::exit::{Exit, Failure};
-use crate::session::Talk;
+use crate::session::Channel;
 
 /// By which pair of cards: the first word, of the client.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -108,65 +108,65 @@ pub(crate) struct Received {
 /// The client's side. What is in the way on either side is told to both, who can go on talking then.
 pub(crate) fn call(
     cards: &Cards,
-    talk: &Talk,
+    channel: &Channel,
     rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
 ) -> Result<Called> {
-    let prepared = prepare_call(cards, talk, rules);
-    talk.say(prepared.as_ref().map(|(proposal, ..)| proposal))?;
+    let prepared = prepare_call(cards, channel, rules);
+    channel.send(prepared.as_ref().map(|(proposal, ..)| proposal))?;
     let (_, card, links) = prepared?;
-    let offer: Result<Offer, Failure> = talk.hear()?;
+    let offer: Result<Offer, Failure> = channel.recv()?;
     let offer = offer.map_err(of_the_other_side)?;
     connect(&card, &links, &offer.ends)?;
-    talk.say(Answer { ends: ends(&links) })?;
-    let Ready = talk.hear()?;
+    channel.send(Answer { ends: ends(&links) })?;
+    let Ready = channel.recv()?;
     let (memory, has_atomics) = (offer.memory.into(), offer.has_atomics && card.has_atomics());
     Ok(Called { links, memory, card, other_card: offer.card, has_atomics })
 }
 
 fn prepare_call(
     cards: &Cards,
-    talk: &Talk,
+    channel: &Channel,
     rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
 ) -> Result<(Proposal, Card, Vec<Link>), Failure> {
-    let proposal = cards.propose(&talk.peer)?;
+    let proposal = cards.propose(&channel.peer)?;
     let card = cards.open_own(&proposal)?;
-    let links = links(&card, &rules(&card)?, talk)?;
+    let links = links(&card, &rules(&card)?, channel)?;
     Ok((proposal, card, links))
 }
 
 /// The agent's side.
 pub(crate) fn receive(
     cards: &Cards,
-    talk: &Talk,
+    channel: &Channel,
     rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
     memory: impl FnOnce(&Card) -> Result<Memory, Failure>,
 ) -> Result<Received> {
-    let proposal: Result<Proposal, Failure> = talk.hear()?;
+    let proposal: Result<Proposal, Failure> = channel.recv()?;
     let proposal = proposal.map_err(of_the_other_side)?;
-    let prepared = prepare_offer(cards, talk, &proposal, rules, memory);
-    talk.say(prepared.as_ref().map(|(card, memory, links)| Offer {
+    let prepared = prepare_offer(cards, channel, &proposal, rules, memory);
+    channel.send(prepared.as_ref().map(|(card, memory, links)| Offer {
         card: card.name.clone(),
         has_atomics: card.has_atomics(),
         ends: ends(links),
         memory: memory.remote().into(),
     }))?;
     let (card, memory, links) = prepared?;
-    let answer: Answer = talk.hear()?;
+    let answer: Answer = channel.recv()?;
     connect(&card, &links, &answer.ends)?;
-    talk.say(Ready)?;
+    channel.send(Ready)?;
     Ok(Received { links, memory })
 }
 
 fn prepare_offer(
     cards: &Cards,
-    talk: &Talk,
+    channel: &Channel,
     proposal: &Proposal,
     rules: impl FnOnce(&Card) -> Result<LinkRules, Failure>,
     memory: impl FnOnce(&Card) -> Result<Memory, Failure>,
 ) -> Result<(Card, Memory, Vec<Link>), Failure> {
     let card = cards.open_other(proposal)?;
     let (rules, memory) = (rules(&card)?, memory(&card)?);
-    let links = links(&card, &rules, talk)?;
+    let links = links(&card, &rules, channel)?;
     Ok((card, memory, links))
 }
 
@@ -174,8 +174,8 @@ fn of_the_other_side(failure: Failure) -> Failure {
     Failure { error: format!("on the other side: {}", failure.error), ..failure }
 }
 
-fn links(card: &Card, rules: &LinkRules, talk: &Talk) -> Result<Vec<Link>, Failure> {
-    (0..rules.count).map(|_| Link::open(card, rules, &talk.peer)).collect()
+fn links(card: &Card, rules: &LinkRules, channel: &Channel) -> Result<Vec<Link>, Failure> {
+    (0..rules.count).map(|_| Link::open(card, rules, &channel.peer)).collect()
 }
 
 fn ends(links: &[Link]) -> Vec<End> {

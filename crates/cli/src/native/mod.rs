@@ -1,7 +1,7 @@
 //! Verbs by hand: reliable queue pairs beside those of the engine, for what is verbs' own. On-chip memory, ATOMIC WRITE and FLUSH are no part of the
 //! engine's model, because no rail of libfabric's has them.
 //!
-//! Both sides go by the card and the GID that carry the session already, and tell each other of their queue pairs by [`Talk`]:
+//! Both sides go by the card and the GID that carry the session already, and tell each other of their queue pairs by [`Channel`]:
 //!
 //! ```text
 //! client                                        agent
@@ -11,7 +11,7 @@
 //!                             ◀──── Ready                  and so are the agent's
 //! ```
 //!
-//! [`Talk`]: crate::session::Talk
+//! [`Channel`]: crate::session::Channel
 
 mod card;
 mod failure;

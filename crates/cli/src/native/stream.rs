@@ -14,7 +14,7 @@ use super::meet::{Called, Received, call, receive};
 use super::memory::Memory;
 use super::operation::{NativeOperation, WORD};
 use crate::exit::{Exit, Failure};
-use crate::session::{Talk, Wait};
+use crate::session::{Channel, Wait};
 use crate::stream::Stream;
 
 /// What a stream is of, which both sides are told.
@@ -44,9 +44,9 @@ impl StreamRules {
 /// The client's side: connected, and nothing posted yet. The agent must be in [`serve_stream`] with the same rules.
 ///
 /// [`Exit::Unavailable`] where a card of either side lacks the operation, or there is none: the agent is told so too, and both can go on.
-pub(crate) fn client_stream(cards: &Cards, talk: &Talk, rules: StreamRules) -> Result<NativeStream> {
+pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules) -> Result<NativeStream> {
     let operation = rules.operation;
-    let called = call(cards, talk, |card| {
+    let called = call(cards, channel, |card| {
         operation.check_size(rules.bytes)?;
         operation.check(card)?;
         Ok(rules.links(AccessFlags::empty()))
@@ -67,11 +67,11 @@ pub(crate) fn client_stream(cards: &Cards, talk: &Talk, rules: StreamRules) -> R
 }
 
 /// The agent's side: connected. It has nothing to do but to stay until the client has enough.
-pub(crate) fn serve_stream(cards: &Cards, talk: &Talk, rules: StreamRules) -> Result<ServedStream> {
+pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules) -> Result<ServedStream> {
     let operation = rules.operation;
     let Received { links, memory } = receive(
         cards,
-        talk,
+        channel,
         |card| {
             operation.check(card)?;
             Ok(rules.links(operation.access()))

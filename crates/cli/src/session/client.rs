@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use farreach::Engine;
 
-use super::greeting::{Line, Other};
-use super::{EngineRules, Order, Talk, Task, Welcome, host_name};
+use super::handshake::{Line, Other};
+use super::{Channel, EngineRules, Order, Task, Welcome, host_name};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice};
@@ -44,7 +44,7 @@ impl Default for Rules {
 pub(crate) struct Session {
     pub(crate) engine: Engine,
     /// One for each connection.
-    pub(crate) talks: Vec<Talk>,
+    pub(crate) channels: Vec<Channel>,
     pub(crate) choice: Choice,
     /// As it was typed, with its port.
     pub(crate) address: String,
@@ -97,29 +97,29 @@ impl Session {
             engine: engine_rules,
             task: task.clone(),
         };
-        let mut talks = Vec::new();
+        let mut channels = Vec::new();
         for (line, _) in calls {
-            talks.push(Talk::of_client(meet(&engine, line, &order)?));
+            channels.push(Channel::of_client(meet(&engine, line, &order)?));
         }
-        Ok(Self { engine, talks, choice, address, welcome })
+        Ok(Self { engine, channels, choice, address, welcome })
     }
 
     /// An error of this test, or what an agent has said of it before it went, which is nearer to the cause.
     pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
-        match self.talks.iter().find_map(Talk::last_words) {
-            Some(words) => words.into(),
-            None => self.talks.iter().fold(error, |error, talk| talk.explained(error)),
+        match self.channels.iter().find_map(|channel| channel.ended_by(&error)) {
+            Some(failure) => failure.into(),
+            None => self.channels.iter().fold(error, |error, channel| channel.explained(error)),
         }
     }
 
     /// The one conversation of a test that has no more.
-    pub(crate) fn talk(&self) -> &Talk {
-        &self.talks[0]
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channels[0]
     }
 
     /// The rails that carry the test, by this side's names, each once.
     pub(crate) fn rails(&self) -> Vec<String> {
-        let mut rails: Vec<String> = self.talks.iter().flat_map(|talk| talk.peer.rails()).collect();
+        let mut rails: Vec<String> = self.channels.iter().flat_map(|channel| channel.peer.rails()).collect();
         rails.sort();
         rails.dedup();
         rails
@@ -154,15 +154,15 @@ pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
         line = line.secure_as_client(&tls, args.peer.host())?;
     }
     line.say_head()?;
-    line.hear_head(Other::Server)?;
-    let welcome: Result<Welcome, Failure> = line.hear()?;
+    line.recv_head(Other::Server)?;
+    let welcome: Result<Welcome, Failure> = line.recv()?;
     Ok((line, welcome.map_err(of_the_server)?))
 }
 
 /// Gives the order, and hands the connection to the engine.
 pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer> {
-    line.say(order)?;
-    let reply: Result<(), Failure> = line.hear()?;
+    line.send(order)?;
+    let reply: Result<(), Failure> = line.recv()?;
     reply.map_err(of_the_server)?;
     Ok(engine.connect_over(line.into_control())?.wait(RAIL_PATIENCE)?)
 }

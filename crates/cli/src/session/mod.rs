@@ -7,7 +7,7 @@
 //!   Order ─────────────────────────────▶                     every parameter of the test
 //!                                  ◀──── Reply               it is ready, or why not
 //!   ═══════════ the same connection becomes the engines' control channel ═══════════
-//!   Talk ◀─────────────────────────────▶ Talk                over the rails
+//!   Channel ◀──────────────────────────▶ Channel             over the rails
 //! ```
 //!
 //! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
@@ -15,10 +15,10 @@
 //! `farreach doctor` opens none for most of what it asks: it goes on by words of its own, because a rail may be what does not work.
 
 mod address;
+mod channel;
 mod client;
-mod greeting;
+mod handshake;
 mod host;
-mod talk;
 mod tls;
 
 use std::time::Duration;
@@ -31,10 +31,10 @@ use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
+pub(crate) use channel::{Channel, Received, SOON, patience};
 pub(crate) use client::{MESSAGES, Rules, Session, call, meet, of_the_server};
-pub(crate) use greeting::{Line, Other, greet, tell_refusal};
+pub(crate) use handshake::{Line, Other, handshake, tell_refusal};
 pub(crate) use host::host_name;
-pub(crate) use talk::{Heard, SOON, Talk, patience};
 pub(crate) use tls::open as open_tls;
 
 /// What an agent says first.

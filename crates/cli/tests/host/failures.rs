@@ -21,11 +21,11 @@ fn client(command: &str, address: &str) -> Command {
 }
 
 /// Something that listens, and does this with whoever calls.
-fn listener(talk: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+fn listener(channel: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");
     // It ends with the test's process.
-    thread::spawn(move || listener.incoming().flatten().for_each(talk));
+    thread::spawn(move || listener.incoming().flatten().for_each(channel));
     address
 }
 

@@ -151,7 +151,7 @@ impl Server {
     }
 
     /// What it has printed before clients came.
-    pub(crate) fn greeting(&self) -> String {
+    pub(crate) fn startup_lines(&self) -> String {
         self.read("out")
     }
 
@@ -332,8 +332,8 @@ impl Server {
 }
 
 /// The port of `listening on port 4711, every address`, or of `listening on 127.0.0.1:4711`.
-fn port(greeting: &str) -> Option<u16> {
-    let (first, _) = greeting.split_once('\n')?;
+fn port(startup_lines: &str) -> Option<u16> {
+    let (first, _) = startup_lines.split_once('\n')?;
     let place = first.strip_prefix("listening on ")?;
     let digits = match place.strip_prefix("port ") {
         Some(rest) => rest.split(',').next()?,

@@ -3,73 +3,73 @@
 use std::collections::VecDeque;
 
 use super::TransferId;
-use crate::counter::{CounterId, LinkId, Tick};
+use crate::counter::{CounterId, Immediate, LinkId};
 use crate::plan::{Operation, Plan};
 
 #[derive(Debug)]
 pub(super) struct Posted {
-    pub(super) rail: usize,
+    pub(super) link: usize,
     pub(super) transfer: TransferId,
     pub(super) operation: Operation,
-    pub(super) tick: Option<Tick>,
+    pub(super) immediate: Option<Immediate>,
     /// What it is sent again for.
-    pub(super) debt: Option<(LinkId, CounterId)>,
+    pub(super) owed: Option<(LinkId, CounterId)>,
     /// Pages that are not whole without it.
-    pub(super) stake: u32,
+    pub(super) pages: u32,
 }
 
-/// An operation that was under way on a rail that was lost.
+/// An operation that was in flight on a link that was lost.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Resend {
     pub(super) operation: Operation,
-    pub(super) debt: Option<(LinkId, CounterId)>,
-    pub(super) stake: u32,
+    pub(super) owed: Option<(LinkId, CounterId)>,
+    pub(super) pages: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) plan: Plan,
     pub(super) counter: Option<CounterId>,
-    pub(super) under_way: usize,
-    /// Where a page was begun whose rest is to follow: on no other rail it would be behind its beginning.
+    pub(super) in_flight: usize,
+    /// Where a page was begun whose rest is to follow: on no other link it would be behind its beginning.
     pub(super) begun_on: Option<usize>,
-    /// By rail: pages that were posted and that no tick has told of yet.
-    pub(super) untold: Vec<u32>,
-    /// Refused by their rail for want of room.
+    /// By link: pages that were posted and that no immediate has told of yet.
+    pub(super) unreported: Vec<u32>,
+    /// Refused by their link for want of room.
     pub(super) refused: VecDeque<(usize, Operation)>,
-    /// Under way on a rail that was lost.
-    pub(super) again: VecDeque<Again>,
-    /// Debts that must be paid before it is done.
-    pub(super) debts: usize,
-    /// Nothing more of it is posted than what is under way.
-    pub(super) is_given_up: bool,
+    /// In flight on a link that was lost.
+    pub(super) resends: VecDeque<Resend>,
+    /// How many entries of `Outbox::owed` must be reconciled before it is done.
+    pub(super) owed: usize,
+    /// Nothing more of it is posted than what is in flight.
+    pub(super) is_aborted: bool,
     /// Something of it was not posted for that reason, or not again.
-    pub(super) is_short: bool,
+    pub(super) is_incomplete: bool,
 }
 
-/// Pages that the receiver may not have counted, since a rail was lost.
+/// Pages that the receiver may not have counted, since a link was lost.
 #[derive(Debug, Default)]
-pub(super) struct Debt {
-    /// Told of by ticks over the lost rail.
-    pub(super) claimed: u64,
-    /// Never told of.
-    pub(super) untold: u64,
-    /// What the receiver has counted of the claimed ones.
+pub(super) struct Owed {
+    /// Reported by immediates over the lost link.
+    pub(super) reported: u64,
+    /// Never reported.
+    pub(super) unreported: u64,
+    /// What the receiver has counted of the reported ones.
     pub(super) settled: Option<u64>,
     /// Operations that are sent again and not delivered yet.
-    pub(super) again: usize,
-    /// Pages that are not sent again, since their transfer was given up. Those that had come all the same are counted among them, so that
+    pub(super) resends: usize,
+    /// Pages that are not sent again, since their transfer was aborted. Those that had come all the same are counted among them, so that
     /// the receiver may be told of fewer pages than are there, but never of more.
-    pub(super) forgone: u64,
-    pub(super) creditors: Vec<TransferId>,
+    pub(super) aborted: u64,
+    pub(super) transfers: Vec<TransferId>,
 }
 
 impl Transfer {
     /// What was not posted will not be.
-    pub(super) fn cut_short(&mut self) {
-        self.plan.give_up();
-        (self.is_short, self.begun_on) = (true, None);
+    pub(super) fn abort_rest(&mut self) {
+        self.plan.abort();
+        (self.is_incomplete, self.begun_on) = (true, None);
         self.refused.clear();
-        self.untold.fill(0);
+        self.unreported.fill(0);
     }
 }

@@ -1,42 +1,42 @@
 //! Counting through losses: whatever arrives, in whatever order, each page is counted once.
 
-use farreach_core::counter::{Claims, Counters, LinkId, Outcome, TICK_PAGES_MAX, Tick};
+use farreach_core::counter::{Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported};
 use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn every_number_is_a_tick_and_comes_back(bits in any::<u32>()) {
-        prop_assert_eq!(Tick::from_bits(bits).to_bits(), bits);
-        prop_assert!((1..=TICK_PAGES_MAX).contains(&Tick::from_bits(bits).pages()));
+    fn every_number_is_an_immediate_and_comes_back(bits in any::<u32>()) {
+        prop_assert_eq!(Immediate::from_bits(bits).to_bits(), bits);
+        prop_assert!((1..=IMMEDIATE_PAGES_MAX).contains(&Immediate::from_bits(bits).pages()));
     }
 
-    /// Ticks go over three links; each link is lost at some moment, and some of its ticks never arrive. The sender settles.
+    /// Immediates go over three links; each link is lost at some moment, and some of its immediates never arrive. The sender settles.
     #[test]
     fn a_lost_link_leaves_no_page_uncounted_and_none_counted_twice(
-        ticks in proptest::collection::vec((0_u64..3, 1_u32..=20, any::<bool>()), 1..60),
+        immediates in proptest::collection::vec((0_u64..3, 1_u32..=20, any::<bool>()), 1..60),
     ) {
-        let (mut counters, mut claims) = (Counters::new(), Claims::new());
+        let (mut counters, mut reported) = (Counters::new(), Reported::new());
         let counter = counters.open([1]).unwrap();
         let mut total = 0;
-        for (link, pages, arrives) in &ticks {
-            let tick = Tick::new(counter, *pages).unwrap();
-            claims.claim(LinkId(*link), tick);
+        for (link, pages, arrives) in &immediates {
+            let immediate = Immediate::new(counter, *pages).unwrap();
+            reported.add(LinkId(*link), immediate);
             total += u64::from(*pages);
             if *arrives {
-                counters.arrive(LinkId(*link), tick).unwrap();
+                counters.arrive(LinkId(*link), immediate).unwrap();
             }
         }
         for link in 0..3 {
-            for (id, claimed) in claims.lose(LinkId(link)) {
+            for (id, claimed) in reported.lose(LinkId(link)) {
                 let counted = counters.settle(LinkId(link), id).unwrap();
                 counters.add(id, claimed - counted).unwrap();
             }
-            prop_assert!(claims.lose(LinkId(link)).is_empty(), "settled once");
+            prop_assert!(reported.lose(LinkId(link)).is_empty(), "settled once");
         }
         prop_assert_eq!(counters.reached(counter), Some(total));
         // What comes late over a settled link is counted by nobody.
-        let late = Tick::new(counter, 1).unwrap();
-        prop_assert_eq!(counters.arrive(LinkId(ticks[0].0), late), None);
+        let late = Immediate::new(counter, 1).unwrap();
+        prop_assert_eq!(counters.arrive(LinkId(immediates[0].0), late), None);
         prop_assert_eq!(counters.reached(counter), Some(total));
     }
 }
@@ -45,7 +45,7 @@ proptest! {
 fn a_wait_ends_with_what_happened_first_for_the_pages() {
     let mut counters = Counters::new();
     let (mine, other) = (counters.open([1, 2]).unwrap(), counters.open([3]).unwrap());
-    counters.arrive(LinkId(1), Tick::new(mine, 5).unwrap()).unwrap();
+    counters.arrive(LinkId(1), Immediate::new(mine, 5).unwrap()).unwrap();
     counters.lose_peer(2, [mine, other]);
     assert_eq!(counters.outcome(mine, 5, 0, 9), Some(Outcome::Reached), "they are there");
     assert_eq!(counters.outcome(mine, 6, 0, 9), Some(Outcome::PeerLost));
@@ -58,19 +58,19 @@ fn a_wait_ends_with_what_happened_first_for_the_pages() {
 }
 
 #[test]
-fn a_tick_for_a_counter_that_is_gone_counts_for_nobody() {
+fn an_immediate_for_a_counter_that_is_gone_counts_for_nobody() {
     let mut counters = Counters::new();
     let first = counters.open([]).unwrap();
-    let tick = Tick::new(first, 1).unwrap();
+    let immediate = Immediate::new(first, 1).unwrap();
     counters.close(first);
     let second = counters.open([]).unwrap();
-    assert_eq!(counters.arrive(LinkId(0), tick), None);
+    assert_eq!(counters.arrive(LinkId(0), immediate), None);
     assert_eq!((counters.reached(first), counters.reached(second)), (None, Some(0)));
     assert_eq!((counters.settle(LinkId(0), first), counters.add(first, 1)), (None, None));
 }
 
 #[test]
-fn as_many_counters_are_open_as_a_tick_can_name() {
+fn as_many_counters_are_open_as_an_immediate_can_name() {
     let mut counters = Counters::new();
     let all: Vec<_> = std::iter::from_fn(|| counters.open([])).collect();
     assert_eq!(all.len(), 1 << 16);
@@ -80,12 +80,12 @@ fn as_many_counters_are_open_as_a_tick_can_name() {
     assert_eq!(counters.open([]), None);
 }
 
-/// A tick that is late meets nobody, however many counters come and go: names do not come again soon.
+/// An immediate that is late meets nobody, however many counters come and go: names do not come again soon.
 #[test]
-fn a_late_tick_counts_for_none_of_the_next_counters() {
+fn a_late_immediate_counts_for_none_of_the_next_counters() {
     let mut counters = Counters::new();
     let first = counters.open([1]).unwrap();
-    let late = Tick::new(first, 1).unwrap();
+    let late = Immediate::new(first, 1).unwrap();
     counters.close(first);
     for number in 0..1_000_000 {
         let next = counters.open([1]).unwrap();
@@ -105,7 +105,7 @@ fn a_counter_that_cannot_have_its_names_is_not_opened() {
     for counter in &all {
         for link in [LinkId(1), LinkId(2)] {
             let name = counters.name(*counter, link).expect("it was promised");
-            assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()).unwrap().0, *counter);
+            assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()).unwrap().0, *counter);
         }
     }
     assert_eq!(counters.open_with_names([1], 1), None, "one slot is left");
@@ -123,7 +123,7 @@ fn names_of_links_that_are_gone_make_room_for_those_of_new_ones() {
     for link in 1..100_000 {
         counters.retain_names(counter, |kept| kept == LinkId(0));
         let name = counters.name(counter, LinkId(link)).expect("the one before is gone");
-        assert_eq!(counters.arrive_named(Tick::new(name, 1).unwrap()), Some((counter, link)));
+        assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()), Some((counter, link)));
     }
-    assert!(counters.arrive_named(Tick::new(stays, 1).unwrap()).is_some());
+    assert!(counters.arrive_named(Immediate::new(stays, 1).unwrap()).is_some());
 }

@@ -1,11 +1,11 @@
-//! A sender and a receiver over rails that delay, reorder, refuse and die, driven by a seed: whatever happens, every page arrives,
+//! A sender and a receiver over links that delay, reorder, refuse and die, driven by a seed: whatever happens, every page arrives,
 //! is counted once, and never before it is there.
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::{CounterId, Counters, LinkId, Tick};
+use farreach_core::counter::{CounterId, Counters, Immediate, LinkId};
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Outbox, RailSettings};
+use farreach_core::outbox::{LinkSettings, Outbox};
 use farreach_core::plan::{Limits, Operation, Pages, Plan};
 use farreach_core::wire::Frame;
 
@@ -35,11 +35,11 @@ impl Chance {
 struct Sent {
     slot: SlotId,
     operation: Operation,
-    tick: Option<Tick>,
+    immediate: Option<Immediate>,
 }
 
-struct Rail {
-    link: LinkId,
+struct Link {
+    id: LinkId,
     is_ordered: bool,
     is_alive: bool,
     sent: VecDeque<Sent>,
@@ -47,8 +47,8 @@ struct Rail {
     landed: Vec<SlotId>,
 }
 
-fn rail(chance: &mut Chance, index: u64, page_len: usize) -> (Rail, RailSettings) {
-    let (link, is_ordered) = (LinkId(index), chance.once_in(2));
+fn link(chance: &mut Chance, index: u64, page_len: usize) -> (Link, LinkSettings) {
+    let (id, is_ordered) = (LinkId(index), chance.once_in(2));
     let limits = Limits {
         bytes: (page_len + chance.below(3 * page_len)) as u64,
         pieces: 1 + chance.below(4),
@@ -57,8 +57,8 @@ fn rail(chance: &mut Chance, index: u64, page_len: usize) -> (Rail, RailSettings
         is_ordered,
     };
     let (window, weight) = (1 + chance.below(6) as u32, 1 + chance.below(5) as u32);
-    let rail = Rail { link, is_ordered, is_alive: true, sent: VecDeque::new(), landed: Vec::new() };
-    (rail, RailSettings { link, limits, window, weight })
+    let link = Link { id, is_ordered, is_alive: true, sent: VecDeque::new(), landed: Vec::new() };
+    (link, LinkSettings { id, limits, window, weight })
 }
 
 struct World {
@@ -69,7 +69,7 @@ struct World {
     memory: Vec<u8>,
     expected: Vec<u8>,
     places: Vec<usize>,
-    rails: Vec<Rail>,
+    links: Vec<Link>,
     outbox: Outbox,
     counters: Counters,
     counter: CounterId,
@@ -83,7 +83,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
         let (page_len, pages) = (1 + chance.below(40), 1 + chance.below(60));
-        let rail_count = 1 + chance.below(3);
+        let link_count = 1 + chance.below(3);
         let mut to: Vec<u32> = (0..pages as u32 * 2).collect();
         for index in (1..to.len()).rev() {
             to.swap(index, chance.below(index + 1));
@@ -103,8 +103,8 @@ impl World {
             expected[to..to + page_len].copy_from_slice(&source[from..from + page_len]);
             places.push(to);
         }
-        let (rails, settings): (Vec<_>, Vec<_>) =
-            (0..rail_count).map(|index| rail(&mut chance, index as u64, page_len)).unzip();
+        let (links, settings): (Vec<_>, Vec<_>) =
+            (0..link_count).map(|index| link(&mut chance, index as u64, page_len)).unzip();
         let mut counters = Counters::new();
         let counter = counters.open([0]).unwrap();
         let mut outbox = Outbox::new(settings);
@@ -123,8 +123,8 @@ impl World {
             memory: vec![0; len],
             expected,
             places,
-            next_link: rails.len() as u64,
-            rails,
+            next_link: links.len() as u64,
+            links,
             outbox,
             counters,
             counter,
@@ -146,7 +146,7 @@ impl World {
         let pages = self.places.len() as u64;
         assert_eq!(self.counters.reached(self.counter), Some(pages), "seed {}: counted", self.seed);
         assert_eq!(self.memory, self.expected, "seed {}: the bytes", self.seed);
-        assert_eq!(self.outbox.under_way(), 0, "seed {}: slots", self.seed);
+        assert_eq!(self.outbox.in_flight(), 0, "seed {}: slots", self.seed);
         assert!(
             self.outbox.finished().is_some() && self.outbox.finished().is_none(),
             "seed {}: done once",
@@ -156,38 +156,38 @@ impl World {
     }
 
     fn step(&mut self) {
-        let rail = self.chance.below(self.rails.len());
+        let link = self.chance.below(self.links.len());
         match self.chance.below(12) {
             0..=3 => self.post(),
-            4..=6 => self.land(rail),
-            7..=8 => self.tell(rail),
+            4..=6 => self.land(link),
+            7..=8 => self.tell(link),
             9 => self.control(),
-            10 if self.rails[rail].is_alive && self.losses < 6 && self.chance.once_in(8) => self.lose(rail),
+            10 if self.links[link].is_alive && self.losses < 6 && self.chance.once_in(8) => self.lose(link),
             10 => {}
-            _ if !self.rails[rail].is_alive => self.restore(rail),
+            _ if !self.links[link].is_alive => self.restore(link),
             _ => {}
         }
     }
 
     fn post(&mut self) {
         let Some(post) = self.outbox.next_post() else { return };
-        assert!(self.rails[post.rail].is_alive, "seed {}: a dead rail", self.seed);
+        assert!(self.links[post.link].is_alive, "seed {}: a dead link", self.seed);
         if self.chance.once_in(5) {
             self.outbox.refuse(post.slot);
             return;
         }
         let operation = self.outbox.operation(post.slot).expect("it is under way").clone();
-        self.rails[post.rail].sent.push_back(Sent { slot: post.slot, operation, tick: post.tick });
+        self.links[post.link].sent.push_back(Sent { slot: post.slot, operation, immediate: post.immediate });
     }
 
-    /// One operation's bytes arrive, and with them its tick.
-    fn land(&mut self, rail: usize) {
-        let count = self.rails[rail].sent.len();
+    /// One operation's bytes arrive, and with them its immediate.
+    fn land(&mut self, link: usize) {
+        let count = self.links[link].sent.len();
         if count == 0 {
             return;
         }
-        let place = if self.rails[rail].is_ordered { 0 } else { self.chance.below(count) };
-        let sent = self.rails[rail].sent.remove(place).expect("it is there");
+        let place = if self.links[link].is_ordered { 0 } else { self.chance.below(count) };
+        let sent = self.links[link].sent.remove(place).expect("it is there");
         let bytes: Vec<u8> = sent
             .operation
             .pieces
@@ -202,18 +202,18 @@ impl World {
             self.memory[target.offset as usize..(target.offset + target.len) as usize].copy_from_slice(now);
             rest = later;
         }
-        if let Some(tick) = sent.tick {
-            self.counters.arrive(self.rails[rail].link, tick);
+        if let Some(immediate) = sent.immediate {
+            self.counters.arrive(self.links[link].id, immediate);
         }
-        self.rails[rail].landed.push(sent.slot);
+        self.links[link].landed.push(sent.slot);
     }
 
     /// The sender hears of a completion.
-    fn tell(&mut self, rail: usize) {
-        let count = self.rails[rail].landed.len();
+    fn tell(&mut self, link: usize) {
+        let count = self.links[link].landed.len();
         if count > 0 {
             let place = self.chance.below(count);
-            let slot = self.rails[rail].landed.swap_remove(place);
+            let slot = self.links[link].landed.swap_remove(place);
             let frames = self.outbox.complete(slot);
             self.to_receiver.extend(frames);
         }
@@ -238,24 +238,24 @@ impl World {
     }
 
     /// Some of what is under way arrives still, and the sender hears of none of it.
-    fn lose(&mut self, rail: usize) {
+    fn lose(&mut self, link: usize) {
         self.losses += 1;
         for _ in 0..self.chance.below(4) {
-            self.land(rail);
+            self.land(link);
         }
-        let lost = &mut self.rails[rail];
+        let lost = &mut self.links[link];
         lost.sent.clear();
         lost.landed.clear();
         lost.is_alive = false;
-        let frames = self.outbox.lose(rail);
+        let frames = self.outbox.lose(link);
         self.to_receiver.extend(frames);
     }
 
-    fn restore(&mut self, rail: usize) {
-        let link = LinkId(self.next_link);
+    fn restore(&mut self, link: usize) {
+        let id = LinkId(self.next_link);
         self.next_link += 1;
-        (self.rails[rail].is_alive, self.rails[rail].link) = (true, link);
-        self.outbox.restore(rail, link);
+        (self.links[link].is_alive, self.links[link].id) = (true, id);
+        self.outbox.restore(link, id);
     }
 
     /// Never more pages are counted than are there.
@@ -271,35 +271,35 @@ impl World {
 }
 
 #[test]
-fn every_page_arrives_and_is_counted_once_whatever_rail_is_lost() {
+fn every_page_arrives_and_is_counted_once_whatever_link_is_lost() {
     let losses: usize = (0..3000).map(|seed| World::new(seed).run()).sum();
-    assert!(losses > 1000, "rails were lost {losses} times");
+    assert!(losses > 1000, "links were lost {losses} times");
 }
 
-/// Bytes that were under way on a lost rail may land until the receiver has stopped them: over whatever is written next.
+/// Bytes that were in flight on a lost link may land until the receiver has stopped them: over whatever is written next.
 #[test]
-fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_rail() {
-    let rail = |link| {
+fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link() {
+    let link = |id| {
         let limits = Limits { bytes: 8, pieces: 1, targets: 1, pages: 1, is_ordered: false };
-        RailSettings { link: LinkId(link), limits, window: 1, weight: 1 }
+        LinkSettings { id: LinkId(id), limits, window: 1, weight: 1 }
     };
-    let mut outbox = Outbox::new(vec![rail(1), rail(2)]);
+    let mut outbox = Outbox::new(vec![link(1), link(2)]);
     let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);
     let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None);
     let first = outbox.next_post().unwrap();
-    let asked = outbox.lose(first.rail);
-    let link = LinkId(1 + first.rail as u64);
-    assert_eq!(asked, [Frame::Settle { link, counter: CounterId::NONE }]);
+    let asked = outbox.lose(first.link);
+    let first = LinkId(1 + first.link as u64);
+    assert_eq!(asked, [Frame::Settle { link: first, counter: CounterId::NONE }]);
     let again = outbox.next_post().unwrap();
-    assert_ne!(again.rail, first.rail);
+    assert_ne!(LinkId(1 + again.link as u64), first);
     // That one is lost as well, while it is sent again.
-    let asked = outbox.lose(again.rail);
-    let next = LinkId(1 + again.rail as u64);
+    let asked = outbox.lose(again.link);
+    let next = LinkId(1 + again.link as u64);
     assert_eq!(asked, [Frame::Settle { link: next, counter: CounterId::NONE }]);
     outbox.restore(0, LinkId(3));
     let last = outbox.next_post().unwrap();
     assert_eq!(outbox.complete(last.slot), []);
-    for link in [link, next] {
+    for link in [first, next] {
         assert_eq!(outbox.finished(), None, "its bytes may land yet");
         assert_eq!(outbox.settled(link, CounterId::NONE, 0), []);
     }

@@ -2,7 +2,7 @@
 
 use farreach_core::counter::{Counters, LinkId};
 use farreach_core::wire::{
-    Decoder, FRAME_MAX, Frame, GrantOffer, Hello, PREAMBLE_LEN, RailOffer, VERSION, WireError,
+    Decoder, FRAME_MAX, Frame, GrantOffer, Hello, LinkOffer, PREAMBLE_LEN, VERSION, WireError,
     check_preamble, encode, preamble,
 };
 use proptest::prelude::*;
@@ -18,13 +18,13 @@ fn frames() -> Vec<Frame> {
             rails: vec!["verbs".into(); 16],
             messages: 64,
         }),
-        Frame::Rail(RailOffer { link, from: 1, to: 15, address: vec![0; 40] }),
-        Frame::RailReady { link, mark: u32::MAX },
+        Frame::Link(LinkOffer { link, from: 1, to: 15, address: vec![0; 40] }),
+        Frame::LinkReady { link, mark: u32::MAX },
         Frame::Counter { counter, names: vec![(link, counter); 16] },
         Frame::CounterClosed { counter },
         Frame::Taken { count: 32 },
         Frame::Held { next: 1 << 40 },
-        Frame::RailLost { link, is_quiet: true, reason: "port down".into() },
+        Frame::LinkLost { link, is_quiet: true, reason: "port down".into() },
         Frame::Grant(GrantOffer {
             grant: 3,
             len: 1 << 36,

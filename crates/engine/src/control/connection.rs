@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use super::ControlEvent;
 use super::event::ConnectionId;
 use super::reason::CloseReason;
-use super::speech::Speech;
+use super::record_layer::RecordLayer;
 
 /// An empty buffer with more room than this gives it back: most peers say little after the first moment.
 const IDLE_ROOM_MAX: usize = 16 * 1024;
@@ -19,7 +19,7 @@ const IDLE_ROOM_MAX: usize = 16 * 1024;
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) peer: SocketAddr,
-    speech: Speech,
+    record_layer: RecordLayer,
     phase: Phase,
     announced: Announced,
     outgoing: Vec<u8>,
@@ -33,21 +33,21 @@ pub(super) struct Connection {
     /// What the poller was asked for.
     pub(super) is_watched_for_writing: bool,
     /// Whether its turn comes without the poller.
-    pub(super) is_in_backlog: bool,
+    pub(super) is_in_unread: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
     Connecting,
     /// The other side's preamble is not here whole.
-    Greeting {
+    Handshake {
         bytes: [u8; PREAMBLE_LEN],
         len: usize,
     },
     Open,
 }
 
-/// What its user hears of it when the other side has greeted.
+/// What is reported when the handshake is done.
 #[derive(Debug, Clone, Copy)]
 enum Announced {
     /// Nothing: it was told when it came.
@@ -63,42 +63,42 @@ pub(super) enum Progress {
     /// There may be more.
     More,
     /// The other side is one of us, which is to be told. There may be more.
-    Greeted,
+    HandshakeDone,
 }
 
 impl Connection {
     /// One that this side begins.
-    pub(super) fn dialed(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
-        let dialed = Self::new(stream, peer, speech, Phase::Connecting, Announced::AsConnected);
-        Self { is_watched_for_writing: true, ..dialed }
+    pub(super) fn connecting(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
+        let connecting = Self::new(stream, peer, record_layer, Phase::Connecting, Announced::AsConnected);
+        Self { is_watched_for_writing: true, ..connecting }
     }
 
     /// One that the other side has begun.
-    pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
+    pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
         // Who has to show who it is, is nobody before.
-        let announced = if speech.is_plain() { Announced::Already } else { Announced::AsAccepted };
-        Self::new(stream, peer, speech, GREETING, announced)
+        let announced = if record_layer.is_plain() { Announced::Already } else { Announced::AsAccepted };
+        Self::new(stream, peer, record_layer, HANDSHAKE, announced)
     }
 
     /// One that stands already, made by whoever uses this.
-    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, speech: Speech) -> Self {
-        Self::new(stream, peer, speech, GREETING, Announced::AsConnected)
+    pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
+        Self::new(stream, peer, record_layer, HANDSHAKE, Announced::AsConnected)
     }
 
     fn new(
         stream: TcpStream,
         peer: SocketAddr,
-        mut speech: Speech,
+        mut record_layer: RecordLayer,
         phase: Phase,
         announced: Announced,
     ) -> Self {
         // The preamble goes first whoever the other one is, so that it can say who is too old.
         let mut outgoing = Vec::new();
-        speech.say_preamble(&mut outgoing);
+        record_layer.write_preamble(&mut outgoing);
         Self {
             stream,
             peer,
-            speech,
+            record_layer,
             phase,
             announced,
             outgoing,
@@ -107,11 +107,11 @@ impl Connection {
             decoder: Decoder::new(),
             fed: 0,
             is_watched_for_writing: false,
-            is_in_backlog: false,
+            is_in_unread: false,
         }
     }
 
-    /// What is told of it now that the other side has greeted, if anything.
+    /// Returns what is reported now that the handshake is done, if anything.
     pub(super) fn announcement(&self, id: ConnectionId) -> Option<ControlEvent> {
         match self.announced {
             Announced::Already => None,
@@ -130,15 +130,15 @@ impl Connection {
     }
 
     /// Whether the other side has not shown that it is one of us.
-    pub(super) fn is_greeting(&self) -> bool {
-        matches!(self.phase, Phase::Greeting { .. })
+    pub(super) fn is_in_handshake(&self) -> bool {
+        matches!(self.phase, Phase::Handshake { .. })
     }
 
     /// Why it is given up when the other side has taken too long.
-    pub(super) fn never_greeted(&self, after: Duration) -> CloseReason {
+    pub(super) fn handshake_timed_out(&self, after: Duration) -> CloseReason {
         match self.is_connecting() {
             true => CloseReason::Unreachable { peer: self.peer, errno: Errno::TIMEDOUT },
-            false => CloseReason::Ungreeted { peer: self.peer, after },
+            false => CloseReason::HandshakeTimedOut { peer: self.peer, after },
         }
     }
 
@@ -147,7 +147,7 @@ impl Connection {
         if self.is_connecting() {
             let unreachable = |errno| CloseReason::Unreachable { peer: self.peer, errno };
             rustix::net::sockopt::socket_error(&self.stream).and_then(|error| error).map_err(unreachable)?;
-            self.phase = GREETING;
+            self.phase = HANDSHAKE;
         }
         self.flush();
         Ok(())
@@ -158,7 +158,7 @@ impl Connection {
         if self.write_failed.is_some() {
             return Ok(());
         }
-        self.speech.say(frame, &mut self.outgoing)
+        self.record_layer.write(frame, &mut self.outgoing)
     }
 
     /// Writes what can be written now.
@@ -187,7 +187,7 @@ impl Connection {
 
     /// Bytes that it holds, with what is to be written and what has come.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.outgoing.capacity() + self.fed + self.speech.memory()
+        size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()
     }
 
     pub(super) fn unwritten(&self) -> usize {
@@ -205,21 +205,21 @@ impl Connection {
     }
 
     /// Appends that nothing follows, where that is said in so many words.
-    pub(super) fn say_the_end(&mut self) {
+    pub(super) fn write_close(&mut self) {
         if self.write_failed.is_none() {
-            self.speech.say_the_end(&mut self.outgoing);
+            self.record_layer.write_close(&mut self.outgoing);
         }
     }
 
     /// Whether there is something to be read without the socket, or an end to be told.
     pub(super) fn has_something_left(&self) -> bool {
-        self.speech.has_something_left()
+        self.record_layer.has_something_left()
     }
 
     /// Reads once, and takes the preamble off. To be called when there is no frame left to take.
     pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<Progress, CloseReason> {
-        if self.speech.has_something_left() {
-            return self.hear(&[]);
+        if self.record_layer.has_something_left() {
+            return self.read_record(&[]);
         }
         let bytes = match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
             Ok((0, _)) => return Err(self.ended()),
@@ -230,17 +230,17 @@ impl Connection {
             }
             Err(errno) => return Err(self.broken(errno)),
         };
-        self.hear(bytes)
+        self.read_record(bytes)
     }
 
     /// What came over the socket.
     #[inline]
-    fn hear(&mut self, bytes: &[u8]) -> Result<Progress, CloseReason> {
-        match &mut self.speech {
-            Speech::Plain => self.take(bytes),
+    fn read_record(&mut self, bytes: &[u8]) -> Result<Progress, CloseReason> {
+        match &mut self.record_layer {
+            RecordLayer::Plain => self.take(bytes),
             #[cfg(feature = "tls")]
-            Speech::Tls(session) => {
-                session.hear(bytes);
+            RecordLayer::Tls(session) => {
+                session.read_record(bytes);
                 session.drain(&mut self.outgoing);
                 self.flush();
                 self.take_decrypted()
@@ -250,17 +250,17 @@ impl Connection {
 
     #[cfg(feature = "tls")]
     fn take_decrypted(&mut self) -> Result<Progress, CloseReason> {
-        let Speech::Tls(session) = &mut self.speech else { return Ok(Progress::Dry) };
-        let mut heard = session.take_heard();
-        if heard.is_empty() {
+        let RecordLayer::Tls(session) = &mut self.record_layer else { return Ok(Progress::Dry) };
+        let mut plaintext = session.take_plaintext();
+        if plaintext.is_empty() {
             let Some(end) = session.end() else { return Ok(Progress::More) };
             return Err(CloseReason::of_session(end, self.peer).unwrap_or_else(|| self.ended()));
         }
-        let progress = self.take(&heard);
-        heard.clear();
-        heard.shrink_to(IDLE_ROOM_MAX);
-        if let Speech::Tls(session) = &mut self.speech {
-            session.give_room(heard);
+        let progress = self.take(&plaintext);
+        plaintext.clear();
+        plaintext.shrink_to(IDLE_ROOM_MAX);
+        if let RecordLayer::Tls(session) = &mut self.record_layer {
+            session.give_room(plaintext);
         }
         progress
     }
@@ -268,22 +268,22 @@ impl Connection {
     /// Takes what the other side says.
     fn take(&mut self, mut bytes: &[u8]) -> Result<Progress, CloseReason> {
         let mut progress = Progress::More;
-        if let Phase::Greeting { bytes: preamble, len } = &mut self.phase {
+        if let Phase::Handshake { bytes: preamble, len } = &mut self.phase {
             let take = bytes.len().min(PREAMBLE_LEN - *len);
             let (taken, rest) = bytes.split_at(take);
             preamble[*len..*len + take].copy_from_slice(taken);
             *len += take;
-            match is_greeted(preamble, *len) {
+            match is_preamble_whole(preamble, *len) {
                 Ok(true) => {}
                 Ok(false) => return Ok(Progress::More),
-                Err(_) if self.speech.is_plain() && TLS_RECORDS.contains(&preamble[0]) => {
+                Err(_) if self.record_layer.is_plain() && TLS_RECORDS.contains(&preamble[0]) => {
                     return Err(CloseReason::TlsNotHere { peer: self.peer });
                 }
                 Err(error) => return Err(self.not_understood(error)),
             }
             bytes = rest;
             self.phase = Phase::Open;
-            progress = Progress::Greeted;
+            progress = Progress::HandshakeDone;
         }
         self.decoder.feed(bytes);
         self.fed += bytes.len();
@@ -315,7 +315,7 @@ impl Connection {
     fn is_torn(&self) -> bool {
         match self.phase {
             Phase::Connecting => false,
-            Phase::Greeting { len, .. } => len > 0,
+            Phase::Handshake { len, .. } => len > 0,
             Phase::Open => !self.decoder.is_empty(),
         }
     }
@@ -328,7 +328,7 @@ impl Connection {
     }
 
     fn broken(&self, errno: Errno) -> CloseReason {
-        CloseReason::Broken { peer: self.peer, errno }
+        CloseReason::Closed { peer: self.peer, errno }
     }
 
     fn not_understood(&self, error: WireError) -> CloseReason {
@@ -339,10 +339,10 @@ impl Connection {
 /// What TLS begins with: an alert, or a handshake.
 const TLS_RECORDS: [u8; 2] = [21, 22];
 
-const GREETING: Phase = Phase::Greeting { bytes: [0; PREAMBLE_LEN], len: 0 };
+const HANDSHAKE: Phase = Phase::Handshake { bytes: [0; PREAMBLE_LEN], len: 0 };
 
 /// Whether the preamble is here whole. A stranger is told by its first byte, so that one who says little is not waited for.
-fn is_greeted(bytes: &[u8; PREAMBLE_LEN], len: usize) -> Result<bool, WireError> {
+fn is_preamble_whole(bytes: &[u8; PREAMBLE_LEN], len: usize) -> Result<bool, WireError> {
     let known = len.min(PREAMBLE_LEN - size_of_val(&wire::VERSION));
     if bytes[..known] != wire::preamble()[..known] {
         return Err(WireError::Stranger);

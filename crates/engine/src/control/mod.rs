@@ -1,30 +1,30 @@
 //! The sockets of the control channel: frames to and from many peers, by whichever thread drives.
 //!
 //! Nothing here waits but [`Control::sleep`], and no thread or timer is behind it. All sockets are in one epoll, together with what the
-//! providers want to be woken by and with a [`Bell`], so that one sleep waits for everything.
+//! providers want to be woken by and with a [`Wakeup`], so that one sleep waits for everything.
 //!
 //! A connection begins with the preamble of both sides. Each side writes its own before it looks at the other's: so that both of two that
 //! do not understand each other can say who is too old.
 
-mod bell;
-mod connection;
 #[cfg(feature = "tls")]
-mod distrust;
+mod certificate_error;
+mod connection;
 mod event;
-mod greetings;
-mod leaving;
+mod frame_budget;
+mod handshakes;
+mod lingering;
 mod listener;
 #[cfg(all(loom, test))]
 mod model;
 mod poller;
 mod reason;
+mod record_layer;
 #[cfg(feature = "tls")]
 mod session;
-mod speech;
 mod stream;
 #[cfg(all(test, not(loom)))]
 mod tests;
-mod turn;
+mod wakeup;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -36,22 +36,22 @@ use farreach_core::wire::{FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub(crate) use bell::Bell;
-#[cfg(all(loom, test))]
-pub(crate) use bell::Clapper;
 pub(crate) use event::{ConnectionId, ControlEvent};
 pub(crate) use reason::CloseReason;
+pub(crate) use record_layer::RecordLayer;
 #[cfg(feature = "tls")]
 pub(crate) use session::Session;
-pub(crate) use speech::Speech;
 pub use stream::ControlStream;
+pub(crate) use wakeup::Wakeup;
+#[cfg(all(loom, test))]
+pub(crate) use wakeup::WakeupState;
 
 use connection::Connection;
-use greetings::Greetings;
-use leaving::Leaving;
+use frame_budget::FrameBudget;
+use handshakes::HandshakeTimeouts;
+use lingering::LingeringCloses;
 use listener::Listener;
 use poller::{Poller, Ready, Token};
-use turn::Turn;
 
 /// How much may wait for a peer that does not read. It is many times what an engine says in a moment in which a peer is busy.
 const QUEUED_MAX: usize = 16 << 20;
@@ -61,18 +61,18 @@ const FRAMES_MAX: usize = 256;
 
 /// Who was called, or whose stream was adopted, is waited for so long: about as long as the kernel waits for an answer of another machine's. Who calls has
 /// a deadline of his own.
-const CALLED_PATIENCE: Duration = Duration::from_secs(120);
+const CONNECT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The same for those that have connected. Any stranger may.
-const ACCEPTED_PATIENCE: Duration = Duration::from_secs(10);
+const ACCEPT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections with more to tell that have a turn in one poll.
-const TURNS_MAX: usize = 64;
+const UNREAD_PER_POLL_MAX: usize = 64;
 
 /// Frames that one connection tells before it is another one's turn.
 const FRAMES_OF_ONE_MAX: usize = 32;
 
-const BELL: Token = Token(0);
+const WAKEUP: Token = Token(0);
 const WATCHED: Token = Token(1);
 const FIRST_FREE: u64 = 2;
 
@@ -80,20 +80,20 @@ const FIRST_FREE: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Control {
     poller: Poller,
-    bell: Bell,
+    wakeup: Wakeup,
     next_token: u64,
     listeners: Vec<Listener>,
     connections: HashMap<ConnectionId, Connection>,
-    leaving: Leaving,
-    greetings: Greetings,
-    /// How long who has connected, and who was called, may take to greet.
-    patience: (Duration, Duration),
+    lingering: LingeringCloses,
+    handshakes: HandshakeTimeouts,
+    /// Handshake timeouts of accepted and of made connections.
+    handshake_timeouts: (Duration, Duration),
     #[cfg(feature = "tls")]
     tls: Option<crate::Tls>,
     /// Happened outside of a poll, to be told by the next one.
-    untold: VecDeque<ControlEvent>,
+    pending_events: VecDeque<ControlEvent>,
     /// Have more frames than their turn had room for, or an end that was seen by writing.
-    backlog: VecDeque<ConnectionId>,
+    unread: VecDeque<ConnectionId>,
     scratch: Box<[u8]>,
 }
 
@@ -101,33 +101,33 @@ impl Control {
     /// No connection yet.
     pub(crate) fn new() -> io::Result<Self> {
         let poller = Poller::new()?;
-        let bell = Bell::new()?;
-        poller.add_edge(BELL, &bell)?;
+        let wakeup = Wakeup::new()?;
+        poller.add_edge(WAKEUP, &wakeup)?;
         Ok(Self {
             poller,
-            bell,
+            wakeup,
             next_token: FIRST_FREE,
             listeners: Vec::new(),
             connections: HashMap::new(),
-            leaving: Leaving::default(),
-            greetings: Greetings::default(),
-            patience: (ACCEPTED_PATIENCE, CALLED_PATIENCE),
+            lingering: LingeringCloses::default(),
+            handshakes: HandshakeTimeouts::default(),
+            handshake_timeouts: (ACCEPT_HANDSHAKE_TIMEOUT, CONNECT_HANDSHAKE_TIMEOUT),
             #[cfg(feature = "tls")]
             tls: None,
-            untold: VecDeque::new(),
-            backlog: VecDeque::new(),
+            pending_events: VecDeque::new(),
+            unread: VecDeque::new(),
             scratch: vec![0; FRAME_MAX].into_boxed_slice(),
         })
     }
 
     /// What ends a sleep from any thread.
-    pub(crate) fn bell(&self) -> Bell {
-        self.bell.clone()
+    pub(crate) fn wakeup(&self) -> Wakeup {
+        self.wakeup.clone()
     }
 
-    /// How long who has connected may take to greet.
-    pub(crate) fn set_patience(&mut self, patience: Duration) {
-        self.patience.0 = patience;
+    /// Sets how long the handshake of an accepted connection may take.
+    pub(crate) fn set_handshake_timeout(&mut self, patience: Duration) {
+        self.handshake_timeouts.0 = patience;
     }
 
     /// Who connects has to speak TLS.
@@ -148,7 +148,11 @@ impl Control {
 
     /// Begins to connect. How it ends is told by [`ControlEvent::Connected`] or [`ControlEvent::Closed`]; what is sent meanwhile goes
     /// out first thing. It is given up after about two minutes.
-    pub(crate) fn connect(&mut self, peer: SocketAddr, speech: Speech) -> io::Result<ConnectionId> {
+    pub(crate) fn connect(
+        &mut self,
+        peer: SocketAddr,
+        record_layer: RecordLayer,
+    ) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
         let family = if peer.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -157,12 +161,12 @@ impl Control {
         match rustix::net::connect(&stream, &peer) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {
                 self.poller.add(id.token(), &stream, true)?;
-                self.greetings.expect(id, self.patience.1);
-                self.connections.insert(id, Connection::dialed(stream, peer, speech));
+                self.handshakes.expect(id, self.handshake_timeouts.1);
+                self.connections.insert(id, Connection::connecting(stream, peer, record_layer));
             }
             Err(errno) => {
                 let reason = CloseReason::Unreachable { peer, errno };
-                self.untold.push_back(ControlEvent::Closed(id, reason));
+                self.pending_events.push_back(ControlEvent::Closed(id, reason));
             }
         }
         Ok(id)
@@ -171,10 +175,10 @@ impl Control {
     /// Goes on with a stream that was made elsewhere. How it ends is told as for [`connect`](Self::connect), whoever began it.
     pub(crate) fn adopt(&mut self, stream: ControlStream, peer: SocketAddr) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
-        let (stream, speech) = stream.into_nonblocking()?;
+        let (stream, record_layer) = stream.into_nonblocking()?;
         self.poller.add(id.token(), &stream, false)?;
-        self.greetings.expect(id, self.patience.1);
-        self.begin(id, Connection::adopted(stream, peer, speech));
+        self.handshakes.expect(id, self.handshake_timeouts.1);
+        self.begin(id, Connection::adopted(stream, peer, record_layer));
         Ok(id)
     }
 
@@ -193,7 +197,7 @@ impl Control {
         if connection.unwritten() > QUEUED_MAX {
             let reason = CloseReason::Unread { peer: connection.peer };
             self.connections.remove(&id);
-            self.untold.push_back(ControlEvent::Closed(id, reason));
+            self.pending_events.push_back(ControlEvent::Closed(id, reason));
         }
         self.settle(id);
         Ok(())
@@ -202,16 +206,17 @@ impl Control {
     /// Ends a connection. What was sent before still goes out, for as long as a peer that reads needs; it is not waited for, and
     /// nothing more of the connection is told.
     pub(crate) fn close(&mut self, id: ConnectionId) {
-        self.untold.retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
+        self.pending_events
+            .retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
         if let Some(connection) = self.connections.remove(&id) {
-            self.leaving.add(id, connection, &self.poller);
+            self.lingering.add(id, connection, &self.poller);
         }
     }
 
     /// How many connections that were closed still have something to write.
     #[cfg(test)]
     pub(crate) fn unfinished(&self) -> usize {
-        self.leaving.unfinished()
+        self.lingering.unfinished()
     }
 
     /// Bytes that a connection holds.
@@ -249,19 +254,19 @@ impl Control {
             sink(event);
         };
         self.do_what_is_due();
-        while let Some(event) = self.untold.pop_front() {
+        while let Some(event) = self.pending_events.pop_front() {
             sink(event);
         }
         let mut room = FRAMES_MAX;
-        for _ in 0..TURNS_MAX {
+        for _ in 0..UNREAD_PER_POLL_MAX {
             // The other half is for those that were not read from yet.
             if room <= FRAMES_MAX / 2 {
                 break;
             }
-            let Some(id) = self.backlog.pop_front() else { break };
+            let Some(id) = self.unread.pop_front() else { break };
             if let Some(connection) = self.connections.get_mut(&id) {
-                connection.is_in_backlog = false;
-                self.turn(id, &mut room, &mut sink);
+                connection.is_in_unread = false;
+                self.read_frames(id, &mut room, &mut sink);
             }
         }
         if !self.poller.has_next() {
@@ -275,20 +280,20 @@ impl Control {
         Ok(told)
     }
 
-    /// Sleeps until there is something to poll for, something watched is readable, the bell is rung or was since the last sleep, or the
+    /// Sleeps until there is something to poll for, something watched is readable, a wakeup came or has come since the last sleep, or the
     /// time is over. The kernel counts whole milliseconds. Whether it was something watched.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        if !self.untold.is_empty() || !self.backlog.is_empty() || self.poller.has_next() {
+        if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
         }
-        let due = self.leaving.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due));
-        let due = due.chain(self.greetings.due(&self.connections)).min();
+        let due = self.lingering.due().into_iter().chain(self.listeners.iter().filter_map(Listener::due));
+        let due = due.chain(self.handshakes.due(&self.connections)).min();
         let due = due.map(|due| due.saturating_duration_since(Instant::now()));
-        if !self.bell.fall_asleep() {
+        if !self.wakeup.fall_asleep() {
             return Ok(false);
         }
         let slept = self.poller.ask(timeout.into_iter().chain(due).min());
-        self.bell.wake_up();
+        self.wakeup.wake_up();
         slept.map(|()| self.poller.has_told_of(WATCHED))
     }
 
@@ -300,7 +305,7 @@ impl Control {
 
     /// Does for one what it is ready for.
     fn serve(&mut self, ready: Ready, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
-        if [BELL, WATCHED].contains(&ready.token) {
+        if [WAKEUP, WATCHED].contains(&ready.token) {
             return;
         }
         let id = ConnectionId(ready.token);
@@ -311,28 +316,28 @@ impl Control {
                 self.connections.remove(&id);
                 return sink(ControlEvent::Closed(id, reason));
             }
-            if connection.is_in_backlog {
+            if connection.is_in_unread {
                 return self.settle(id);
             }
-            self.turn(id, room, sink);
+            self.read_frames(id, room, sink);
         } else if let Some(listener) = self.listeners.iter().position(|it| it.token() == ready.token) {
             self.accept(listener, sink);
         } else {
-            self.leaving.serve(id, &mut self.scratch, &self.poller);
+            self.lingering.serve(id, &mut self.scratch, &self.poller);
         }
     }
 
     /// Tells the frames of one connection, and reads once. What does not fit into its turn is left for the next poll.
-    fn turn(&mut self, id: ConnectionId, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
+    fn read_frames(&mut self, id: ConnectionId, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let mut turn = Turn { id, room: FRAMES_OF_ONE_MAX.min(*room) };
-        let share = turn.room;
-        let end = turn.run(connection, &mut self.scratch, sink);
-        *room -= share - turn.room;
+        let mut budget = FrameBudget { id, room: FRAMES_OF_ONE_MAX.min(*room) };
+        let share = budget.room;
+        let end = budget.read(connection, &mut self.scratch, sink);
+        *room -= share - budget.room;
         match end {
             Ok(has_more) => {
-                if has_more && !std::mem::replace(&mut connection.is_in_backlog, true) {
-                    self.backlog.push_back(id);
+                if has_more && !std::mem::replace(&mut connection.is_in_unread, true) {
+                    self.unread.push_back(id);
                 }
                 self.settle(id);
             }
@@ -341,7 +346,7 @@ impl Control {
                     && reason.is_refusal()
                 {
                     // Who is refused gets our preamble, or our alert, which a plain close could take away again.
-                    self.leaving.add(id, connection, &self.poller);
+                    self.lingering.add(id, connection, &self.poller);
                 }
                 sink(ControlEvent::Closed(id, reason));
             }
@@ -352,17 +357,17 @@ impl Control {
     fn accept(&mut self, listener: usize, sink: &mut dyn FnMut(ControlEvent)) {
         let accepted = self.listeners[listener].accept(&self.poller);
         for (stream, peer) in accepted.streams {
-            let Some(speech) = self.speech_of_accepted() else { continue };
+            let Some(record_layer) = self.record_layer_of_accepted() else { continue };
             let id = ConnectionId(self.next_token());
             if self.poller.add(id.token(), &stream, false).is_err() {
                 // The kernel has no memory for it, and whoever connected sees that it ends.
                 continue;
             }
-            let connection = Connection::accepted(stream, peer, speech);
+            let connection = Connection::accepted(stream, peer, record_layer);
             if connection.is_announced() {
                 sink(ControlEvent::Accepted(id, peer));
             }
-            self.greetings.expect(id, self.patience.0);
+            self.handshakes.expect(id, self.handshake_timeouts.0);
             self.begin(id, connection);
         }
         if let Some(event) = accepted.trouble {
@@ -371,20 +376,23 @@ impl Control {
     }
 
     /// How it is spoken with who connects; none where that cannot be begun.
-    fn speech_of_accepted(&self) -> Option<Speech> {
+    fn record_layer_of_accepted(&self) -> Option<RecordLayer> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
-            return tls.accepting().ok().map(|connection| Speech::Tls(Box::new(Session::new(connection))));
+            return tls
+                .accepting()
+                .ok()
+                .map(|connection| RecordLayer::Tls(Box::new(Session::new(connection))));
         }
-        Some(Speech::Plain)
+        Some(RecordLayer::Plain)
     }
 
     /// Goes on with one that stands.
     fn begin(&mut self, id: ConnectionId, mut connection: Connection) {
         connection.flush();
         if connection.has_something_left() {
-            connection.is_in_backlog = true;
-            self.backlog.push_back(id);
+            connection.is_in_unread = true;
+            self.unread.push_back(id);
         }
         self.connections.insert(id, connection);
         self.settle(id);
@@ -399,22 +407,23 @@ impl Control {
             // It fails only for a descriptor that is not there.
             let _ = self.poller.change(id.token(), &connection.stream, for_writing);
         }
-        if connection.has_failed_writing() && !std::mem::replace(&mut connection.is_in_backlog, true) {
-            self.backlog.push_back(id);
+        if connection.has_failed_writing() && !std::mem::replace(&mut connection.is_in_unread, true) {
+            self.unread.push_back(id);
         }
     }
 
     fn do_what_is_due(&mut self) {
-        if self.leaving.due().is_some() {
-            self.leaving.look_after(Instant::now());
+        if self.lingering.due().is_some() {
+            self.lingering.expire(Instant::now());
         }
         for listener in self.listeners.iter_mut().filter(|listener| listener.due().is_some()) {
             listener.try_again(Instant::now(), &self.poller);
         }
-        if self.greetings.due(&self.connections).is_some() {
-            while let Some((id, after)) = self.greetings.take_late(Instant::now(), &self.connections) {
+        if self.handshakes.due(&self.connections).is_some() {
+            while let Some((id, after)) = self.handshakes.take_expired(Instant::now(), &self.connections) {
                 if let Some(connection) = self.connections.remove(&id) {
-                    self.untold.push_back(ControlEvent::Closed(id, connection.never_greeted(after)));
+                    self.pending_events
+                        .push_back(ControlEvent::Closed(id, connection.handshake_timed_out(after)));
                 }
             }
         }

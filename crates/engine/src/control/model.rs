@@ -1,4 +1,4 @@
-//! The bell under every order of its threads: `cargo xtask model`.
+//! The wakeup under every order of its threads: `cargo xtask model`.
 
 use std::sync::Arc;
 
@@ -6,44 +6,44 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::Clapper;
+use super::WakeupState;
 
-/// The bell, with a lock for an eventfd, and something that is left for the sleeper.
+/// The wakeup, with a lock for an eventfd, and something that is left for the sleeper.
 struct Room {
-    clapper: Clapper,
+    state: WakeupState,
     is_signalled: Mutex<bool>,
     has_come: Condvar,
-    /// Told by the bell alone: these loads and stores order nothing.
+    /// Told by the wakeup alone: these loads and stores order nothing.
     left: [AtomicU32; 2],
 }
 
 impl Room {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            clapper: Clapper::new(),
+            state: WakeupState::new(),
             is_signalled: Mutex::new(false),
             has_come: Condvar::new(),
             left: [AtomicU32::new(0), AtomicU32::new(0)],
         })
     }
 
-    fn leave_and_ring(&self, place: usize) {
+    fn leave_and_wake(&self, place: usize) {
         self.left[place].store(1, Ordering::Relaxed);
-        if self.clapper.strike() {
+        if self.state.signal() {
             *self.is_signalled.lock().unwrap() = true;
             self.has_come.notify_one();
         }
     }
 
     fn sleep(&self) {
-        if self.clapper.fall_asleep() {
+        if self.state.fall_asleep() {
             let mut is_signalled = self.is_signalled.lock().unwrap();
             while !*is_signalled {
                 is_signalled = self.has_come.wait(is_signalled).unwrap();
             }
             *is_signalled = false;
             drop(is_signalled);
-            self.clapper.wake_up();
+            self.state.wake_up();
         }
     }
 
@@ -53,36 +53,36 @@ impl Room {
 }
 
 #[test]
-fn whoever_sleeps_sees_what_was_left_before_a_ring() {
+fn a_sleeper_sees_what_was_left_before_a_wakeup() {
     loom::model(|| {
         let room = Room::new();
-        let ringer = {
+        let waker = {
             let room = Arc::clone(&room);
-            thread::spawn(move || room.leave_and_ring(0))
+            thread::spawn(move || room.leave_and_wake(0))
         };
         while !room.has_all(1) {
             room.sleep();
         }
-        ringer.join().unwrap();
+        waker.join().unwrap();
     });
 }
 
 #[test]
-fn two_rings_are_one_and_hide_nothing() {
+fn two_wakeups_are_one_and_hide_nothing() {
     let mut builder = loom::model::Builder::new();
     // Each order with up to so many switches away from a thread that could have gone on: all of them take a minute.
     builder.preemption_bound = Some(4);
     builder.check(|| {
         let room = Room::new();
-        let ringers = [0, 1].map(|place| {
+        let wakers = [0, 1].map(|place| {
             let room = Arc::clone(&room);
-            thread::spawn(move || room.leave_and_ring(place))
+            thread::spawn(move || room.leave_and_wake(place))
         });
         while !room.has_all(2) {
             room.sleep();
         }
-        for ringer in ringers {
-            ringer.join().unwrap();
+        for waker in wakers {
+            waker.join().unwrap();
         }
     });
 }

@@ -37,7 +37,7 @@ pub(crate) enum CloseReason {
     },
     /// It broke.
     #[error("control connection with {peer}: {}", words(*.errno))]
-    Broken {
+    Closed {
         /// The other side.
         peer: SocketAddr,
         /// What the kernel says.
@@ -68,8 +68,8 @@ pub(crate) enum CloseReason {
         fix: String,
     },
     /// The other side is there and says nothing.
-    #[error("control connection with {peer}: the peer has not greeted within {after:?}")]
-    Ungreeted {
+    #[error("control connection with {peer}: the handshake was not done within {after:?}")]
+    HandshakeTimedOut {
         /// Who has not.
         peer: SocketAddr,
         /// Since it was there.
@@ -90,9 +90,9 @@ impl CloseReason {
             Self::Unreachable { peer, .. }
             | Self::NotUnderstood { peer, .. }
             | Self::Ended { peer, .. }
-            | Self::Broken { peer, .. }
+            | Self::Closed { peer, .. }
             | Self::TlsNotHere { peer }
-            | Self::Ungreeted { peer, .. }
+            | Self::HandshakeTimedOut { peer, .. }
             | Self::Unread { peer } => *peer,
             #[cfg(feature = "tls")]
             Self::TlsNotThere { peer } | Self::Tls { peer, .. } => *peer,
@@ -149,10 +149,10 @@ impl CloseReason {
                 "run the same release on both sides; if it does, this is a bug of one of them".to_owned()
             }
             Self::Ended { .. } => "see how the peer's process ended".to_owned(),
-            Self::Broken { errno: Errno::CONNRESET, .. } => {
+            Self::Closed { errno: Errno::CONNRESET, .. } => {
                 "see whether the peer's process was killed, or its machine restarted".to_owned()
             }
-            Self::Broken { .. } => "see whether the peer's machine and the way to it are up".to_owned(),
+            Self::Closed { .. } => "see whether the peer's machine and the way to it are up".to_owned(),
             Self::TlsNotHere { .. } => {
                 "give this engine a certificate too (`Settings::tls`), or have the peer speak without"
                     .to_owned()
@@ -164,7 +164,7 @@ impl CloseReason {
             }
             #[cfg(feature = "tls")]
             Self::Tls { fix, .. } => fix.clone(),
-            Self::Ungreeted { .. } => {
+            Self::HandshakeTimedOut { .. } => {
                 "see whether the peer's process is stopped or busy, and whether it is an engine".to_owned()
             }
             Self::Unread { .. } => "see whether the peer's process is stopped".to_owned(),

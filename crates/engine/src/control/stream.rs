@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
+use super::RecordLayer;
 #[cfg(feature = "tls")]
 use super::Session;
-use super::Speech;
 
 /// A connection that the caller has made himself, for [`Engine::connect_over`](crate::Engine::connect_over) and
 /// [`Engine::accept_over`](crate::Engine::accept_over).
@@ -26,7 +26,7 @@ use super::Speech;
 #[derive(Debug)]
 pub struct ControlStream {
     stream: TcpStream,
-    speech: Speech,
+    record_layer: RecordLayer,
 }
 
 impl ControlStream {
@@ -58,13 +58,13 @@ impl ControlStream {
     #[cfg(feature = "tls")]
     pub fn tls(stream: TcpStream, session: impl Into<rustls::Connection>) -> Self {
         let session = Session::new(session);
-        Self { stream, speech: Speech::Tls(Box::new(session)) }
+        Self { stream, record_layer: RecordLayer::Tls(Box::new(session)) }
     }
 
     /// Whether nobody has begun to speak TLS over it.
     #[cfg(feature = "tls")]
     pub(crate) fn is_plain(&self) -> bool {
-        self.speech.is_plain()
+        self.record_layer.is_plain()
     }
 
     /// The same, over TLS from here on.
@@ -80,15 +80,15 @@ impl ControlStream {
     }
 
     /// As the poller wants it.
-    pub(super) fn into_nonblocking(self) -> io::Result<(TcpStream, Speech)> {
+    pub(super) fn into_nonblocking(self) -> io::Result<(TcpStream, RecordLayer)> {
         self.stream.set_nonblocking(true)?;
         self.stream.set_nodelay(true)?;
-        Ok((self.stream, self.speech))
+        Ok((self.stream, self.record_layer))
     }
 }
 
 impl From<TcpStream> for ControlStream {
     fn from(stream: TcpStream) -> Self {
-        Self { stream, speech: Speech::Plain }
+        Self { stream, record_layer: RecordLayer::Plain }
     }
 }

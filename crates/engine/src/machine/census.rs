@@ -13,7 +13,7 @@ pub(crate) struct Census {
     pub(crate) links: usize,
     pub(crate) marks: usize,
     pub(crate) transfers: usize,
-    pub(crate) words: usize,
+    pub(crate) atomics: usize,
     /// Messages that are not delivered.
     pub(crate) messages: usize,
     /// Asked of links whose bytes may land yet.
@@ -27,8 +27,8 @@ pub(crate) struct Census {
 impl Census {
     /// Whether anything of this is left though nobody is there.
     pub(crate) fn is_busy(&self) -> bool {
-        let Self { counters, links, marks, transfers, words, messages, settles, buffers, .. } = self;
-        counters + links + marks + transfers + words + messages + settles + buffers > 0
+        let Self { counters, links, marks, transfers, atomics, messages, settles, buffers, .. } = self;
+        counters + links + marks + transfers + atomics + messages + settles + buffers > 0
     }
 }
 
@@ -39,21 +39,22 @@ impl Machine {
     }
 
     pub(crate) fn census(&self) -> Census {
+        let (transfers, grants) = self.carrier.held();
         let mut census = Census {
             peers: self.peers.iter().flatten().count(),
-            grants: self.grants.len(),
+            grants: self.grants.len().max(grants),
+            transfers,
             counters: self.counters.len(),
             links: self.rails.iter().map(|rail| rail.links.len()).sum(),
             marks: self.marks.len(),
-            buffers: self.pool.out(),
+            buffers: self.carrier.out(),
             resets: self.rails.iter().map(|rail| rail.generation).sum(),
             ..Census::default()
         };
         for peer in self.peers.iter().flatten() {
-            census.transfers += peer.transfers.iter().count() + peer.outbox.under_way();
-            census.words += peer.words.len();
-            census.messages +=
-                peer.sending.posted.len() + peer.sending.written.len() + peer.sending.waiting.len();
+            census.transfers += peer.transfers.iter().count() + peer.outbox.in_flight();
+            census.atomics += peer.atomics.len();
+            census.messages += peer.outgoing.len();
             census.settles += peer.settles.len();
         }
         census

@@ -1,21 +1,18 @@
 //! Counters: our own, and what peers are told of them.
 
-use std::sync::Arc;
-
-use farreach_core::counter::{CounterId, Counters, LinkId, Outcome, Tick};
+use farreach_core::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
 use farreach_core::wire::Frame;
 
-use super::numbers::NumberMap;
+use super::id_map::IdMap;
 use super::peer::{Link, Phase};
-use super::watch::CounterCell;
-use super::{Machine, PeerKey};
-use crate::provider::LinkKey;
+use super::{Event, Machine, PeerChange, PeerKey};
+use crate::rail::LinkKey;
 
-/// Our counters, and who looks at them.
+/// Our counters, and whose they are.
 #[derive(Debug, Default)]
 pub(super) struct CounterDesk {
     counters: Counters,
-    cells: NumberMap<CounterId, (PeerKey, Arc<CounterCell>)>,
+    owners: IdMap<CounterId, PeerKey>,
 }
 
 impl CounterDesk {
@@ -23,56 +20,40 @@ impl CounterDesk {
         self.counters.settle(link, counter)
     }
 
-    pub(super) fn lose_peer(&mut self, peer: u32, counters: &[CounterId]) {
-        self.counters.lose_peer(peer, counters.iter().copied());
-        for counter in counters {
-            if let Some((_, cell)) = self.cells.get(counter) {
-                cell.end(Outcome::PeerLost);
-            }
-        }
-    }
-
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.cells.len()
-    }
-
-    fn raise(&mut self, counter: CounterId, reached: u64) {
-        if let Some((_, cell)) = self.cells.get(&counter) {
-            cell.raise(reached);
-        }
+        self.owners.len()
     }
 
     /// Whether a peer may raise this counter: it is that peer's.
     pub(super) fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
-        self.cells.get(&counter).is_some_and(|(owner, _)| *owner == key)
+        self.owners.get(&counter) == Some(&key)
     }
 }
 
 impl Machine {
     /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
-    pub(crate) fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<(CounterId, Arc<CounterCell>)> {
+    pub(crate) fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<CounterId> {
         self.now = now;
         let peer = self.peers.get(key.0 as usize).and_then(Option::as_deref);
         let peer = peer.filter(|peer| !peer.is_lost())?;
         // Also for links that are down: they may come.
-        let has_names = |link: &&Link| !self.rails[link.pair.0].properties().ticks_name_link;
+        let has_names = |link: &&Link| !self.rails[link.pair.0].properties().immediates_name_link;
         let names_max = peer.links.iter().filter(has_names).count();
         let counter = self.counters.counters.open_with_names([key.0], names_max)?;
-        let cell = Arc::new(CounterCell::default());
-        self.counters.cells.insert(counter, (key, Arc::clone(&cell)));
+        self.counters.owners.insert(counter, key);
         let peer = self.peer(key)?;
         peer.own_counters.push(counter);
         let links = peer.links.len();
         let names = (0..links).filter_map(|index| self.name_on(key, index, counter)).collect();
         self.send(key, Frame::Counter { counter, names });
-        Some((counter, cell))
+        Some(counter)
     }
 
     /// Ends one.
     pub(crate) fn close_counter(&mut self, counter: CounterId, now: u64) {
         self.now = now;
-        let Some((key, _)) = self.counters.cells.remove(&counter) else { return };
+        let Some(key) = self.counters.owners.remove(&counter) else { return };
         self.counters.counters.close(counter);
         let Some(peer) = self.peer(key) else { return };
         peer.own_counters.retain(|other| *other != counter);
@@ -91,14 +72,14 @@ impl Machine {
         }
     }
 
-    /// What a counter is called on a link, where ticks do not say over which link they came.
+    /// What a counter is called on a link, where immediates do not say over which link they came.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
         let link = &self.peer(key)?.links[index];
         if matches!(link.phase, Phase::Down { .. } | Phase::Draining { .. }) {
             return None;
         }
         let (id, rail) = (link.id, link.pair.0);
-        if self.rails[rail].properties().ticks_name_link {
+        if self.rails[rail].properties().immediates_name_link {
             return None;
         }
         let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id).collect();
@@ -107,22 +88,22 @@ impl Machine {
         Some((id, self.counters.counters.name(counter, id)?))
     }
 
-    pub(super) fn on_tick(&mut self, rail: usize, link: Option<LinkKey>, immediate: u32) {
-        let tick = Tick::from_bits(immediate);
+    pub(super) fn on_immediate(&mut self, rail: usize, link: Option<LinkKey>, bits: u32) {
+        let immediate = Immediate::from_bits(bits);
         let raised = match link {
-            None => self.counters.counters.arrive_named(tick),
+            None => self.counters.counters.arrive_named(immediate),
             Some(link) => {
                 let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
                 let Some(peer) = self.peer(key) else { return };
                 let id = peer.links[index].id;
-                if !self.counters.is_of(tick.counter, key) {
+                if !self.counters.is_of(immediate.counter, key) {
                     return;
                 }
-                self.counters.counters.arrive(id, tick).map(|reached| (tick.counter, reached))
+                self.counters.counters.arrive(id, immediate).map(|reached| (immediate.counter, reached))
             }
         };
         if let Some((counter, reached)) = raised {
-            self.counters.raise(counter, reached);
+            self.report_reached(counter, reached);
         }
     }
 
@@ -137,16 +118,24 @@ impl Machine {
         if self.counters.is_of(counter, key)
             && let Some(reached) = self.counters.counters.add(counter, pages)
         {
-            self.counters.raise(counter, reached);
+            self.report_reached(counter, reached);
         }
     }
 
     pub(super) fn on_abort(&mut self, key: PeerKey, counter: CounterId) {
         if self.counters.is_of(counter, key) {
             self.counters.counters.abort(counter);
-            if let Some((_, cell)) = self.counters.cells.get(&counter) {
-                cell.end(Outcome::Aborted);
-            }
+            self.report(Event::CounterEnded(counter, Outcome::Aborted));
+        }
+    }
+
+    /// A peer is lost: nobody raises its counters any more.
+    pub(super) fn end_counters_of(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let counters = peer.own_counters.clone();
+        self.counters.counters.lose_peer(key.0, counters.iter().copied());
+        for counter in counters {
+            self.report(Event::CounterEnded(counter, Outcome::PeerLost));
         }
     }
 
@@ -158,7 +147,7 @@ impl Machine {
         let links = &peer.links;
         known.retain(|(id, _)| links.iter().any(|link| link.id == *id));
         known.extend(names);
-        peer.cell.notify();
+        self.report_peer(key, PeerChange::Offered);
     }
 
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {

@@ -2,7 +2,8 @@
 
 use farreach_core::wire::{Frame, Hello};
 
-use super::{Machine, PeerKey};
+use super::{Machine, PeerChange, PeerKey};
+use crate::LostReason;
 
 /// No peer is told more often that we are there, whatever it wants: in nanoseconds.
 const HEARTBEAT_MIN: u64 = 10_000_000;
@@ -14,18 +15,18 @@ impl Machine {
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
         if !matches!(frame, Frame::Ping { .. }) {
-            self.stir();
+            self.mark_dirty();
         }
         let Some(peer) = self.peer(key) else { return };
         if peer.hello.is_none() && !matches!(frame, Frame::Hello(_)) {
-            self.lose_peer(key, "it does not begin with a greeting", false);
+            self.lose_peer(key, LostReason::Violation("it does not begin with a greeting"), false);
             return;
         }
         match frame {
             Frame::Hello(hello) => self.on_hello(key, hello),
-            Frame::Rail(offer) => self.on_rail(key, &offer),
-            Frame::RailReady { link, mark } => self.on_rail_ready(key, link, mark),
-            Frame::RailLost { link, is_quiet, reason } => self.on_rail_lost(key, link, is_quiet, &reason),
+            Frame::Link(offer) => self.on_link_offer(key, &offer),
+            Frame::LinkReady { link, mark } => self.on_link_ready(key, link, mark),
+            Frame::LinkLost { link, is_quiet, reason } => self.on_link_lost(key, link, is_quiet, &reason),
             Frame::Grant(offer) => self.on_grant(key, offer),
             Frame::Revoke { grant } => self.on_revoke(key, grant),
             Frame::Revoked { grant } => self.on_revoked(key, grant),
@@ -44,14 +45,14 @@ impl Machine {
             Frame::Taken { count } => self.on_taken(key, count),
             Frame::Held { next } => self.on_held(key, next),
             Frame::Look => self.on_look(),
-            Frame::Goodbye => self.lose_peer(key, "it has said goodbye", true),
+            Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
             // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
             _ => {}
         }
     }
 
     /// The connection to a peer is closed.
-    pub(crate) fn closed(&mut self, key: PeerKey, reason: &str, now: u64) {
+    pub(crate) fn closed(&mut self, key: PeerKey, reason: LostReason, now: u64) {
         self.now = now;
         self.lose_peer(key, reason, false);
     }
@@ -59,18 +60,19 @@ impl Machine {
     fn on_hello(&mut self, key: PeerKey, hello: Hello) {
         let Some(peer) = self.peer(key) else { return };
         if peer.hello.is_some() {
-            self.lose_peer(key, "it greets twice", false);
+            self.lose_peer(key, LostReason::Violation("it greets twice"), false);
             return;
         }
-        peer.cell.set_name(&hello.name);
-        peer.sending.room = hello.messages;
+        let name = hello.name.clone();
+        peer.outgoing.add_room(hello.messages);
         let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
         peer.heartbeat = peer.heartbeat.min(wanted);
         self.shortest_heartbeat = self.shortest_heartbeat.min(wanted);
+        self.report_peer(key, PeerChange::Named(name));
         // Messages may have waited for that room.
-        self.keep_talking(key);
+        self.schedule_sending(key);
         self.make_links(key);
-        self.keep_talking(key);
+        self.schedule_sending(key);
     }
 }

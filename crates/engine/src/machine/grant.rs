@@ -7,10 +7,9 @@ use farreach_memory::Exposed;
 
 use super::peer::Granted;
 use super::transfer::TransferFault;
-use super::{Machine, PeerKey};
+use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::Rights;
-use crate::helm::Promise;
-use crate::provider::{DeadKeys, ExposureId, ProviderError};
+use crate::rail::{EndedKeys, RailError};
 
 /// Grants that are wanted back and that one look at the time sees to: a peer may be lost that had a hundred thousand.
 const REVOKES_AT_ONCE: usize = 1024;
@@ -19,15 +18,15 @@ const REVOKES_AT_ONCE: usize = 1024;
 #[derive(Debug)]
 pub(super) struct OwnGrant {
     peer: PeerKey,
-    memory: Arc<Exposed>,
-    /// By rail; none where it was ended.
-    exposures: Vec<Option<ExposureId>>,
+    /// Whether its keys were ended.
+    is_ended: bool,
     ending: Option<Ending>,
 }
 
 #[derive(Debug)]
 struct Ending {
-    promise: Option<Promise<RevokeAnswer>>,
+    /// Who hears of it; none where nobody does, or has heard.
+    op: Option<OpId>,
     deadline: u64,
     is_acknowledged: bool,
     /// Of each rail, when its keys had been ended.
@@ -58,35 +57,19 @@ impl Machine {
         memory: Exposed,
         rights: Rights,
         now: u64,
-    ) -> Result<GrantMade, (ProviderError, Option<Exposed>)> {
+    ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
         self.now = now;
         if self.peer(key).is_none_or(|peer| peer.is_lost()) {
-            let error = ProviderError::new("grant", "the peer is lost", "connect to it again");
+            let error = RailError::new("grant", "the peer is lost", "connect to it again");
             return Err((error, Some(memory)));
         }
         let len = memory.len() as u64;
-        let memory = Arc::new(memory);
-        let mut exposures: Vec<Option<ExposureId>> = Vec::new();
-        let mut keys = Vec::new();
-        for rail in 0..self.rails.len() {
-            match self.rails[rail].provider().expose(&memory, rights) {
-                Ok(exposure) => {
-                    exposures.push(Some(exposure.id));
-                    keys.push(Some((exposure.address, exposure.key)));
-                }
-                Err(error) => {
-                    for (rail, exposure) in exposures.into_iter().enumerate() {
-                        // One that cannot be ended counts for good, as its memory shows.
-                        let _ = exposure.map(|exposure| self.rails[rail].provider().conceal(exposure));
-                    }
-                    return Err((error, Arc::into_inner(memory)));
-                }
-            }
-        }
+        let (granted, keys) = self.carrier.make_keys(memory, rights)?;
         let id = self.next_grant;
         self.next_grant += 1;
-        let own = OwnGrant { peer: key, memory: Arc::clone(&memory), exposures, ending: None };
-        self.grants.insert(id, own);
+        let memory = Arc::clone(granted.memory());
+        self.carrier.keep_granted(id, granted);
+        self.grants.insert(id, OwnGrant { peer: key, is_ended: false, ending: None });
         if let Some(peer) = self.peer(key) {
             peer.own_grants += 1;
         }
@@ -95,26 +78,21 @@ impl Machine {
     }
 
     /// Wants memory back. The user's handle on it must be gone.
-    pub(crate) fn revoke(
-        &mut self,
-        id: u64,
-        deadline: u64,
-        promise: Option<Promise<RevokeAnswer>>,
-        now: u64,
-    ) {
+    pub(crate) fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
         self.now = now;
-        let Some(grant) = self.grants.get_mut(&id) else { return };
+        let Some(grant) = self.grants.get_mut(&id) else {
+            return self.answer_revoke(op, RevokeAnswer::NotYet("it is not granted"));
+        };
         let key = grant.peer;
         let is_first = grant.ending.is_none();
         match &mut grant.ending {
             Some(ending) => {
                 ending.deadline = deadline;
-                if let Some(before) = std::mem::replace(&mut ending.promise, promise) {
-                    before.keep(RevokeAnswer::NotYet("it was asked for again"));
-                }
+                let before = std::mem::replace(&mut ending.op, op);
+                self.answer_revoke(before, RevokeAnswer::NotYet("it was asked for again"));
             }
             none => {
-                *none = Some(Ending { promise, deadline, is_acknowledged: false, generations: None });
+                *none = Some(Ending { op, deadline, is_acknowledged: false, generations: None });
             }
         }
         if is_first {
@@ -122,12 +100,12 @@ impl Machine {
             if let Some(peer) = self.peer(key) {
                 peer.revoking += 1;
             }
-            self.stir();
+            self.mark_dirty();
         }
         if is_first && self.peer(key).is_some_and(|peer| !peer.is_lost()) {
             self.send(key, Frame::Revoke { grant: id });
         }
-        self.tend_revoke(id);
+        self.run_revoke(id);
     }
 
     /// A peer says that it has stopped: of what was granted to it, and not of another's.
@@ -135,15 +113,15 @@ impl Machine {
         let grant = self.grants.get_mut(&id).filter(|grant| grant.peer == key);
         if let Some(ending) = grant.and_then(|grant| grant.ending.as_mut()) {
             ending.is_acknowledged = true;
-            self.tend_revoke(id);
+            self.run_revoke(id);
         }
     }
 
-    pub(super) fn tend_revokes(&mut self) {
-        self.is_calm &= self.revoking.is_empty();
+    pub(super) fn run_revokes(&mut self) {
+        self.are_timers_idle &= self.revoking.is_empty();
         for _ in 0..self.revoking.len().min(REVOKES_AT_ONCE) {
             let Some(id) = self.revoking.pop_front() else { return };
-            self.tend_revoke(id);
+            self.run_revoke(id);
             if self.grants.contains_key(&id) {
                 self.revoking.push_back(id);
             }
@@ -152,12 +130,12 @@ impl Machine {
 
     /// Ends the keys when the peer has said that it has stopped, when it is lost, and at the deadline; gives the memory back when there is nothing
     /// to wait for. What is proven by then, the memory itself knows: nothing that is decided here makes it a slice.
-    fn tend_revoke(&mut self, id: u64) {
+    fn run_revoke(&mut self, id: u64) {
         let Some(grant) = self.grants.get(&id) else { return };
         let key = grant.peer;
         let Some(ending) = &grant.ending else { return };
         // Its user was told that it is not back yet, and has it in his hand.
-        if ending.promise.is_none() && ending.deadline != u64::MAX {
+        if ending.op.is_none() && ending.deadline != u64::MAX {
             return;
         }
         let (is_acknowledged, is_late) = (ending.is_acknowledged, self.now >= ending.deadline);
@@ -168,14 +146,13 @@ impl Machine {
         let has_word = is_acknowledged || (is_lost && is_quiet);
         // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
         // deadline.
-        let is_concealed = grant.exposures.iter().all(Option::is_none);
-        if !has_word && !is_lost && !is_late && !is_concealed {
+        if !has_word && !is_lost && !is_late && !grant.is_ended {
             return;
         }
         self.end_keys(key, id);
-        let is_proven = self.grants.get(&id).is_some_and(|grant| grant.memory.keys() == 0);
+        let is_proven = self.carrier.is_proven(id);
         // A peer that says nothing may have writes under way. A reset stops them, and is the proof. It costs all other peers of the rail their links, so it is
-        // not made for a peer that has given its word; the memory then comes back without a proof.
+        // not made for a peer that has promised to stop; the memory then comes back without a proof.
         let may_be_proven = !is_proven && !has_word && self.ask_proof(id);
         if !may_be_proven || is_late {
             self.give_back(id);
@@ -183,17 +160,14 @@ impl Machine {
     }
 
     fn end_keys(&mut self, key: PeerKey, id: u64) {
-        for rail in 0..self.rails.len() {
-            let Some(grant) = self.grants.get_mut(&id) else { return };
-            let Some(exposure) = grant.exposures[rail].take() else { continue };
-            if let Err(error) = self.rails[rail].provider().conceal(exposure)
-                && let Some(peer) = self.peer(key)
-            {
-                peer.cell.note(error);
-            }
-            if self.rails[rail].provider().holds_too_much() {
-                self.ask_reset(rail);
-            }
+        let Some(grant) = self.grants.get_mut(&id) else { return };
+        grant.is_ended = true;
+        let (errors, too_full) = self.carrier.end_keys(id);
+        for error in errors {
+            self.report_peer(key, PeerChange::Note(error));
+        }
+        for rail in too_full {
+            self.ask_reset(rail);
         }
     }
 
@@ -204,8 +178,8 @@ impl Machine {
             return false;
         };
         let before = ending.generations.get_or_insert(now);
-        let is_awaited = |(rail, before): (&super::Rail, &u64)| {
-            let is_provable = rail.properties().dead_keys == DeadKeys::StopNew && rail.dead.is_none();
+        let is_awaited = |(rail, before): (&super::RailState, &u64)| {
+            let is_provable = rail.properties().ended_keys == EndedKeys::StopNew && rail.dead.is_none();
             is_provable && rail.generation == *before
         };
         let awaited: Vec<bool> = self.rails.iter().zip(before.iter()).map(is_awaited).collect();
@@ -216,22 +190,23 @@ impl Machine {
     }
 
     fn give_back(&mut self, id: u64) {
-        let Some(mut grant) = self.grants.remove(&id) else { return };
-        let promise = grant.ending.as_mut().and_then(|ending| ending.promise.take());
-        match Arc::try_unwrap(grant.memory) {
-            Ok(memory) => {
-                self.forget_grant(grant.peer);
-                if let Some(promise) = promise {
-                    promise.keep(RevokeAnswer::Back(memory));
-                }
+        let Some(grant) = self.grants.get_mut(&id) else { return };
+        let (peer, op) = (grant.peer, grant.ending.as_mut().and_then(|ending| ending.op.take()));
+        let answer = match self.carrier.take_granted(id) {
+            Some(memory) => {
+                self.grants.remove(&id);
+                self.forget_grant(peer);
+                RevokeAnswer::Back(memory)
             }
             // The user did not wait so long, and has the grant in his hand again: it stands until he asks for it once more.
-            Err(memory) => {
-                self.grants.insert(id, OwnGrant { memory, ..grant });
-                if let Some(promise) = promise {
-                    promise.keep(RevokeAnswer::NotYet("the grant was handed back meanwhile"));
-                }
-            }
+            None => RevokeAnswer::NotYet("the grant was handed back meanwhile"),
+        };
+        self.answer_revoke(op, answer);
+    }
+
+    fn answer_revoke(&mut self, op: Option<OpId>, answer: RevokeAnswer) {
+        if let Some(op) = op {
+            self.report(Event::Revoked(op, answer));
         }
     }
 
@@ -249,7 +224,7 @@ impl Machine {
         let rights = Rights::from_bits_truncate(offer.rights);
         let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
         peer.granted.insert(offer.grant, granted);
-        peer.cell.notify();
+        self.report_peer(key, PeerChange::Offered);
     }
 
     /// What the peer has granted: its length and rights.
@@ -279,7 +254,7 @@ impl Machine {
         self.acknowledge(key, id);
     }
 
-    /// A transfer or a word is done with a grant.
+    /// A transfer or an atomic is done with a grant.
     pub(super) fn release(&mut self, key: PeerKey, grant: u64) {
         let Some(peer) = self.peer(key) else { return };
         let Some(granted) = peer.granted.get_mut(&grant) else { return };

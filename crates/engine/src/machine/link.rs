@@ -4,15 +4,16 @@
 //! that it is ready; who hears that begins to post.
 
 use farreach_core::counter::LinkId;
-use farreach_core::outbox::{Outbox, RailSettings};
+use farreach_core::outbox::{LinkSettings, Outbox};
 use farreach_core::route::pairs;
-use farreach_core::wire::{Frame, RailOffer};
+use farreach_core::wire::{Frame, LinkOffer};
 
 use super::peer::{Link, NO_LINK, PastLink, Phase};
-use super::{Machine, PeerKey};
-use crate::provider::ProviderError;
+use super::{Machine, PeerChange, PeerKey};
+use crate::LostReason;
+use crate::rail::RailError;
 
-/// Places in a card's queue that pages leave to messages and words.
+/// Places in a card's queue that pages leave to messages and atomics.
 const RESERVED: u32 = 8;
 
 /// What a peer hears that offers a link too soon after the last one. It tries again, and nothing is wrong.
@@ -52,9 +53,8 @@ impl Machine {
             false => pairs_of(&theirs, &ours).into_iter().map(|(a, b)| (b, a)).collect(),
         };
         if chosen.is_empty() {
-            let reason = format!("no rail in common: it has {theirs:?}, and this side {ours:?}");
             self.send(key, Frame::Goodbye);
-            self.lose_peer(key, &reason, true);
+            self.lose_peer(key, LostReason::NoCommonRail { theirs, ours }, true);
             return;
         }
         let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
@@ -78,19 +78,19 @@ impl Machine {
         });
         let Some(peer) = self.peer(key) else { return };
         (peer.outbox, peer.links) = (outbox, links.collect());
-        self.tend_links(key);
+        self.run_link_timers(key);
     }
 
-    fn rail_settings(&self, rail: usize) -> RailSettings {
+    fn rail_settings(&self, rail: usize) -> LinkSettings {
         let properties = self.rails[rail].properties();
         // Shares follow the rates. A rail that tells none is used where no other is.
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
         let window = properties.window.saturating_sub(RESERVED).max(1);
-        RailSettings { link: NO_LINK, limits: properties.limits, window, weight }
+        LinkSettings { id: NO_LINK, limits: properties.limits, window, weight }
     }
 
     /// What is due for a peer's links.
-    pub(super) fn tend_links(&mut self, key: PeerKey) {
+    pub(super) fn run_link_timers(&mut self, key: PeerKey) {
         let (now, stall, drain) = (self.now, self.tuning.stall, self.tuning.drain);
         let Some(peer) = self.peer(key) else { return };
         let is_initiator = peer.is_initiator;
@@ -124,9 +124,9 @@ impl Machine {
         }
     }
 
-    fn hangs(&self, rail: usize, cause: &str) -> ProviderError {
+    fn hangs(&self, rail: usize, cause: &str) -> RailError {
         let operation = format!("link over {}", self.rails[rail].properties().name);
-        ProviderError::new(
+        RailError::new(
             operation,
             cause,
             "see whether the rail's packets come through: VLAN, firewall, and PFC on the path",
@@ -142,32 +142,33 @@ impl Machine {
         }
         let Some(peer) = self.peer(key) else { return };
         if peer.past.len() >= PAST_MAX {
-            self.lose_peer(key, "it does not say what became of its links", false);
+            let why = LostReason::Violation("it does not say what became of its links");
+            self.lose_peer(key, why, false);
             return;
         }
         let id = LinkId(peer.next_link);
         peer.next_link += 1;
         match self.open_end(key, index, id) {
             Ok(address) => {
-                let offer = RailOffer { link: id, from: from as u16, to: to as u16, address };
-                self.send(key, Frame::Rail(offer));
+                let offer = LinkOffer { link: id, from: from as u16, to: to as u16, address };
+                self.send(key, Frame::Link(offer));
             }
             Err(error) => {
                 let retry_at = now + self.tuning.cool_down;
                 if let Some(peer) = self.peer(key) {
                     peer.links[index].phase = Phase::Down { retry_at };
-                    peer.cell.note(error);
                 }
+                self.report_peer(key, PeerChange::Note(error));
             }
         }
     }
 
     /// Makes our end of a link: its address.
-    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId) -> Result<Vec<u8>, ProviderError> {
+    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId) -> Result<Vec<u8>, RailError> {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
         let rail = peer.links[index].pair.0;
-        let (link_key, address) = self.rails[rail].provider().open_link()?;
+        let (link_key, address) = self.carrier.rail(rail).open_link()?;
         self.rails[rail].links.insert(link_key, (key, index));
         let generation = self.rails[rail].generation;
         let own_mark = self.next_mark;
@@ -198,7 +199,7 @@ impl Machine {
     }
 
     /// The peer's end of a link: of one that it offers, or as its answer.
-    pub(super) fn on_rail(&mut self, key: PeerKey, offer: &RailOffer) {
+    pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: &LinkOffer) {
         let Some(peer) = self.peer(key) else { return };
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
@@ -221,8 +222,8 @@ impl Machine {
             }
             match self.open_end(key, index, offer.link) {
                 Ok(address) => {
-                    let answer = RailOffer { link: offer.link, from: offer.to, to: offer.from, address };
-                    self.send(key, Frame::Rail(answer));
+                    let answer = LinkOffer { link: offer.link, from: offer.to, to: offer.from, address };
+                    self.send(key, Frame::Link(answer));
                 }
                 Err(error) => {
                     self.refuse_rail(key, offer.link, &error.to_string());
@@ -234,7 +235,7 @@ impl Machine {
     }
 
     fn refuse_rail(&mut self, key: PeerKey, link: LinkId, reason: &str) {
-        self.send(key, Frame::RailLost { link, is_quiet: true, reason: reason.to_owned() });
+        self.send(key, Frame::LinkLost { link, is_quiet: true, reason: reason.to_owned() });
     }
 
     fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: &[u8]) {
@@ -242,7 +243,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let (rail, link_key) = (peer.links[index].pair.0, peer.links[index].key);
         let Some(link_key) = link_key else { return };
-        if let Err(error) = self.rails[rail].provider().connect(link_key, peer_end) {
+        if let Err(error) = self.carrier.rail(rail).connect(link_key, peer_end) {
             self.fail_link(key, index, &error);
             return;
         }
@@ -251,11 +252,11 @@ impl Machine {
         let link = &mut peer.links[index];
         (link.phase, link.moved_at) = (Phase::Connected, now);
         let (id, mark) = (link.id, link.own_mark);
-        self.send(key, Frame::RailReady { link: id, mark });
+        self.send(key, Frame::LinkReady { link: id, mark });
     }
 
     /// The peer's end is connected: we may post.
-    pub(super) fn on_rail_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
+    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let Some(index) = peer.link_named(link) else { return };
@@ -265,7 +266,7 @@ impl Machine {
         }
         (state.phase, state.mark, state.moved_at) = (Phase::Ready, mark, now);
         peer.outbox.restore(index, link);
-        self.turns.wake(key.0);
+        self.round_robin.wake(key.0);
         self.tell_rails(key);
     }
 
@@ -273,8 +274,9 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let ready = peer.links.iter().filter(|link| link.phase == Phase::Ready);
         let rails: Vec<usize> = ready.map(|link| link.pair.0).collect();
-        let cell = peer.cell.clone();
-        cell.set_rails(rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect());
+        peer.is_up |= !rails.is_empty();
+        let names = rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect();
+        self.report_peer(key, PeerChange::Rails(names));
     }
 }
 

@@ -9,27 +9,27 @@ use farreach_core::wire::Frame;
 use super::link::IN_USE;
 use super::peer::{Lost, Phase};
 use super::transfer::TransferFault;
-use super::{Machine, Output, PeerKey};
-use crate::SendError;
-use crate::provider::ProviderError;
+use super::{Event, Machine, Output, PeerChange, PeerKey};
+use crate::rail::RailError;
+use crate::{AtomicError, LostReason, SendError};
 
 /// What a peer is told of a link that failed without a reason of its own: with its peer, or with its rail.
 const NO_REASON: &str = "its link has failed";
 
-/// A peer's words are kept so far.
-const WORDS_MAX: usize = 400;
+/// Characters of a reason of the peer that are kept.
+const REASON_CHARS_MAX: usize = 400;
 
 impl Machine {
     /// A link is of no use any more, as was found here. Not to be called while a rail is polled, since it tells the rail: what a
     /// poll finds waits in `failing`.
-    pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &ProviderError) {
+    pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &RailError) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         if link.is_failing() {
             return;
         }
         link.why = reason.to_string();
-        peer.cell.note(reason.clone());
+        self.report_peer(key, PeerChange::Note(reason.clone()));
         self.end_link(key, index);
     }
 
@@ -42,14 +42,14 @@ impl Machine {
             return;
         }
         link.phase = Phase::Draining { since: now };
-        self.stir();
+        self.mark_dirty();
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
         self.marks.remove(&mark);
         if let Some(link_key) = link_key {
-            self.rails[rail].provider().close_link(link_key);
+            self.carrier.rail(rail).close_link(link_key);
         }
         self.tell_rails(key);
     }
@@ -70,17 +70,17 @@ impl Machine {
             return;
         }
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
-        self.send(key, Frame::RailLost { link: id, is_quiet, reason });
+        self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         let Some(peer) = self.peer(key) else { return };
         let frames = peer.outbox.lose(index);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);
-        self.turns.wake(key.0);
+        self.round_robin.wake(key.0);
     }
 
     /// The peer's end of a link is lost.
-    pub(super) fn on_rail_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
+    pub(super) fn on_link_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
         let Some(peer) = self.peer(key) else { return };
         let Some((rail, generation)) = peer.rail_of(id) else { return };
         let index = peer.links.iter().position(|link| link.id == id);
@@ -88,9 +88,10 @@ impl Machine {
             let link = &mut peer.links[index];
             link.is_lost_there = true;
             if !link.is_failing() && reason != NO_REASON && reason != IN_USE {
-                let words: String = reason.chars().take(WORDS_MAX).collect();
+                let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
                 let fix = "see what the other side says, and its card: farreach devices";
-                peer.cell.note(ProviderError::new("link, at the peer's end", words, fix));
+                let note = RailError::new("link, at the peer's end", told, fix);
+                self.report_peer(key, PeerChange::Note(note));
             }
         }
         let properties = self.rails[rail].properties();
@@ -113,40 +114,40 @@ impl Machine {
     /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
     /// is, so that nothing can be promised of it. All waits end, and the memory never becomes a slice again.
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
-        let Some(why) = self.rails[rail].dead.clone() else { return };
+        let Some(error) = self.rails[rail].dead.clone() else { return };
         let generation = self.rails[rail].generation;
         if self.peer(key).is_some_and(|peer| peer.may_land_over(rail, generation)) {
-            self.lose_peer(key, &format!("what it has under way cannot be stopped: {why}"), false);
+            self.lose_peer(key, LostReason::Unstoppable { rail: error }, false);
         }
     }
 
     /// A peer is lost: all waits on it end.
-    pub(super) fn lose_peer(&mut self, key: PeerKey, reason: &str, is_quiet: bool) {
+    pub(super) fn lose_peer(&mut self, key: PeerKey, reason: LostReason, is_quiet: bool) {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         // One that cannot have begun anything has nothing under way, whatever became of it.
         let is_quiet = is_quiet || peer.was_never_linked();
-        peer.lost = Some(Lost { at: now, is_quiet });
-        self.stir();
+        peer.lost = Some(Lost { at: now, reason: reason.clone(), is_quiet });
+        self.mark_dirty();
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
             self.end_link(key, index);
         }
         let Some(peer) = self.peer(key) else { return };
-        peer.cell.lose(reason);
-        for promise in peer.sending.give_up() {
-            promise.keep(Err(SendError::PeerLost { reason: reason.to_owned() }));
+        let unsent = peer.outgoing.give_up();
+        self.report_peer(key, PeerChange::Lost(reason.clone()));
+        for op in unsent {
+            self.report(Event::Sent(op, Err(SendError::PeerLost { reason: reason.clone() })));
         }
-        let counters = peer.own_counters.clone();
-        self.counters.lose_peer(key.0, &counters);
-        self.turns.remove(key.0);
+        self.end_counters_of(key);
+        self.round_robin.remove(key.0);
         self.outputs.push_back(Output::Close(key));
-        self.tend_lost(key);
-        self.tend_closing();
+        self.finish_lost(key);
+        self.finish_closing();
     }
 
     /// What is left of a lost peer: its buffers, which come back when the cards are done.
-    pub(super) fn tend_lost(&mut self, key: PeerKey) {
+    pub(super) fn finish_lost(&mut self, key: PeerKey) {
         let (now, drain) = (self.now, self.tuning.drain);
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
@@ -162,28 +163,28 @@ impl Machine {
                 _ => {}
             }
         }
-        let Some(peer) = self.peer(key) else { return };
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(lost) = &peer.lost else { return };
         let is_back = peer.in_flight() == 0;
         if !is_back && now < lost.at + drain {
             return;
         }
-        let reason = peer.cell.lost().unwrap_or_default().to_owned();
+        let reason = lost.reason.clone();
         for state in peer.transfers.drain() {
             // Without its buffers, where a card still has them: they are freed when it is done.
-            state.answer(Err(TransferFault::PeerLost(reason.clone())), is_back, now);
+            let held = self.carrier.release(state.op()).filter(|_| is_back);
+            let fault = TransferFault::PeerLost(reason.clone());
+            self.events.push_back(state.end(Err(fault), held, now));
         }
-        for promise in peer.drain_words() {
-            promise.keep(Err(crate::WordError::PeerLost { reason: reason.clone() }));
+        for op in peer.drain_atomics() {
+            let lost = AtomicError::PeerLost { reason: reason.clone() };
+            self.events.push_back(Event::Atomic(op, Err(lost)));
         }
-        let Some(peer) = self.peer(key) else { return };
         if is_back {
-            let spare = peer.reclaim_messages();
             peer.outbox.clear();
-            let is_forgotten = peer.own_grants == 0;
-            self.pool.give(spare);
-            if is_forgotten {
+            if peer.own_grants == 0 {
                 self.peers[key.0 as usize] = None;
+                self.report_peer(key, PeerChange::Forgotten);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! How much memory peers take.
 
-use super::peer::{Granted, Link, Message, Peer};
+use super::atomic::{AtomicState, NewAtomic};
+use super::peer::{Granted, Link, Peer};
 use super::transfer::TransferState;
-use super::word::{WordOrder, WordState};
 use super::{Machine, PeerKey};
 
 /// A table's places cost their content, and what finds it.
@@ -33,16 +33,9 @@ impl Peer {
                 .map(|granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>())
                 .sum::<usize>()
             + self.counters.capacity() * (size_of::<(u64, u64)>() + PLACE)
-            + self.words.capacity() * size_of::<WordState>()
-            + self.words_waiting.capacity() * size_of::<WordOrder>();
-        size_of::<Self>() + tables + self.messages_memory() + self.cell.memory()
-    }
-
-    /// Those that wait here to be sent, and those that came before their turn. Buffers of the pool are all peers' together.
-    fn messages_memory(&self) -> usize {
-        let sending = &self.sending;
-        sending.waiting.iter().map(|(bytes, _)| bytes.capacity() + 2 * PLACE).sum::<usize>()
-            + (sending.written.capacity() + sending.posted.capacity()) * size_of::<Message>()
-            + self.receiving.early.values().map(|bytes| bytes.capacity() + 2 * PLACE).sum::<usize>()
+            + self.atomics.capacity() * size_of::<AtomicState>()
+            + self.atomics_waiting.capacity() * size_of::<NewAtomic>();
+        // Buffers of messages in flight are all peers' together.
+        size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()
     }
 }

@@ -1,58 +1,59 @@
 //! What an engine does: peers, links, transfers, counters, grants and messages, without thread, clock or socket.
 //!
 //! Time is a number that the caller passes in. Frames of peers come in by [`Machine::frame`], and what is to be sent goes out by
-//! [`Machine::output`]; rails are [providers](crate::provider), polled and posted to from here only. So a simulation can own all of
+//! [`Machine::output`]; what is to be told to whoever has asked goes out by [`Machine::poll_event`]; [rails](crate::rail) are polled and posted to from here only. So a simulation can own all of
 //! them, and drive the same code through a hundred thousand histories.
 
-mod blind;
+mod atomic;
+mod carrier;
 #[cfg(test)]
 mod census;
 mod counter;
-mod dead;
+mod dead_rail;
+mod event;
 mod frame;
 mod grant;
-mod heart;
+mod id_map;
+mod incoming;
+mod keep_alive;
 mod link;
 mod lose;
 mod memory;
 mod message;
-mod numbers;
+mod outgoing;
 mod peer;
+mod polled;
 mod rail;
 mod reset;
 #[cfg(test)]
 mod tests;
 mod transfer;
-mod watch;
-mod word;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use farreach_core::credit::Turns;
+use farreach_core::credit::RoundRobin;
 use farreach_core::wire::{Frame, Hello};
 use farreach_memory::Memory;
 
+use carrier::Carrier;
 use counter::CounterDesk;
 use grant::OwnGrant;
-use message::Pool;
-use numbers::NumberMap;
 use peer::Peer;
-use rail::Rail;
+use rail::RailState;
 
+pub(crate) use atomic::{AtomicOperation, NewAtomic};
+pub(crate) use carrier::{HEADER, Held};
+pub(crate) use event::{Event, OpId, PeerChange};
 pub(crate) use grant::RevokeAnswer;
+pub(crate) use id_map::IdMap;
 #[cfg(test)]
 pub(crate) use link::pairs_of;
-pub(crate) use message::HEADER;
 #[cfg(test)]
 pub(crate) use tests::plain_hello;
-pub(crate) use transfer::{Direction, Held, Order, TransferAnswer, TransferFault};
-pub(crate) use watch::{CounterCell, PeerCell, Watch, Watcher};
-pub(crate) use word::{WordOrder, WordRequest};
+pub(crate) use transfer::{Direction, NewTransfer, TransferAnswer, TransferFault};
 
 use crate::Rights;
-use crate::helm::Promise;
-use crate::provider::{Event, Properties, Provider, ProviderError};
+use crate::rail::{self as rails, Properties, Rail, RailError};
 
 /// One peer of this engine's, for good: a peer that comes again is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,32 +89,31 @@ pub(crate) enum Output {
 
 /// See the [module](self).
 pub(crate) struct Machine {
-    rails: Vec<Rail>,
+    rails: Vec<RailState>,
     /// By their keys, which are never used again.
     peers: Vec<Option<Box<Peer>>>,
-    turns: Turns,
+    round_robin: RoundRobin,
     /// Who has messages to be posted.
-    talkers: VecDeque<PeerKey>,
+    pending_senders: VecDeque<PeerKey>,
     counters: CounterDesk,
-    grants: NumberMap<u64, OwnGrant>,
+    grants: IdMap<u64, OwnGrant>,
     next_grant: u64,
     /// Those that are wanted back, in turn; some may be back already.
     revoking: VecDeque<u64>,
     /// What messages are marked with, and whose they are.
-    marks: NumberMap<u32, (PeerKey, usize)>,
+    marks: IdMap<u32, (PeerKey, usize)>,
     next_mark: u32,
-    pool: Pool,
-    /// Lists of buffers that came back: used again, so that posting allocates nothing.
-    lists: Vec<Vec<farreach_memory::Buffer>>,
+    carrier: Carrier,
     /// Links that a poll has found to be of no use any more.
-    failing: Vec<(PeerKey, usize, ProviderError)>,
+    failing: Vec<(PeerKey, usize, RailError)>,
     outputs: VecDeque<Output>,
+    events: VecDeque<Event>,
     hello: Hello,
     tuning: Tuning,
     now: u64,
     /// When timers are looked at again, and whether nothing but hearts was found when they last were.
-    tend_at: u64,
-    is_calm: bool,
+    timers_at: u64,
+    are_timers_idle: bool,
     /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
     moved_at: u64,
     look_until: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Machine {
     /// Whose messages came in this step: they are told that these are held.
     heard_from: Vec<PeerKey>,
     /// Who hears when all peers are gone.
-    closing: Option<Promise<()>>,
+    closing: Vec<OpId>,
 }
 
 /// Bytes that one peer may post before it is the next one's turn.
@@ -130,55 +130,53 @@ const TURN_BYTES: u32 = 1 << 20;
 /// Operations that one step posts at most.
 const POSTS_PER_STEP: usize = 64;
 /// How often timers are looked at, at most.
-const TEND_EVERY: u64 = 1_000_000;
+const TIMER_INTERVAL: u64 = 1_000_000;
 
 impl Machine {
     pub(crate) fn new(
-        providers: Vec<Box<dyn Provider>>,
+        rails: Vec<Box<dyn Rail>>,
         mut hello: Hello,
         tuning: Tuning,
-    ) -> Result<Self, ProviderError> {
-        let mut rails: Vec<Rail> = providers.into_iter().map(Rail::new).collect();
-        hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
+    ) -> Result<Self, RailError> {
+        let states: Vec<RailState> = rails.iter().map(|rail| RailState::new(rail.as_ref())).collect();
+        hello.rails = states.iter().map(|rail| rail.properties().kind.clone()).collect();
         hello.messages = tuning.messages;
-        let pool = Pool::new(&mut rails, &tuning)?;
         Ok(Self {
-            rails,
+            rails: states,
+            carrier: Carrier::new(rails, &tuning)?,
             peers: Vec::new(),
-            turns: Turns::new(TURN_BYTES),
-            talkers: VecDeque::new(),
+            round_robin: RoundRobin::new(TURN_BYTES),
+            pending_senders: VecDeque::new(),
             counters: CounterDesk::default(),
-            grants: NumberMap::default(),
+            grants: IdMap::default(),
             next_grant: 1,
             revoking: VecDeque::new(),
-            marks: NumberMap::default(),
+            marks: IdMap::default(),
             next_mark: 1,
-            pool,
-            lists: Vec::new(),
             failing: Vec::new(),
             outputs: VecDeque::new(),
+            events: VecDeque::new(),
             hello,
             shortest_heartbeat: tuning.heartbeat,
             heard_from: Vec::new(),
-            closing: None,
+            closing: Vec::new(),
             tuning,
             now: 0,
-            tend_at: 0,
-            is_calm: false,
+            timers_at: 0,
+            are_timers_idle: false,
             moved_at: 0,
             look_until: 0,
         })
     }
 
     /// A connection to a peer stands. `is_initiator`: we have made it.
-    pub(crate) fn add_peer(&mut self, is_initiator: bool, now: u64) -> (PeerKey, Arc<PeerCell>) {
+    pub(crate) fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
         let key = PeerKey(self.peers.len() as u32);
-        let cell = Arc::new(PeerCell::default());
-        let peer = Peer::new(Arc::clone(&cell), is_initiator, &self.tuning, now);
+        let peer = Peer::new(is_initiator, &self.tuning, now);
         self.peers.push(Some(Box::new(peer)));
         self.send(key, Frame::Hello(self.hello.clone()));
-        (key, cell)
+        key
     }
 
     /// One step: asks the rails what has happened, posts what there is room for, and looks at the time. Whether anything happened.
@@ -192,10 +190,10 @@ impl Machine {
         happened |= self.post_messages();
         happened |= self.post_pages();
         if happened {
-            self.stir();
+            self.mark_dirty();
         }
-        if now >= self.tend_at {
-            self.tend();
+        if now >= self.timers_at {
+            self.run_timers();
         }
         happened
     }
@@ -209,19 +207,19 @@ impl Machine {
     pub(crate) fn next_deadline(&self) -> u64 {
         // Half of the shortest time of all, where anybody is there; timers are few and coarse.
         let shortest =
-            self.shortest_heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TEND_EVERY);
-        let step = if self.is_calm { shortest / 2 } else { TEND_EVERY.max(shortest / 16) };
+            self.shortest_heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TIMER_INTERVAL);
+        let step = if self.are_timers_idle { shortest / 2 } else { TIMER_INTERVAL.max(shortest / 16) };
         self.now + step
     }
 
     /// The rails, in order.
     pub(crate) fn rails(&self) -> impl Iterator<Item = &Properties> {
-        self.rails.iter().map(Rail::properties)
+        self.rails.iter().map(RailState::properties)
     }
 
-    /// The providers, in order: to be slept on.
-    pub(crate) fn providers(&mut self) -> impl Iterator<Item = &mut dyn Provider> {
-        self.rails.iter_mut().map(Rail::provider)
+    /// The rails, in order: to be slept on.
+    pub(crate) fn rails_mut(&mut self) -> impl Iterator<Item = &mut dyn Rail> {
+        self.carrier.rails_mut()
     }
 
     /// How often rails were reset.
@@ -230,17 +228,17 @@ impl Machine {
     }
 
     /// Registers memory with every rail.
-    pub(crate) fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {
-        self.rails.iter_mut().try_for_each(|rail| rail.provider().register(memory))
+    pub(crate) fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        self.carrier.register(memory)
     }
 
     fn poll_rail(&mut self, rail: usize) -> bool {
         if self.rails[rail].dead.is_some() {
             return false;
         }
-        let mut provider = self.rails[rail].take();
-        let polled = provider.poll(&mut |event| self.on_event(rail, event));
-        self.rails[rail].put_back(provider);
+        let mut taken = self.carrier.take_rail(rail);
+        let polled = taken.poll(&mut |event| self.on_event(rail, event));
+        self.carrier.put_rail_back(rail, taken);
         for (peer, index, error) in std::mem::take(&mut self.failing) {
             self.fail_link(peer, index, &error);
         }
@@ -255,14 +253,14 @@ impl Machine {
         }
     }
 
-    fn on_event(&mut self, rail: usize, event: Event<'_>) {
+    fn on_event(&mut self, rail: usize, event: rails::Event<'_>) {
         match event {
-            Event::Completed { link, tag, buffers, outcome } => {
+            rails::Event::Completed { link, tag, buffers, outcome } => {
                 self.on_completed(rail, link, tag, buffers, outcome);
             }
-            Event::Tick { link, immediate } => self.on_tick(rail, link, immediate),
-            Event::Message { bytes, .. } => self.on_message(bytes),
-            Event::LinkDown { link, reason } => {
+            rails::Event::Immediate { link, bits } => self.on_immediate(rail, link, bits),
+            rails::Event::Message { bytes, .. } => self.on_message(bytes),
+            rails::Event::LinkDown { link, reason } => {
                 if let Some(&(peer, index)) = self.rails[rail].links.get(&link) {
                     self.failing.push((peer, index, reason));
                 }
@@ -271,30 +269,34 @@ impl Machine {
     }
 
     /// Something has begun that takes time: timers are looked at soon.
-    fn stir(&mut self) {
-        self.is_calm = false;
-        self.tend_at = self.tend_at.min(self.now + TEND_EVERY);
+    fn mark_dirty(&mut self) {
+        self.are_timers_idle = false;
+        self.timers_at = self.timers_at.min(self.now + TIMER_INTERVAL);
     }
 
     /// What takes time: hearts, links that fail or come back, grants that are wanted back, peers that are gone.
-    fn tend(&mut self) {
+    fn run_timers(&mut self) {
         // What is found to be under way below changes it.
-        self.is_calm = true;
+        self.are_timers_idle = true;
         self.shortest_heartbeat = self.tuning.heartbeat;
         for index in 0..self.peers.len() {
             if self.peers[index].is_some() {
-                self.tend_peer(PeerKey(index as u32));
+                self.run_peer_timers(PeerKey(index as u32));
             }
             if let Some(peer) = &self.peers[index] {
-                self.is_calm &= !peer.is_unsettled();
+                self.are_timers_idle &= !peer.is_active();
                 self.shortest_heartbeat = self.shortest_heartbeat.min(peer.heartbeat);
             }
         }
-        self.tend_resets();
-        self.tend_revokes();
+        self.run_resets();
+        self.run_revokes();
         // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
-        let every = if self.is_calm { TEND_EVERY.max(self.shortest_heartbeat / 8) } else { TEND_EVERY };
-        self.tend_at = self.now + every;
+        let every = if self.are_timers_idle {
+            TIMER_INTERVAL.max(self.shortest_heartbeat / 8)
+        } else {
+            TIMER_INTERVAL
+        };
+        self.timers_at = self.now + every;
     }
 
     fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {

@@ -1,36 +1,35 @@
 //! What the machine knows of one peer.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
 
 use farreach_core::counter::{CounterId, LinkId};
 use farreach_core::inflight::Slots;
 use farreach_core::outbox::{Outbox, TransferId};
 use farreach_core::sequence::Sequence;
 use farreach_core::wire::Hello;
-use farreach_memory::Slice;
 
-use super::numbers::NumberMap;
+use super::atomic::{AtomicState, NewAtomic};
+use super::id_map::IdMap;
+use super::incoming::Incoming;
+use super::outgoing::Outgoing;
 use super::transfer::TransferState;
-use super::watch::PeerCell;
-use super::word::{WordOrder, WordState};
 use super::{Rights, Tuning};
-use crate::SendError;
-use crate::helm::Promise;
-use crate::provider::LinkKey;
+use crate::LostReason;
+use crate::rail::LinkKey;
 
 /// Atomic operations that one peer may have under way.
-const WORDS_MAX: u32 = 64;
+const ATOMICS_MAX: u32 = 64;
 
 /// What waits for room is tried with every step; refusals that are further apart are of different requests.
 const REFUSALS_APART: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) cell: Arc<PeerCell>,
     /// Whether this side connected: it offers the links.
     pub(super) is_initiator: bool,
     pub(super) hello: Option<Hello>,
+    /// Whether a rail was ever ready.
+    pub(super) is_up: bool,
     pub(super) links: Vec<Link>,
     /// Links that others have followed here while the peer's end may still have something under way: it says so when it is lost.
     pub(super) past: Vec<PastLink>,
@@ -38,20 +37,20 @@ pub(super) struct Peer {
     pub(super) outbox: Outbox,
     pub(super) transfers: Sequence<TransferState>,
     /// What it has granted to us.
-    pub(super) granted: NumberMap<u64, Granted>,
+    pub(super) granted: IdMap<u64, Granted>,
     /// Its counters, and what they are called on which link.
-    pub(super) counters: NumberMap<CounterId, Vec<(LinkId, CounterId)>>,
+    pub(super) counters: IdMap<CounterId, Vec<(LinkId, CounterId)>>,
     /// Our counters that count for it.
     pub(super) own_counters: Vec<CounterId>,
     /// How much we have granted to it.
     pub(super) own_grants: usize,
     /// How much of that is wanted back.
     pub(super) revoking: usize,
-    pub(super) sending: Sending,
-    pub(super) receiving: Receiving,
-    pub(super) words: Slots<WordState>,
+    pub(super) outgoing: Outgoing,
+    pub(super) incoming: Incoming,
+    pub(super) atomics: Slots<AtomicState>,
     /// Wait for a link, or for room.
-    pub(super) words_waiting: VecDeque<WordOrder>,
+    pub(super) atomics_waiting: VecDeque<NewAtomic>,
     /// Asked of links whose bytes may land yet.
     pub(super) settles: Vec<(LinkId, CounterId)>,
     /// How often it hears from us at least: as often as we or it want.
@@ -61,9 +60,9 @@ pub(super) struct Peer {
     /// When it was last told to look at rails that cannot wake it.
     pub(super) told_to_look_at: Option<u64>,
     /// Whether it has messages to be posted.
-    pub(super) is_talking: bool,
+    pub(super) is_pending_sender: bool,
     /// Whether a card that is dead may still reach its memory.
-    pub(super) has_strays: bool,
+    pub(super) has_unstopped: bool,
     /// Whether nobody here has anything more to do with it.
     pub(super) is_left: bool,
     pub(super) lost: Option<Lost>,
@@ -73,6 +72,7 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) at: u64,
+    pub(super) reason: LostReason,
     /// Whether it said goodbye, and with that, that nothing of it is under way.
     pub(super) is_quiet: bool,
 }
@@ -177,103 +177,37 @@ pub(super) struct Granted {
     pub(super) keys: Vec<Option<(u64, u64)>>,
     /// The peer wants it back, and gets an answer when nothing of ours is under way.
     pub(super) is_revoked: bool,
-    /// Transfers and words that use it.
+    /// Transfers and atomics that use it.
     pub(super) users: u32,
 }
 
-/// Who hears when the peer's engine holds a message.
-pub(super) type WhenSent = Promise<Result<(), SendError>>;
-
-/// Messages to a peer.
-#[derive(Debug)]
-pub(super) struct Sending {
-    pub(super) next: u64,
-    /// How many more the peer holds for its user.
-    pub(super) room: u32,
-    /// Wait for room, or for a buffer.
-    pub(super) waiting: VecDeque<(Vec<u8>, WhenSent)>,
-    /// Written to a buffer, and not posted, or to be posted again.
-    pub(super) written: VecDeque<Message>,
-    /// In flight.
-    pub(super) posted: Slots<Message>,
-    /// All that the peer's engine does not hold yet, in order: a link that is lost may have lost them on the other side, too, after they
-    /// were delivered.
-    pub(super) kept: VecDeque<Kept>,
-    /// Numbers of those that are to be sent again.
-    pub(super) again: VecDeque<u64>,
-    /// Who hears when all before a number are held.
-    pub(super) flushes: VecDeque<(u64, WhenSent)>,
-}
-
-/// A message that was sent.
-#[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) sequence: u64,
-    pub(super) bytes: Vec<u8>,
-    /// The link that has delivered it, as far as is known here.
-    pub(super) link: Option<LinkId>,
-    pub(super) promise: WhenSent,
-}
-
-/// A message on its way out.
-#[derive(Debug)]
-pub(super) struct Message {
-    pub(super) sequence: u64,
-    pub(super) len: usize,
-    /// Which it is posted to.
-    pub(super) link: usize,
-    /// Here while it is not in flight.
-    pub(super) buffer: Option<Slice>,
-    /// What it leaves of the buffer, while it is.
-    pub(super) rest: Option<Slice>,
-}
-
-/// Messages from a peer.
-#[derive(Debug, Default)]
-pub(super) struct Receiving {
-    pub(super) next: u64,
-    /// The number that the peer was last told of.
-    pub(super) told: u64,
-    /// Came before their turn.
-    pub(super) early: BTreeMap<u64, Vec<u8>>,
-}
-
 impl Peer {
-    pub(super) fn new(cell: Arc<PeerCell>, is_initiator: bool, tuning: &Tuning, now: u64) -> Self {
+    pub(super) fn new(is_initiator: bool, tuning: &Tuning, now: u64) -> Self {
         Self {
-            cell,
             is_initiator,
             hello: None,
+            is_up: false,
             links: Vec::new(),
             past: Vec::new(),
             next_link: 0,
             outbox: Outbox::new(Vec::new()),
             transfers: Sequence::new(),
-            granted: NumberMap::default(),
-            counters: NumberMap::default(),
+            granted: IdMap::default(),
+            counters: IdMap::default(),
             own_counters: Vec::new(),
             own_grants: 0,
             revoking: 0,
-            sending: Sending {
-                next: 0,
-                room: 0,
-                waiting: VecDeque::new(),
-                written: VecDeque::new(),
-                posted: Slots::new(tuning.messages),
-                kept: VecDeque::new(),
-                again: VecDeque::new(),
-                flushes: VecDeque::new(),
-            },
-            receiving: Receiving::default(),
-            words: Slots::new(WORDS_MAX),
-            words_waiting: VecDeque::new(),
+            outgoing: Outgoing::new(tuning.messages),
+            incoming: Incoming::default(),
+            atomics: Slots::new(ATOMICS_MAX),
+            atomics_waiting: VecDeque::new(),
             settles: Vec::new(),
             heartbeat: tuning.heartbeat,
             heard_at: now,
             spoke_at: now,
             told_to_look_at: None,
-            is_talking: false,
-            has_strays: false,
+            is_pending_sender: false,
+            has_unstopped: false,
             is_left: false,
             lost: None,
         }

@@ -1,43 +1,36 @@
 //! The machine's own end of a rail.
 
 use super::PeerKey;
-use super::numbers::NumberMap;
+use super::id_map::IdMap;
 use super::peer::{Link, Phase};
-use crate::provider::{LinkKey, Properties, Provider};
+use crate::rail::{LinkKey, Properties, Rail, RailError};
 
 /// A rail of this side's, with the links over it.
 #[derive(Debug)]
-pub(super) struct Rail {
-    /// Out only while it is polled.
-    provider: Option<Box<dyn Provider>>,
+pub(super) struct RailState {
     properties: Properties,
     /// Whose each link is; also of closed ones, as long as something of them is in flight.
-    pub(super) links: NumberMap<LinkKey, (PeerKey, usize)>,
+    pub(super) links: IdMap<LinkKey, (PeerKey, usize)>,
     /// How often it was reset.
     pub(super) generation: u64,
     /// Since when it is about to be reset: nothing is posted to it until then.
     pub(super) resetting_since: Option<u64>,
     /// Whether nothing of it wakes anybody.
-    pub(super) is_blind: bool,
+    pub(super) must_be_polled: bool,
     /// Why it is of no use any more.
-    pub(super) dead: Option<String>,
+    pub(super) dead: Option<RailError>,
 }
 
-impl Rail {
-    pub(super) fn new(provider: Box<dyn Provider>) -> Self {
+impl RailState {
+    pub(super) fn new(rail: &dyn Rail) -> Self {
         Self {
-            properties: provider.properties().clone(),
-            is_blind: provider.wait_fd().is_none(),
-            provider: Some(provider),
-            links: NumberMap::default(),
+            properties: rail.properties().clone(),
+            must_be_polled: rail.wait_fd().is_none(),
+            links: IdMap::default(),
             generation: 0,
             resetting_since: None,
             dead: None,
         }
-    }
-
-    pub(super) fn provider(&mut self) -> &mut dyn Provider {
-        self.provider.as_deref_mut().expect("it is out only while it is polled")
     }
 
     /// Whether a link over it may have one more request in flight.
@@ -50,20 +43,7 @@ impl Rail {
         link.phase == Phase::Ready && self.resetting_since.is_none()
     }
 
-    /// Whether something of ours is under way on it.
-    pub(super) fn is_busy(&self) -> bool {
-        self.dead.is_none() && self.provider.as_ref().is_some_and(|provider| provider.in_flight() > 0)
-    }
-
     pub(super) fn properties(&self) -> &Properties {
         &self.properties
-    }
-
-    pub(super) fn take(&mut self) -> Box<dyn Provider> {
-        self.provider.take().expect("it is out only while it is polled")
-    }
-
-    pub(super) fn put_back(&mut self, provider: Box<dyn Provider>) {
-        self.provider = Some(provider);
     }
 }

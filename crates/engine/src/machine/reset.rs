@@ -16,7 +16,7 @@ impl Machine {
             return;
         }
         self.rails[rail].resetting_since = Some(self.now);
-        self.stir();
+        self.mark_dirty();
         for peer in self.peers.iter_mut().flatten() {
             for index in 0..peer.links.len() {
                 if peer.links[index].pair.0 == rail {
@@ -26,10 +26,10 @@ impl Machine {
         }
     }
 
-    pub(super) fn tend_resets(&mut self) {
+    pub(super) fn run_resets(&mut self) {
         for rail in 0..self.rails.len() {
             let Some(since) = self.rails[rail].resetting_since else { continue };
-            self.is_calm = false;
+            self.are_timers_idle = false;
             let links = self.peers.iter().flatten().flat_map(|peer| &peer.links);
             let is_quiet = links
                 .filter(|link| link.pair.0 == rail && !matches!(link.phase, Phase::Draining { .. }))
@@ -42,10 +42,10 @@ impl Machine {
 
     fn reset(&mut self, rail: usize) {
         self.rails[rail].resetting_since = None;
-        let error = self.rails[rail].provider().reset().err();
+        let error = self.carrier.rail(rail).reset().err();
         match &error {
             None => self.rails[rail].generation += 1,
-            Some(error) => self.rails[rail].dead = Some(error.to_string()),
+            Some(error) => self.rails[rail].dead = Some(error.clone()),
         }
         for peer in 0..self.peers.len() {
             let key = PeerKey(peer as u32);

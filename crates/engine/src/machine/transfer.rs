@@ -1,16 +1,16 @@
 //! Transfers: pages to a peer and from it.
 
-use farreach_core::counter::{CounterId, LinkId, Tick};
+use farreach_core::counter::{CounterId, Immediate, LinkId};
 use farreach_core::inflight::SlotId;
 use farreach_core::outbox::{Finished, Post, TransferId};
 use farreach_core::plan::{Extent, Plan};
 use farreach_core::wire::Frame;
-use farreach_memory::{Buffer, Buffers, Lent, Shared};
+use farreach_memory::Buffers;
 
-use super::{Machine, POSTS_PER_STEP, PeerKey};
-use crate::helm::Promise;
-use crate::provider::{LinkKey, ProviderError, Refusal, Refused, Request, Target, Targets};
-use crate::{Explanation, RailShare, Rights};
+use super::carrier::Class;
+use super::{Event, Held, Machine, OpId, POSTS_PER_STEP, PeerKey};
+use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
+use crate::{Explanation, LostReason, RailShare, Rights};
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,39 +21,10 @@ pub(crate) enum Direction {
     Read,
 }
 
-/// This side's memory of a transfer, while it is under way.
-#[derive(Debug)]
-pub(crate) enum Held {
-    /// Read by cards.
-    Shared(Shared),
-    /// Written by cards, or read, and nobody else's.
-    Lent(Lent),
-}
-
-impl Held {
-    pub(crate) fn len(&self) -> u64 {
-        match self {
-            Self::Shared(shared) => shared.len() as u64,
-            Self::Lent(lent) => lent.len() as u64,
-        }
-    }
-
-    #[inline]
-    fn part(&self, extent: Extent) -> Option<Buffer> {
-        let start = extent.offset as usize;
-        let range = start..start + extent.len as usize;
-        match self {
-            Self::Shared(shared) => shared.get(range).map(Buffer::Shared),
-            Self::Lent(lent) => lent.get(range).map(Buffer::Lent),
-        }
-    }
-}
-
 /// Pages to be moved.
 #[derive(Debug)]
-pub(crate) struct Order {
-    /// Its name among all of this engine's.
-    pub(crate) number: u64,
+pub(crate) struct NewTransfer {
+    pub(crate) op: OpId,
     pub(crate) peer: PeerKey,
     pub(crate) direction: Direction,
     pub(crate) held: Held,
@@ -63,7 +34,6 @@ pub(crate) struct Order {
     pub(crate) base: u64,
     pub(crate) len: u64,
     pub(crate) counter: Option<CounterId>,
-    pub(crate) promise: Promise<TransferAnswer>,
 }
 
 /// What became of a transfer.
@@ -78,26 +48,24 @@ pub(crate) struct TransferAnswer {
 /// Why pages were not moved, or not all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TransferFault {
-    PeerLost(String),
+    PeerLost(LostReason),
     Aborted,
     Revoked,
     NoSuchGrant,
     NoRight,
     OutOfBounds,
     NoSuchCounter,
-    Rail(ProviderError),
+    Rail(RailError),
 }
 
 #[derive(Debug)]
 pub(super) struct TransferState {
     id: TransferId,
-    number: u64,
+    op: OpId,
     direction: Direction,
-    held: Held,
     grant: u64,
     base: u64,
     counter: Option<CounterId>,
-    promise: Promise<TransferAnswer>,
     fault: Option<TransferFault>,
     /// A card has a part of its memory that will never be proven to be back.
     is_kept: bool,
@@ -107,6 +75,10 @@ pub(super) struct TransferState {
 impl TransferState {
     pub(super) fn id(&self) -> TransferId {
         self.id
+    }
+
+    pub(super) fn op(&self) -> OpId {
+        self.op
     }
 
     pub(super) fn grant(&self) -> u64 {
@@ -119,24 +91,31 @@ impl TransferState {
         self.fault.get_or_insert(fault);
     }
 
-    pub(super) fn answer(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) {
+    /// How it has ended, with its memory if that is back.
+    pub(super) fn end(mut self, outcome: Result<(), TransferFault>, held: Option<Held>, now: u64) -> Event {
         self.explanation.finished_ns = now;
-        let held = (is_back && !self.is_kept).then_some(self.held);
-        self.promise.keep(TransferAnswer { outcome, held, explanation: self.explanation });
+        let held = held.filter(|_| !self.is_kept);
+        Event::Transfer(self.op, TransferAnswer { outcome, held, explanation: self.explanation })
     }
 }
 
 /// Why a counter does not reach what was promised.
 const GIVEN_UP: &str = "the transfer was given up";
 
-/// What kind of request a tag is of: two bits of its slot's index, of which there are never so many.
+/// What a request is of is in two bits of its slot's index, of which there are never so many.
 const CLASS_SHIFT: u32 = 30;
-pub(super) const PAGES: u64 = 0;
-pub(super) const MESSAGE: u64 = 1;
-pub(super) const WORD: u64 = 2;
 
-pub(super) fn tag(class: u64, slot: SlotId) -> u64 {
-    slot.to_raw() | class << CLASS_SHIFT
+pub(super) fn tag(class: Class, slot: SlotId) -> u64 {
+    slot.to_raw() | (class as u64) << CLASS_SHIFT
+}
+
+fn class_and_slot(tag: u64) -> (Class, SlotId) {
+    let class = match (tag >> CLASS_SHIFT) & 3 {
+        0 => Class::Pages,
+        1 => Class::Message,
+        _ => Class::Atomic,
+    };
+    (class, SlotId::from_raw(tag & !(3 << CLASS_SHIFT)))
 }
 
 enum Posted {
@@ -147,16 +126,18 @@ enum Posted {
 
 impl Machine {
     /// Takes a transfer: how it is named among its peer's. What cannot be done is answered at once.
-    pub(crate) fn submit(&mut self, order: Order, now: u64) -> Option<TransferId> {
+    pub(crate) fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
         self.now = now;
-        let refusal = self.check(&order);
-        let Order { number, peer: key, direction, held, plan, grant, base, counter, promise, .. } = order;
+        let refusal = self.check(&new);
+        let NewTransfer { op, peer: key, direction, held, plan, grant, base, counter, .. } = new;
         let pages = plan.pages() as u64;
         let mut explanation = Explanation { started_ns: now, pages, ..Explanation::default() };
         if let Some(fault) = refusal {
-            promise.keep(TransferAnswer { outcome: Err(fault), held: Some(held), explanation });
+            let answer = TransferAnswer { outcome: Err(fault), held: Some(held), explanation };
+            self.report(Event::Transfer(op, answer));
             return None;
         }
+        self.carrier.hold(op, held);
         let peer = self.peer(key)?;
         explanation.rails = vec![RailShare::default(); peer.links.len()];
         if let Some(granted) = peer.granted.get_mut(&grant) {
@@ -165,43 +146,41 @@ impl Machine {
         let id = peer.outbox.submit(plan, counter);
         let state = TransferState {
             id,
-            number,
+            op,
             direction,
-            held,
             grant,
             base,
             counter,
-            promise,
             fault: None,
             is_kept: false,
             explanation,
         };
         peer.transfers.put(id.index(), state);
-        self.turns.wake(key.0);
+        self.round_robin.wake(key.0);
         self.collect_finished(key);
         self.post_pages();
         Some(id)
     }
 
-    fn check(&mut self, order: &Order) -> Option<TransferFault> {
-        let Some(peer) = self.peer(order.peer) else {
-            return Some(TransferFault::PeerLost("it is gone".to_owned()));
+    fn check(&mut self, new: &NewTransfer) -> Option<TransferFault> {
+        let Some(peer) = self.peer(new.peer) else {
+            return Some(TransferFault::PeerLost(LostReason::Gone));
         };
-        if peer.is_lost() {
-            return Some(TransferFault::PeerLost(peer.cell.lost().unwrap_or_default().to_owned()));
+        if let Some(lost) = &peer.lost {
+            return Some(TransferFault::PeerLost(lost.reason.clone()));
         }
-        let Some(granted) = peer.granted.get(&order.grant) else { return Some(TransferFault::NoSuchGrant) };
-        let right = match order.direction {
+        let Some(granted) = peer.granted.get(&new.grant) else { return Some(TransferFault::NoSuchGrant) };
+        let right = match new.direction {
             Direction::Write => Rights::WRITE,
             Direction::Read => Rights::READ,
         };
         match () {
             () if granted.is_revoked => Some(TransferFault::Revoked),
             () if !granted.rights.contains(right) => Some(TransferFault::NoRight),
-            () if order.base.checked_add(order.len).is_none_or(|end| end > granted.len) => {
+            () if new.base.checked_add(new.len).is_none_or(|end| end > granted.len) => {
                 Some(TransferFault::OutOfBounds)
             }
-            () if order.counter.is_some_and(|counter| !peer.counters.contains_key(&counter)) => {
+            () if new.counter.is_some_and(|counter| !peer.counters.contains_key(&counter)) => {
                 Some(TransferFault::NoSuchCounter)
             }
             () => None,
@@ -222,7 +201,7 @@ impl Machine {
 
     /// The receiver need not wait for what will not come.
     fn tell_if_short(&mut self, key: PeerKey, id: TransferId) {
-        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_short(id)) else { return };
+        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_incomplete(id)) else { return };
         let Some(state) = peer.transfers.get_mut(id.index()) else { return };
         if let Some(counter) = state.counter.take() {
             self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
@@ -230,10 +209,9 @@ impl Machine {
     }
 
     /// Gives up the transfer of this name.
-    pub(crate) fn abort_numbered(&mut self, key: PeerKey, number: u64, fault: &TransferFault, now: u64) {
+    pub(crate) fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
         let Some(peer) = self.peer(key) else { return };
-        let found =
-            peer.transfers.iter().find(|(_, state)| state.number == number).map(|(_, state)| state.id);
+        let found = peer.transfers.iter().find(|(_, state)| state.op == op).map(|(_, state)| state.id);
         if let Some(id) = found {
             self.abort(key, id, fault, now);
         }
@@ -243,15 +221,15 @@ impl Machine {
     pub(super) fn post_pages(&mut self) -> bool {
         let (mut budget, mut full) = (POSTS_PER_STEP, 0);
         while budget > 0 {
-            let Some(key) = self.turns.current() else { break };
+            let Some(key) = self.round_robin.current() else { break };
             match self.post_next(PeerKey(key)) {
                 Posted::Bytes(bytes) => {
-                    self.turns.spend(bytes.max(1));
+                    self.round_robin.spend(bytes.max(1));
                     budget -= 1;
                 }
-                Posted::Nothing => self.turns.rest(),
+                Posted::Nothing => self.round_robin.rest(),
                 Posted::Full => {
-                    self.turns.yield_turn();
+                    self.round_robin.yield_turn();
                     full += 1;
                     // Everybody may have been asked once by now; completions make room, or nothing does.
                     if full >= 4 {
@@ -269,47 +247,45 @@ impl Machine {
             return Posted::Nothing;
         };
         let Some(post) = peer.outbox.next_post() else { return Posted::Nothing };
-        let state = &peer.links[post.rail];
+        let state = &peer.links[post.link];
         if !self.rails[state.pair.0].has_room(state) {
-            // Messages and words have taken what was left for pages.
+            // Messages and atomics have taken what was left for pages.
             peer.outbox.refuse(post.slot);
             return Posted::Full;
         }
-        let has_names = !self.rails[state.pair.0].properties().ticks_name_link;
-        if has_names && post.tick.is_some_and(|tick| !peer.has_name_on(state.id, tick)) {
+        let has_names = !self.rails[state.pair.0].properties().immediates_name_link;
+        if has_names && post.immediate.is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
             peer.outbox.refuse(post.slot);
-            peer.links[post.rail].has_refused(now);
+            peer.links[post.link].has_refused(now);
             return Posted::Full;
         }
-        let list = self.lists.pop();
-        let Some((link, bytes, request)) = build(peer, post, list, has_names) else {
+        let Some(Built { link, op, extents, bytes, request }) = build(peer, post, has_names) else {
             peer.outbox.refuse(post.slot);
             let fault = TransferFault::NoSuchGrant;
             self.abort(key, post.transfer, &fault, now);
             return Posted::Bytes(0);
         };
-        let rail = peer.links[post.rail].pair.0;
-        let has_tick = post.tick.is_some();
-        match self.rails[rail].provider().post(link, tag(PAGES, post.slot), request) {
+        let rail = peer.links[post.link].pair.0;
+        let has_immediate = post.immediate.is_some();
+        match self.carrier.post_pages((rail, link, tag(Class::Pages, post.slot)), op, extents, request) {
             Ok(()) => {
-                peer.links[post.rail].took_one(now);
+                peer.links[post.link].took_one(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
-                    let share = &mut transfer.explanation.rails[post.rail];
+                    let share = &mut transfer.explanation.rails[post.link];
                     share.operations += 1;
                     share.bytes += bytes;
-                    share.immediates += u64::from(has_tick);
+                    share.immediates += u64::from(has_immediate);
                 }
                 self.posted_to(key, rail);
                 Posted::Bytes(bytes)
             }
-            Err(Refused { reason, request }) => {
+            Err(reason) => {
                 peer.outbox.refuse(post.slot);
-                peer.links[post.rail].has_refused(now);
+                peer.links[post.link].has_refused(now);
                 if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
                     transfer.explanation.refusals += 1;
                 }
-                self.recycle(request.into_buffers());
                 self.refused(key, post, reason)
             }
         }
@@ -319,7 +295,7 @@ impl Machine {
         let now = self.now;
         match reason {
             Refusal::Full => {}
-            Refusal::LinkDown(error) => self.fail_link(key, post.rail, &error),
+            Refusal::LinkDown(error) => self.fail_link(key, post.link, &error),
             Refusal::Never(error) => self.abort(key, post.transfer, &TransferFault::Rail(error), now),
         }
         Posted::Full
@@ -332,19 +308,16 @@ impl Machine {
         link: LinkKey,
         tag: u64,
         buffers: Buffers,
-        outcome: Result<(), ProviderError>,
+        outcome: Result<(), RailError>,
     ) {
         let now = self.now;
-        let Some(&(key, index)) = self.rails[rail].links.get(&link) else {
-            self.recycle(buffers);
-            return;
-        };
+        let (class, slot) = class_and_slot(tag);
+        let value = self.carrier.take_back(class, buffers);
+        let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let state = &mut peer.links[index];
         state.in_flight = state.in_flight.saturating_sub(1);
         state.moved_at = now;
-        let class = (tag >> CLASS_SHIFT) & 3;
-        let slot = SlotId::from_raw(tag & !(3 << CLASS_SHIFT));
         let is_ok = outcome.is_ok();
         if let Err(error) = outcome {
             state.is_quiet = false;
@@ -354,14 +327,10 @@ impl Machine {
             }
         }
         match class {
-            PAGES => {
-                self.recycle(buffers);
-                if is_ok {
-                    self.page_done(key, slot);
-                }
-            }
-            MESSAGE => self.message_done(key, index, slot, buffers, is_ok),
-            _ => self.word_done(key, slot, buffers, is_ok),
+            Class::Pages if is_ok => self.page_done(key, slot),
+            Class::Pages => {}
+            Class::Message => self.message_done(key, index, slot, is_ok),
+            Class::Atomic => self.atomic_done(key, slot, value.filter(|_| is_ok)),
         }
     }
 
@@ -374,7 +343,7 @@ impl Machine {
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
-        self.turns.wake(key.0);
+        self.round_robin.wake(key.0);
         self.collect_finished(key);
     }
 
@@ -394,7 +363,9 @@ impl Machine {
             let is_kept = state.is_kept;
             let missed = state.counter.take().filter(|_| !is_whole);
             let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
-            state.answer(outcome, true, now);
+            let held = self.carrier.release(state.op);
+            let end = state.end(outcome, held, now);
+            self.report(end);
             if let Some(counter) = missed {
                 self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
             }
@@ -404,88 +375,71 @@ impl Machine {
             }
         }
     }
-
-    /// Lets go of the parts of slices, and keeps the list.
-    pub(super) fn recycle(&mut self, buffers: Buffers) {
-        if let Buffers::List(mut list) = buffers {
-            list.clear();
-            self.lists.push(list);
-        }
-    }
 }
 
-/// The request of an operation; none where the peer's memory is not to be had over this link.
-fn build(
-    peer: &super::peer::Peer,
-    post: Post,
-    list: Option<Vec<Buffer>>,
-    has_names: bool,
-) -> Option<(LinkKey, u64, Request)> {
-    let link = &peer.links[post.rail];
-    let key = link.key?;
+/// An operation as it is posted.
+struct Built<'a> {
+    link: LinkKey,
+    op: OpId,
+    /// The parts of this side's memory.
+    extents: &'a [Extent],
+    bytes: u64,
+    request: WorkRequest<'a>,
+}
+
+/// Builds an operation; none where the peer's memory is not to be had over this link.
+fn build(peer: &super::peer::Peer, post: Post, has_names: bool) -> Option<Built<'_>> {
+    let state = &peer.links[post.link];
+    let link = state.key?;
     let operation = peer.outbox.operation(post.slot)?;
     let transfer = peer.transfers.get(post.transfer.index())?;
-    let immediate = match post.tick {
+    let immediate = match post.immediate {
         None => None,
-        Some(tick) => Some(tick_on(peer, link.id, tick, has_names)?.to_bits()),
+        Some(immediate) => Some(immediate_on(peer, state.id, immediate, has_names)?.to_bits()),
     };
-    let pieces = pieces_of(&transfer.held, &operation.pieces, list)?;
-    let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(link.pair.1)?)?;
+    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
     let start = address.checked_add(transfer.base)?;
-    if operation.bytes == 0 {
-        let target = Target { address: start, key: remote_key, len: 0 };
-        return Some((key, 0, Request::Write { pieces, target, immediate }));
-    }
     let request = match (operation.targets.as_slice(), transfer.direction) {
+        _ if operation.bytes == 0 => {
+            WorkRequest::Write { target: RemoteSegment { address: start, key, len: 0 }, immediate }
+        }
         ([extent], direction) => {
             let address = start.checked_add(extent.offset)?;
-            let target = Target { address, key: remote_key, len: extent.len };
+            let target = RemoteSegment { address, key, len: extent.len };
             match direction {
-                Direction::Write => Request::Write { pieces, target, immediate },
-                Direction::Read => Request::Read { pieces, target },
+                Direction::Write => WorkRequest::Write { target, immediate },
+                Direction::Read => WorkRequest::Read { target },
             }
         }
         (several, direction) => {
-            let mut targets = Targets::new(remote_key);
-            for extent in several {
-                targets.push(start.checked_add(extent.offset)?, extent.len).then_some(())?;
-            }
+            let targets = RemoteSegments::new(start, key, several)?;
             match direction {
-                Direction::Write => Request::WriteScattered { pieces, targets, immediate },
-                Direction::Read => Request::ReadGathered { pieces, targets },
+                Direction::Write => WorkRequest::WriteScattered { targets, immediate },
+                Direction::Read => WorkRequest::ReadGathered { targets },
             }
         }
     };
-    Some((key, operation.bytes, request))
+    Some(Built { link, op: transfer.op, extents: &operation.pieces, bytes: operation.bytes, request })
 }
 
 impl super::peer::Peer {
     /// Whether a counter that it has, or has closed, has a name on a link.
-    fn has_name_on(&self, link: LinkId, tick: Tick) -> bool {
-        self.counters.get(&tick.counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
+    fn has_name_on(&self, link: LinkId, immediate: Immediate) -> bool {
+        self.counters.get(&immediate.counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
     }
 }
 
-/// A tick in the words of a link. Where counters have names of their own on it, one without would count for nobody.
-fn tick_on(peer: &super::peer::Peer, link: LinkId, tick: Tick, has_names: bool) -> Option<Tick> {
-    let names = peer.counters.get(&tick.counter)?;
+/// An immediate with the name that its counter has on a link. Where counters have names of their own on it, one without would count for nobody.
+fn immediate_on(
+    peer: &super::peer::Peer,
+    link: LinkId,
+    immediate: Immediate,
+    has_names: bool,
+) -> Option<Immediate> {
+    let names = peer.counters.get(&immediate.counter)?;
     if !has_names {
-        return Some(tick);
+        return Some(immediate);
     }
     let (_, name) = names.iter().find(|(id, _)| *id == link)?;
-    Tick::new(*name, tick.pages())
-}
-
-fn pieces_of(held: &Held, extents: &[Extent], list: Option<Vec<Buffer>>) -> Option<Buffers> {
-    match extents {
-        [] => Some(Buffers::None),
-        [one] => held.part(*one).map(Buffers::One),
-        several => {
-            let mut list = list.unwrap_or_default();
-            for extent in several {
-                list.push(held.part(*extent)?);
-            }
-            Some(Buffers::List(list))
-        }
-    }
+    Immediate::new(*name, immediate.pages())
 }

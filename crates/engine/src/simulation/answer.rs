@@ -11,15 +11,15 @@ impl World {
     pub(super) fn observe(&mut self, host: usize) {
         self.flush(host);
         for place in 0..self.hosts[host].peers.len() {
-            let (bond, end) = self.hosts[host].peers[place];
-            self.see_loss(bond, end);
-            self.collect_said(bond, end);
-            if self.bonds[bond].ends[end].talk.is_eager || !self.is_storm {
-                self.hear(bond, end);
+            let (connection, end) = self.hosts[host].peers[place];
+            self.see_loss(connection, end);
+            self.collect_said(connection, end);
+            if self.connections[connection].ends[end].messages.is_eager || !self.is_storm {
+                self.hear(connection, end);
             }
         }
         self.collect_transfers(host);
-        self.collect_words(host);
+        self.collect_atomics(host);
         self.collect_grants(host);
         for count in 0..self.counts.len() {
             if self.counts[count].host == host && !self.counts[count].is_closed {
@@ -29,8 +29,8 @@ impl World {
     }
 
     /// A peer that is lost has a reason for it.
-    fn see_loss(&mut self, bond: usize, end: usize) {
-        let [first, second] = &self.bonds[bond].ends;
+    fn see_loss(&mut self, connection: usize, end: usize) {
+        let [first, second] = &self.connections[connection].ends;
         let (there, other) = if end == 0 { (first, second) } else { (second, first) };
         let Some((_, cell)) = &there.peer else { return };
         let Some(reason) = cell.lost().filter(|_| there.lost_at.is_none()) else { return };
@@ -48,12 +48,12 @@ impl World {
             || was_stopped(there)
             || was_stopped(other);
         if !is_deserved {
-            broken!(self, "end {end} of bond {bond} has lost its peer, which is well: {reason}");
+            broken!(self, "end {end} of connection {connection} has lost its peer, which is well: {reason}");
         }
-        let reason = reason.to_owned();
-        self.log(|| format!("bond {bond}: {reason}"));
-        tell!(self, "lost: bond, end", bond, end);
-        self.bonds[bond].ends[end].lost_at = Some(self.now);
+        let reason = reason.to_string();
+        self.log(|| format!("connection {connection}: {reason}"));
+        tell!(self, "lost: connection, end", connection, end);
+        self.connections[connection].ends[end].lost_at = Some(self.now);
         self.count("peers lost", 1);
     }
 
@@ -61,7 +61,7 @@ impl World {
         let mut place = 0;
         while place < self.transfers.len() {
             let transfer = &self.transfers[place];
-            let answer = if transfer.host == host { transfer.ticket.take() } else { None };
+            let answer = if transfer.host == host { transfer.receiver.take() } else { None };
             match answer {
                 None => place += 1,
                 Some(answer) => {
@@ -117,7 +117,7 @@ impl World {
     }
 
     fn check_fault(&mut self, transfer: &Transfer, fault: &TransferFault) {
-        let there = &self.bonds[transfer.bond].ends[transfer.end];
+        let there = &self.connections[transfer.connection].ends[transfer.end];
         let is_deserved = match fault {
             TransferFault::PeerLost(_) => there.lost_at.is_some(),
             TransferFault::Aborted => transfer.is_given_up,
@@ -222,8 +222,8 @@ impl World {
             if it.host != host {
                 continue;
             }
-            if let Hold::Revoking { ticket, .. } = &it.hold
-                && let Some(answer) = ticket.take()
+            if let Hold::Revoking { receiver, .. } = &it.hold
+                && let Some(answer) = receiver.take()
             {
                 let Ok(answer) = answer else { broken!(self, "a revocation was never answered") };
                 self.grant_answered(grant, answer);

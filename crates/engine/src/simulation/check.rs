@@ -17,7 +17,7 @@ impl World {
             broken!(self, "counter {count} was at {} and is at {reached}", it.reached);
         }
         it.reached = reached;
-        if reached <= it.present || it.is_blind {
+        if reached <= it.present || it.is_unobservable {
             return;
         }
         let mut place = 0;
@@ -25,7 +25,7 @@ impl World {
             let (grant, page, content) = it.missing[place];
             let grant = &self.grants[grant];
             let Some(memory) = grant.look() else {
-                it.is_blind = true;
+                it.is_unobservable = true;
                 return;
             };
             match grant.holds(&memory, page, content) {
@@ -57,7 +57,7 @@ impl World {
             count.present += present;
             count.is_clean &= before == count.missing.len();
             // What is under way may still land there, and be counted.
-            count.is_blind |= !is_proven && before > count.missing.len();
+            count.is_unobservable |= !is_proven && before > count.missing.len();
         }
         if let Some(rest) = &self.grants[grant].rest
             && rest.iter().any(|byte| *byte != WORN)
@@ -74,30 +74,33 @@ impl World {
             let host = &self.hosts[host];
             host.is_alive() && !host.is_stopped(self.now) && self.now > since.max(host.stopped_until) + bound
         };
-        for (bond, it) in self.bonds.iter().enumerate() {
+        for (connection, it) in self.connections.iter().enumerate() {
             for end in 0..2 {
                 let (there, other) = (&it.ends[end], &it.ends[1 - end]);
                 let is_there = there.peer.is_some() && there.killed_at.is_none();
                 if let Some(killed_at) = other.killed_at.filter(|_| is_there && there.lost_at.is_none())
                     && is_late(there.host, killed_at.max(there.since), tuning.silence + slack)
                 {
-                    broken!(self, "end {end} of bond {bond} does not notice that its peer was killed");
+                    broken!(
+                        self,
+                        "end {end} of connection {connection} does not notice that its peer was killed"
+                    );
                 }
-                if there.lost_at.is_some() && is_there && !there.talk.waiting.is_empty() {
-                    broken!(self, "a message waits for the lost peer of bond {bond}");
+                if there.lost_at.is_some() && is_there && !there.messages.waiting.is_empty() {
+                    broken!(self, "a message waits for the lost peer of connection {connection}");
                 }
             }
         }
-        let lost_at = |bond: usize, end: usize| self.bonds[bond].ends[end].lost_at;
+        let lost_at = |connection: usize, end: usize| self.connections[connection].ends[end].lost_at;
         for it in &self.transfers {
-            if let Some(at) = lost_at(it.bond, it.end)
+            if let Some(at) = lost_at(it.connection, it.end)
                 && is_late(it.host, at, tuning.drain + slack)
             {
                 broken!(self, "transfer {} waits for a peer that was lost at {at} ns", it.number);
             }
         }
         for it in &self.changes {
-            if let Some(at) = lost_at(it.bond, it.end)
+            if let Some(at) = lost_at(it.connection, it.end)
                 && is_late(it.host, at, tuning.drain + slack)
             {
                 broken!(self, "word {} of grant {} waits for a peer that was lost", it.word, it.grant);
@@ -114,7 +117,7 @@ impl World {
             self.check_pages(place, 0..it.pages.len());
         }
         for count in self.counts.iter().filter(|count| !count.is_closed) {
-            let is_lost = lost_at(count.bond, count.end).is_some();
+            let is_lost = lost_at(count.connection, count.end).is_some();
             if is_lost && count.cell.outcome(u64::MAX).is_none() {
                 broken!(self, "a wait for counter {} does not end with its peer", count.id.to_raw());
             }
@@ -151,6 +154,6 @@ impl World {
 impl End {
     /// Whether all that one end has said is heard by the other.
     pub(super) fn has_heard(&self, other: &Self) -> bool {
-        self.talk.received == other.talk.accepted && other.talk.waiting.is_empty()
+        self.messages.received == other.messages.accepted && other.messages.waiting.is_empty()
     }
 }

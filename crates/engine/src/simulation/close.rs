@@ -6,7 +6,7 @@ use super::thing::{Change, Count, Hold};
 use super::world::{World, broken, tell};
 use crate::Rights;
 use crate::machine::pairs_of;
-use crate::provider::sim::SimCard;
+use crate::rails::sim::SimCard;
 
 impl World {
     /// Nothing more goes wrong, and users only wait.
@@ -41,7 +41,7 @@ impl World {
     /// What the engine of the first transfer that has no end knows of its peer.
     fn show_stuck(&mut self) {
         if let Some(transfer) = self.transfers.first() {
-            let (host, key) = (transfer.host, self.bonds[transfer.bond].ends[transfer.end].key());
+            let (host, key) = (transfer.host, self.connections[transfer.connection].ends[transfer.end].key());
             let portrait = self.hosts[host].machine().portrait(key);
             self.log(|| portrait);
         }
@@ -57,11 +57,11 @@ impl World {
 
     /// Transfers between engines that no rail connects any more.
     fn stranded(&self) -> Vec<u64> {
-        let is_stranded = |bond: usize| {
-            let [from, to] = [0, 1].map(|end| self.bonds[bond].ends[end].host);
+        let is_stranded = |connection: usize| {
+            let [from, to] = [0, 1].map(|end| self.connections[connection].ends[end].host);
             !self.can_reach(from, to)
         };
-        self.transfers.iter().filter(|it| is_stranded(it.bond)).map(|it| it.number).collect()
+        self.transfers.iter().filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
     }
 
     /// Whether cards are left by which one host reaches another, when it connects to it.
@@ -88,7 +88,7 @@ impl World {
         }
         // Words wait for a link that can do them.
         let is_possible = |change: &&Change| {
-            let ends = &self.bonds[change.bond].ends;
+            let ends = &self.connections[change.connection].ends;
             self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| card.properties.has_atomics)
         };
         if let Some(change) = self.changes.iter().find(is_possible) {
@@ -101,18 +101,23 @@ impl World {
         }
         // Who has not heard of a connection yet could not leave it.
         let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
-        if let Some(bond) = self.bonds.iter().position(|bond| bond.ends.iter().any(is_coming)) {
-            return Some(format!("bond {bond} is not known to both of its ends"));
+        if let Some(connection) =
+            self.connections.iter().position(|connection| connection.ends.iter().any(is_coming))
+        {
+            return Some(format!("connection {connection} is not known to both of its ends"));
         }
-        for (place, bond) in self.bonds.iter().enumerate().filter(|(_, bond)| bond.is_whole()) {
+        for (place, connection) in
+            self.connections.iter().enumerate().filter(|(_, connection)| connection.is_whole())
+        {
             // Before the first link is made, messages wait for it.
-            let is_stranded = !self.can_reach(bond.ends[0].host, bond.ends[1].host);
+            let is_stranded = !self.can_reach(connection.ends[0].host, connection.ends[1].host);
             for end in (0..2).filter(|_| !is_stranded) {
-                if !bond.ends[end].has_heard(&bond.ends[1 - end]) {
-                    let talk = (&bond.ends[1 - end].talk, &bond.ends[end].talk);
-                    let (said, heard, waiting) = (talk.0.accepted, talk.1.received, talk.0.waiting.len());
+                if !connection.ends[end].has_heard(&connection.ends[1 - end]) {
+                    let messages = (&connection.ends[1 - end].messages, &connection.ends[end].messages);
+                    let (said, heard, waiting) =
+                        (messages.0.accepted, messages.1.received, messages.0.waiting.len());
                     return Some(format!(
-                        "of {said} messages over bond {place} end {end} has heard {heard}, and {waiting} wait"
+                        "of {said} messages over connection {place} end {end} has heard {heard}, and {waiting} wait"
                     ));
                 }
             }
@@ -125,7 +130,7 @@ impl World {
 
     /// Whether a counter is to count every page.
     fn is_owed(&self, count: &Count) -> bool {
-        let is_whole = self.bonds[count.bond].is_whole();
+        let is_whole = self.connections[count.connection].is_whole();
         is_whole && count.is_clean && count.under_way == 0 && !count.is_closed
     }
 
@@ -133,15 +138,15 @@ impl World {
     pub(super) fn go_on(&mut self) {
         let tried = self.connect_all();
         let mut offers = Vec::new();
-        for bond in &tried {
+        for connection in &tried {
             for end in 0..2 {
                 let rights = Rights::READ | Rights::WRITE;
                 if let (Some(grant), Some(count)) =
-                    (self.grant(*bond, end, rights), self.open_count(*bond, end))
+                    (self.grant(*connection, end, rights), self.open_count(*connection, end))
                 {
-                    offers.push((*bond, end, grant, count));
+                    offers.push((*connection, end, grant, count));
                 }
-                let host = self.bonds[*bond].ends[end].host;
+                let host = self.connections[*connection].ends[end].host;
                 self.observe(host);
             }
         }
@@ -151,11 +156,11 @@ impl World {
         if !self.run_until(end, are_known) {
             broken!(self, "a grant or a counter does not come to a peer that is well");
         }
-        for (bond, end, grant, count) in &offers {
+        for (connection, end, grant, count) in &offers {
             let pages: Vec<usize> = (0..self.grants[*grant].pages.len().min(12)).collect();
-            self.write(*bond, 1 - end, *grant, &pages, Some(*count));
-            self.say(*bond, 1 - end);
-            let host = self.bonds[*bond].ends[1 - end].host;
+            self.write(*connection, 1 - end, *grant, &pages, Some(*count));
+            self.say(*connection, 1 - end);
+            let host = self.connections[*connection].ends[1 - end].host;
             self.observe(host);
             self.step_by(host, self.now);
         }
@@ -164,11 +169,16 @@ impl World {
             let what = self.unsettled().unwrap_or_default();
             broken!(self, "after all, {what}");
         }
-        for (bond, _, _, count) in &offers {
+        for (connection, _, _, count) in &offers {
             let it = &self.counts[*count];
             // One in many asks for what it cannot have.
             if it.is_clean && it.reached != it.total {
-                broken!(self, "counter {count} of bond {bond} ends at {} of {}", it.reached, it.total);
+                broken!(
+                    self,
+                    "counter {count} of connection {connection} ends at {} of {}",
+                    it.reached,
+                    it.total
+                );
             }
         }
     }
@@ -181,13 +191,14 @@ impl World {
             for from in 0..self.hosts.len() {
                 for to in from + 1..self.hosts.len() {
                     if self.can_reach(from, to) {
-                        tried.push(self.bond_between(from, to));
+                        tried.push(self.connection_between(from, to));
                     }
                 }
             }
             // A card that broke in the storm may cost a peer even now: then another connection has to do.
-            let is_lost = |world: &Self| tried.iter().any(|bond| world.bonds[*bond].is_lost());
-            let is_up = |world: &Self| tried.iter().all(|bond| world.bonds[*bond].is_up());
+            let is_lost =
+                |world: &Self| tried.iter().any(|connection| world.connections[*connection].is_lost());
+            let is_up = |world: &Self| tried.iter().all(|connection| world.connections[*connection].is_up());
             if !self.run_until(end, |world| is_lost(world) || is_up(world)) {
                 broken!(self, "engines that are well do not connect");
             }
@@ -197,27 +208,27 @@ impl World {
         }
     }
 
-    fn is_known(&mut self, (bond, end, grant, count): (usize, usize, usize, usize)) -> bool {
-        if self.bonds[bond].is_lost() {
+    fn is_known(&mut self, (connection, end, grant, count): (usize, usize, usize, usize)) -> bool {
+        if self.connections[connection].is_lost() {
             return true;
         }
-        let there = &self.bonds[bond].ends[1 - end];
+        let there = &self.connections[connection].ends[1 - end];
         let (host, key) = (there.host, there.key());
         let machine = self.hosts[host].machine();
         machine.granted(key, self.grants[grant].id).is_some()
             && machine.knows_counter(key, self.counts[count].id)
     }
 
-    /// The bond between two that are alive, a new one if need be.
-    fn bond_between(&mut self, from: usize, to: usize) -> usize {
-        let is_between = |bond: &super::party::Bond| {
-            let hosts = [bond.ends[0].host, bond.ends[1].host];
-            (hosts == [from, to] || hosts == [to, from]) && bond.is_whole()
+    /// The connection between two that are alive, a new one if need be.
+    fn connection_between(&mut self, from: usize, to: usize) -> usize {
+        let is_between = |connection: &super::party::Connection| {
+            let hosts = [connection.ends[0].host, connection.ends[1].host];
+            (hosts == [from, to] || hosts == [to, from]) && connection.is_whole()
         };
-        let there = self.bonds.iter().position(is_between);
+        let there = self.connections.iter().position(is_between);
         // One that was made the other way round may have other rails.
-        let there = there.filter(|bond| {
-            let ends = &self.bonds[*bond].ends;
+        let there = there.filter(|connection| {
+            let ends = &self.connections[*connection].ends;
             self.can_reach(ends[0].host, ends[1].host)
         });
         there.unwrap_or_else(|| self.connect(from, to))
@@ -258,10 +269,10 @@ impl World {
                 self.close_count(count);
             }
         }
-        for bond in 0..self.bonds.len() {
+        for connection in 0..self.connections.len() {
             for end in 0..2 {
-                if self.bonds[bond].ends[end].is_usable() {
-                    self.leave(bond, end);
+                if self.connections[connection].ends[end].is_usable() {
+                    self.leave(connection, end);
                 }
             }
         }
@@ -277,7 +288,7 @@ impl World {
     fn check_memory(&self) {
         for grant in 0..self.grants.len() {
             self.check_pages(grant, 0..self.grants[grant].pages.len());
-            self.check_words(&self.grants[grant]);
+            self.check_atomics(&self.grants[grant]);
         }
         for (_, slice, filled_with) in &self.kept {
             if slice.iter().any(|byte| byte != filled_with) {
@@ -306,7 +317,7 @@ impl World {
             if !machine.is_idle() || census.is_busy() {
                 return Some(format!("host {host} has something under way: {census:?}"));
             }
-            let in_flight: usize = machine.providers().map(|provider| provider.in_flight()).sum();
+            let in_flight: usize = machine.rails_mut().map(|rail| rail.in_flight()).sum();
             if in_flight > 0 {
                 return Some(format!("a card of host {host} has {in_flight} requests"));
             }
@@ -322,7 +333,7 @@ impl World {
         }
         let has_refused = self.tally.contains_key("grants refused");
         let leaked = self.network.leaked();
-        if leaked > 0 && !has_refused && self.scenario.network.odds.conceal_fails == 0 {
+        if leaked > 0 && !has_refused && self.scenario.network.odds.end_key_fails == 0 {
             broken!(self, "{leaked} keys or requests were leaked");
         }
         let resets = self.hosts.iter_mut().map(|host| host.machine().census().resets).sum();
@@ -336,14 +347,14 @@ impl World {
         let broken: Vec<bool> = (0..self.hosts.len()).map(|host| self.has_broken_card(host)).collect();
         self.hosts.iter_mut().for_each(|host| host.machine = None);
         for (host, memory) in &self.unproven {
-            if memory.keys() > 0 && !broken[*host] && self.scenario.network.odds.conceal_fails == 0 {
+            if memory.keys() > 0 && !broken[*host] && self.scenario.network.odds.end_key_fails == 0 {
                 broken!(self, "memory of host {host} is not free, though its engine has ended");
             }
         }
     }
 }
 
-impl super::party::Bond {
+impl super::party::Connection {
     /// Whether one side has lost the other.
     fn is_lost(&self) -> bool {
         self.ends.iter().any(|end| end.lost_at.is_some())

@@ -57,7 +57,7 @@ impl Content {
     }
 
     pub(super) fn is_at(self, exposed: &Exposed, offset: usize, len: usize) -> bool {
-        let word = |index: usize| exposed.word_at(offset + index * WORD).load(Ordering::Relaxed);
+        let word = |index: usize| exposed.atomic_at(offset + index * WORD).load(Ordering::Relaxed);
         (0..len / WORD).all(|index| word(index) == self.word(index))
     }
 }

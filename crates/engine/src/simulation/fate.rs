@@ -7,8 +7,8 @@ use super::scenario::Fault;
 use super::thing::Hold;
 use super::world::{What, World, broken, tell};
 use crate::machine::{Machine, plain_hello};
-use crate::provider::Provider;
-use crate::provider::sim::SimProvider;
+use crate::rail::Rail;
+use crate::rails::sim::SimRail;
 
 /// The bytes of one piece of a user's memory, and how many he has.
 pub(super) const PIECE: usize = 2048;
@@ -37,13 +37,12 @@ impl World {
 
     fn try_start(&mut self, host: usize, life: u64) -> Option<Host> {
         let cards = self.scenario.hosts[host].clone().into_iter();
-        let providers: Vec<SimProvider> =
-            cards.map(|card| SimProvider::new(&self.network, host as u32, card)).collect();
-        let cards = providers.iter().map(SimProvider::id).collect();
-        let providers = providers.into_iter().map(|provider| Box::new(provider) as Box<dyn Provider>);
+        let rails: Vec<SimRail> = cards.map(|card| SimRail::new(&self.network, host as u32, card)).collect();
+        let cards = rails.iter().map(SimRail::id).collect();
+        let rails = rails.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>);
         let hello = plain_hello(incarnation(host, life));
         let tuning = self.scenario.tuning.clone();
-        let mut machine = Machine::new(providers.collect(), hello, tuning).ok()?;
+        let mut machine = Machine::new(rails.collect(), hello, tuning).ok()?;
         let mut rest = Memory::allocate(PIECE * PIECES).ok()?;
         machine.register(rest.memory()).ok()?;
         let mut free: Vec<_> = (1..PIECES).map(|_| rest.split_to(PIECE)).collect();
@@ -90,11 +89,11 @@ impl World {
     fn kill(&mut self, host: usize, is_told: bool) {
         tell!(self, "kill: host, told", host, is_told);
         self.network.kill_host(host as u32);
-        for (bond, end) in self.ends_of(host) {
-            self.bonds[bond].ends[end].killed_at = Some(self.now);
+        for (connection, end) in self.ends_of(host) {
+            self.connections[connection].ends[end].killed_at = Some(self.now);
             match is_told {
-                true => self.close(bond, end),
-                false => self.bonds[bond].ends[end].is_open = false,
+                true => self.close(connection, end),
+                false => self.connections[connection].ends[end].is_open = false,
             }
         }
         self.transfers.retain(|transfer| transfer.host != host);
@@ -112,13 +111,15 @@ impl World {
         self.schedule(at, What::Restart { host });
     }
 
-    /// All bonds of a host's life, also those that it does not know of yet.
+    /// All connections of a host's life, also those that it does not know of yet.
     fn ends_of(&self, host: usize) -> Vec<(usize, usize)> {
         let life = self.hosts[host].life;
-        let all = self.bonds.iter().enumerate().flat_map(|(bond, it)| {
-            it.ends.iter().enumerate().map(move |(end, it)| (bond, end, it.host, it.life))
+        let all = self.connections.iter().enumerate().flat_map(|(connection, it)| {
+            it.ends.iter().enumerate().map(move |(end, it)| (connection, end, it.host, it.life))
         });
-        all.filter(|(.., of, born)| (*of, *born) == (host, life)).map(|(bond, end, ..)| (bond, end)).collect()
+        all.filter(|(.., of, born)| (*of, *born) == (host, life))
+            .map(|(connection, end, ..)| (connection, end))
+            .collect()
     }
 }
 

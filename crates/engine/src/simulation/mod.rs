@@ -1,7 +1,7 @@
 //! Whole engines, in virtual time: some hosts with some cards each, their users, and whatever can go wrong.
 //!
 //! A seed decides who is there, what the users ask for, and what fails when. The same code that runs in an engine runs here, each
-//! host's [machine](crate::machine) over [simulated cards](crate::provider::sim), with a control channel that is in order and late. Nothing is left to the
+//! host's [machine](crate::machine) over [simulated cards](crate::rails::sim), with a control channel that is in order and late. Nothing is left to the
 //! clock or to a thread, so that the same seed gives the same history.
 //!
 //! After every step of a machine it is looked whether what it says is true. A counter has counted no page that is not there. A transfer
@@ -19,10 +19,10 @@ mod check;
 mod close;
 mod content;
 mod fate;
+mod messages;
 mod pages;
 mod party;
 mod scenario;
-mod talk;
 mod thing;
 mod user;
 mod world;

@@ -10,16 +10,17 @@ use super::fate::PIECE;
 use super::thing::{Count, Grant, Hold, Page, Source, Transfer, Word};
 use super::world::{What, World, broken, tell};
 use crate::Rights;
-use crate::helm::promise;
-use crate::machine::{Direction, Held, Order};
-use crate::provider::DeadKeys;
-use crate::provider::sim::SimCard;
+use crate::delivery::Waiter;
+use crate::machine::{Direction, Held, NewTransfer};
+use crate::progress::oneshot;
+use crate::rail::EndedKeys;
+use crate::rails::sim::SimCard;
 
 impl World {
-    /// An end of a bond grants memory to the other.
-    pub(super) fn grant(&mut self, bond: usize, end: usize, rights: Rights) -> Option<usize> {
-        let (now, host) = (self.now, self.bonds[bond].ends[end].host);
-        let key = self.bonds[bond].ends[end].key();
+    /// An end of a connection grants memory to the other.
+    pub(super) fn grant(&mut self, connection: usize, end: usize, rights: Rights) -> Option<usize> {
+        let (now, host) = (self.now, self.connections[connection].ends[end].host);
+        let key = self.connections[connection].ends[end].key();
         let mut slice = self.hosts[host].free.pop()?;
         let layout = match rights.contains(Rights::ATOMIC) {
             true => Layout { page_len: 8, stride: 8, offset: 0, count: 1 + self.chance.index(6) },
@@ -52,14 +53,22 @@ impl World {
                 return None;
             }
         };
-        let is_words = rights.contains(Rights::ATOMIC);
-        let words = if is_words { layout.count } else { 0 };
+        let are_atomics = rights.contains(Rights::ATOMIC);
+        let words = if are_atomics { layout.count } else { 0 };
         let words = (0..words).map(|_| Word { candidates: vec![0], ..Word::default() }).collect();
         let (hold, rest, len) = (Hold::Granted(made.memory), Some(rest), layout.len());
         let grant = self.grants.len();
-        tell!(self, "grant: number, bond, end, id, pages", grant, bond, end, made.id, layout.count);
+        tell!(
+            self,
+            "grant: number, connection, end, id, pages",
+            grant,
+            connection,
+            end,
+            made.id,
+            layout.count
+        );
         self.grants.push(Grant {
-            bond,
+            connection,
             end,
             host,
             id: made.id,
@@ -112,8 +121,8 @@ impl World {
 
     /// Memory that is not proven to be free: the user has other memory instead.
     pub(super) fn put_aside(&mut self, host: usize, memory: Exposed) {
-        let is_expected = |card: &SimCard| card.properties.dead_keys == DeadKeys::StopNew;
-        let may_fail = self.scenario.network.odds.conceal_fails > 0 || self.has_broken_card(host);
+        let is_expected = |card: &SimCard| card.properties.ended_keys == EndedKeys::StopNew;
+        let may_fail = self.scenario.network.odds.end_key_fails > 0 || self.has_broken_card(host);
         if !may_fail && !self.scenario.hosts[host].iter().any(is_expected) {
             broken!(self, "memory is not proven to be free, and every card of host {host} proves it at once");
         }
@@ -126,14 +135,15 @@ impl World {
         }
     }
 
-    pub(super) fn open_count(&mut self, bond: usize, end: usize) -> Option<usize> {
-        let (now, host) = (self.now, self.bonds[bond].ends[end].host);
-        let key = self.bonds[bond].ends[end].key();
-        let (id, cell) = self.hosts[host].machine().open_counter(key, now)?;
+    pub(super) fn open_count(&mut self, connection: usize, end: usize) -> Option<usize> {
+        let (now, host) = (self.now, self.connections[connection].ends[end].host);
+        let key = self.connections[connection].ends[end].key();
+        let id = self.hosts[host].machine().open_counter(key, now)?;
+        let cell = self.hosts[host].delivery.add_counter(id);
         let number = self.counts.len();
-        tell!(self, "counter: number, bond, end, id", number, bond, end, id.to_raw());
+        tell!(self, "counter: number, connection, end, id", number, connection, end, id.to_raw());
         self.counts.push(Count {
-            bond,
+            connection,
             end,
             host,
             id,
@@ -144,7 +154,7 @@ impl World {
             reached: 0,
             under_way: 0,
             is_clean: true,
-            is_blind: false,
+            is_unobservable: false,
             is_closed: false,
         });
         self.count("counters", 1);
@@ -158,13 +168,17 @@ impl World {
         let (host, id) = (it.host, it.id);
         tell!(self, "close: counter", count);
         self.hosts[host].machine().close_counter(id, now);
+        self.hosts[host].delivery.remove_counter(id);
     }
 
     /// Memory of the other end's that this one knows of, and may use so.
-    pub(super) fn some_grant(&mut self, bond: usize, end: usize, rights: Rights) -> Option<usize> {
-        let (host, key) = (self.bonds[bond].ends[end].host, self.bonds[bond].ends[end].key());
+    pub(super) fn some_grant(&mut self, connection: usize, end: usize, rights: Rights) -> Option<usize> {
+        let (host, key) =
+            (self.connections[connection].ends[end].host, self.connections[connection].ends[end].key());
         let theirs = self.grants.iter().enumerate().filter(|(_, grant)| {
-            (grant.bond, grant.end) == (bond, 1 - end) && grant.is_granted() && grant.rights.contains(rights)
+            (grant.connection, grant.end) == (connection, 1 - end)
+                && grant.is_granted()
+                && grant.rights.contains(rights)
         });
         let theirs: Vec<(usize, u64)> = theirs.map(|(place, grant)| (place, grant.id)).collect();
         let machine = self.hosts[host].machine.as_mut()?;
@@ -176,13 +190,13 @@ impl World {
         self.chance.one_of(&known)
     }
 
-    fn some_count(&mut self, bond: usize, end: usize) -> Option<usize> {
-        let (host, key) = (self.bonds[bond].ends[end].host, self.bonds[bond].ends[end].key());
-        let theirs = self
-            .counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| (count.bond, count.end) == (bond, 1 - end) && !count.is_closed);
+    fn some_count(&mut self, connection: usize, end: usize) -> Option<usize> {
+        let (host, key) =
+            (self.connections[connection].ends[end].host, self.connections[connection].ends[end].key());
+        let theirs =
+            self.counts.iter().enumerate().filter(|(_, count)| {
+                (count.connection, count.end) == (connection, 1 - end) && !count.is_closed
+            });
         let theirs: Vec<_> = theirs.map(|(place, count)| (place, count.id)).collect();
         let machine = self.hosts[host].machine.as_mut()?;
         let known: Vec<usize> = theirs
@@ -217,41 +231,43 @@ impl World {
     }
 
     pub(super) fn wish_write(&mut self, host: usize) {
-        let Some((bond, end)) = self.some_bond(host) else { return };
-        let Some(grant) = self.some_grant(bond, end, Rights::WRITE) else { return };
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let Some(grant) = self.some_grant(connection, end, Rights::WRITE) else { return };
         let is_fit = |page: &Page| !page.is_written && page.readers == 0 && !page.is_spoiled;
         let pages = self.some_pages(grant, is_fit);
-        let counter = if self.chance.once_in(4) { None } else { self.some_count(bond, end) };
-        self.write(bond, end, grant, &pages, counter);
+        let counter = if self.chance.once_in(4) { None } else { self.some_count(connection, end) };
+        self.write(connection, end, grant, &pages, counter);
     }
 
     /// Some users write again what they have just written: whatever of the first write comes late would undo the second.
     pub(super) fn may_write_again(&mut self, transfer: &Transfer) {
-        let Transfer { bond, end, grant, .. } = *transfer;
+        let Transfer { connection, end, grant, .. } = *transfer;
         if !self.is_storm || !self.chance.once_in(self.scenario.rewrite_once_in) {
             return;
         }
-        let is_usable = self.bonds[bond].ends[end].is_usable() && self.grants[grant].is_granted();
+        let is_usable = self.connections[connection].ends[end].is_usable() && self.grants[grant].is_granted();
         let is_open = |counter: &usize| !self.counts[*counter].is_closed;
         let counter = transfer.counter.filter(is_open);
         let is_fit = |page: &Page| !page.is_written && page.readers == 0 && !page.is_spoiled;
         let pages = transfer.pages.iter().map(|(page, _)| *page);
         let pages: Vec<usize> = pages.filter(|page| is_fit(&self.grants[grant].pages[*page])).collect();
         if is_usable {
-            self.write(bond, end, grant, &pages, counter);
+            self.write(connection, end, grant, &pages, counter);
+            // What is refused at once is seen at once.
+            self.hosts[transfer.host].deliver();
         }
     }
 
     /// Writes pages, from memory of its own or shared with others.
     pub(super) fn write(
         &mut self,
-        bond: usize,
+        connection: usize,
         end: usize,
         grant: usize,
         pages: &[usize],
         counter: Option<usize>,
     ) {
-        let host = self.bonds[bond].ends[end].host;
+        let host = self.connections[connection].ends[end].host;
         let page_len = self.grants[grant].layout.page_len;
         if pages.is_empty() {
             return;
@@ -277,7 +293,16 @@ impl World {
             it.under_way += 1;
         }
         self.count("writes", 1);
-        self.submit((bond, end), Direction::Write, held, grant, contents, (layout, places), counter, source);
+        self.submit(
+            (connection, end),
+            Direction::Write,
+            held,
+            grant,
+            contents,
+            (layout, places),
+            counter,
+            source,
+        );
     }
 
     /// A source: filled anew, or one that others read from.
@@ -310,15 +335,15 @@ impl World {
     }
 
     pub(super) fn wish_read(&mut self, host: usize) {
-        let Some((bond, end)) = self.some_bond(host) else { return };
-        let Some(grant) = self.some_grant(bond, end, Rights::READ) else { return };
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let Some(grant) = self.some_grant(connection, end, Rights::READ) else { return };
         let is_fit = |page: &Page| !page.is_written && page.content.is_some() && !page.is_spoiled;
         let pages = self.some_pages(grant, is_fit);
-        self.read(bond, end, grant, &pages);
+        self.read(connection, end, grant, &pages);
     }
 
-    pub(super) fn read(&mut self, bond: usize, end: usize, grant: usize, pages: &[usize]) {
-        let host = self.bonds[bond].ends[end].host;
+    pub(super) fn read(&mut self, connection: usize, end: usize, grant: usize, pages: &[usize]) {
+        let host = self.connections[connection].ends[end].host;
         let page_len = self.grants[grant].layout.page_len;
         let layout = Layout { page_len, stride: page_len, offset: 0, count: PIECE / page_len };
         let mut places: Vec<u32> = (0..pages.len() as u32).collect();
@@ -333,7 +358,7 @@ impl World {
         contents.iter().for_each(|(page, _)| held_pages[*page].readers += 1);
         let held = Held::Lent(slice.lend());
         self.count("reads", 1);
-        self.submit((bond, end), Direction::Read, held, grant, contents, (layout, places), None, None);
+        self.submit((connection, end), Direction::Read, held, grant, contents, (layout, places), None, None);
     }
 
     fn may_be_given_up(&mut self, number: u64) {
@@ -353,7 +378,7 @@ impl World {
     #[expect(clippy::too_many_arguments, reason = "a transfer has as many")]
     fn submit(
         &mut self,
-        (bond, end): (usize, usize),
+        (connection, end): (usize, usize),
         direction: Direction,
         held: Held,
         grant: usize,
@@ -362,8 +387,8 @@ impl World {
         counter: Option<usize>,
         source: Option<usize>,
     ) {
-        let (now, host) = (self.now, self.bonds[bond].ends[end].host);
-        let (number, peer) = (self.number(), self.bonds[bond].ends[end].key());
+        let (now, host) = (self.now, self.connections[connection].ends[end].host);
+        let (number, peer) = (self.number(), self.connections[connection].ends[end].key());
         let it = &self.grants[grant];
         let indices = pages.iter().map(|(page, _)| *page as u32).collect();
         let (stride, offset) = (it.layout.stride as u64, it.layout.offset as u64);
@@ -372,15 +397,15 @@ impl World {
         let len = it.len as u64 - base;
         let theirs = (Pages { indices, stride, offset: offset - base }, len);
         let (own, page_len) = ((own_pages(&layout, &places), held.len()), it.layout.page_len as u64);
-        let planned = match direction {
+        let plan = self.planned(match direction {
             Direction::Write => Plan::new(page_len, own, theirs),
             Direction::Read => Plan::reading(page_len, theirs, own),
-        };
-        let plan = self.planned(planned);
-        let (promise, ticket) = promise();
+        });
+        let (sender, receiver) = oneshot::channel();
         let is_wrong = self.chance.once_in(60);
-        let order = Order {
-            number,
+        let op = self.hosts[host].delivery.wait_for(Waiter::Transfer(sender));
+        let order = NewTransfer {
+            op,
             peer,
             direction,
             held,
@@ -389,14 +414,13 @@ impl World {
             base: if is_wrong { base + 8 } else { base },
             len,
             counter: counter.map(|counter| self.counts[counter].id),
-            promise,
         };
         let (count, counted) = (pages.len(), counter.map_or(u64::MAX, |counter| counter as u64));
         tell!(
             self,
-            "submit: transfer, bond, end, grant, pages, counter",
+            "submit: transfer, connection, end, grant, pages, counter",
             number,
-            bond,
+            connection,
             end,
             grant,
             count,
@@ -406,8 +430,9 @@ impl World {
         self.may_be_given_up(number);
         self.transfers.push(Transfer {
             number,
+            op,
             host,
-            bond,
+            connection,
             end,
             direction,
             grant,
@@ -416,7 +441,7 @@ impl World {
             places,
             counter,
             source,
-            ticket,
+            receiver,
             is_given_up: false,
             is_wrong,
         });

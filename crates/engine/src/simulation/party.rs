@@ -7,21 +7,25 @@ use farreach_core::wire::Frame;
 use farreach_memory::Slice;
 
 use crate::SendError;
-use crate::helm::Ticket;
-use crate::machine::{Machine, PeerCell, PeerKey};
-use crate::provider::sim::CardId;
+use crate::delivery::Delivery;
+use crate::machine::{Machine, PeerKey};
+use crate::progress::oneshot;
+use crate::rails::sim::CardId;
+use crate::watch::PeerCell;
 
 /// A host: an engine and its user, one life after the other.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     /// None while it is killed.
     pub(super) machine: Option<Machine>,
+    /// Who waits for it.
+    pub(super) delivery: Delivery,
     /// How often it was started.
     pub(super) life: u64,
     pub(super) cards: Vec<CardId>,
     /// Memory that nobody uses, in pieces of one size.
     pub(super) free: Vec<Slice>,
-    /// By the numbers of its peers: the bond, and which end of it.
+    /// By the numbers of its peers: the connection, and which end of it.
     pub(super) peers: Vec<(usize, usize)>,
     /// When it is stepped next.
     pub(super) step_at: u64,
@@ -43,11 +47,20 @@ impl Host {
     pub(super) fn machine(&mut self) -> &mut Machine {
         self.machine.as_mut().expect("who does something is alive")
     }
+
+    /// What its machine has to tell is told.
+    pub(super) fn deliver(&mut self) {
+        // Nobody is a task here.
+        let mut wakers = Vec::new();
+        while let Some(event) = self.machine().poll_event() {
+            self.delivery.deliver(event, &mut wakers);
+        }
+    }
 }
 
 /// What is between two engines that are connected: the control channel, and what their users have over it.
 #[derive(Debug)]
-pub(super) struct Bond {
+pub(super) struct Connection {
     /// First the one that connected.
     pub(super) ends: [End; 2],
 }
@@ -74,7 +87,7 @@ pub(super) struct End {
     pub(super) lost_at: Option<u64>,
     /// Its user has nothing more to do with the other.
     pub(super) has_left: bool,
-    pub(super) talk: Talk,
+    pub(super) messages: Messages,
 }
 
 /// What comes over the control channel.
@@ -86,11 +99,11 @@ pub(super) enum Packet {
 
 /// Messages of one end to the other.
 #[derive(Debug, Default)]
-pub(super) struct Talk {
+pub(super) struct Messages {
     /// How many were asked for, and how many of those were taken by the engine.
     pub(super) asked: u64,
     pub(super) accepted: u64,
-    pub(super) waiting: VecDeque<Ticket<Result<(), SendError>>>,
+    pub(super) waiting: VecDeque<oneshot::Receiver<Result<(), SendError>>>,
     /// How many this end has received of the other's.
     pub(super) received: u64,
     /// Whether its user takes messages as soon as they are there.
@@ -110,7 +123,7 @@ impl End {
             killed_at: None,
             lost_at: None,
             has_left: false,
-            talk: Talk { is_eager, ..Talk::default() },
+            messages: Messages { is_eager, ..Messages::default() },
         }
     }
 
@@ -124,7 +137,7 @@ impl End {
     }
 }
 
-impl Bond {
+impl Connection {
     /// Whether neither side has lost the other.
     pub(super) fn is_whole(&self) -> bool {
         self.ends.iter().all(End::is_usable)

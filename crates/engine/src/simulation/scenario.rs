@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::chance::Chance;
 use crate::machine::Tuning;
-use crate::provider::sim::{Odds, SimCard, SimSettings};
+use crate::rails::sim::{Odds, SimCard, SimSettings};
 
 const MS: u64 = 1_000_000;
 
@@ -181,7 +181,7 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
         card_fails: once_in(40..=400, false),
         setup_fails: once_in(8..=100, false),
         // A card that is broken for good, or a key that cannot be ended, hides what else would be seen.
-        conceal_fails: once_in(5..=50, true),
+        end_key_fails: once_in(5..=50, true),
         reset_fails: once_in(2..=8, true),
         host_stops: 0,
         host_killed: 0,

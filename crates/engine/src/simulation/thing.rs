@@ -6,14 +6,15 @@ use farreach_core::counter::CounterId;
 use farreach_memory::{Exposed, Shared, Slice};
 
 use super::content::{Content, Layout};
-use crate::helm::Ticket;
-use crate::machine::{CounterCell, Direction, RevokeAnswer, TransferAnswer};
-use crate::{Rights, WordError};
+use crate::machine::{Direction, OpId, RevokeAnswer, TransferAnswer};
+use crate::progress::oneshot;
+use crate::watch::CounterCell;
+use crate::{AtomicError, Rights};
 
-/// Memory that one end of a bond has granted to the other.
+/// Memory that one end of a connection has granted to the other.
 #[derive(Debug)]
 pub(super) struct Grant {
-    pub(super) bond: usize,
+    pub(super) connection: usize,
     /// Whose memory it is.
     pub(super) end: usize,
     pub(super) host: usize,
@@ -38,7 +39,7 @@ pub(super) enum Hold {
     /// Its user wants it back.
     Revoking {
         memory: Weak<Exposed>,
-        ticket: Ticket<RevokeAnswer>,
+        receiver: oneshot::Receiver<RevokeAnswer>,
         deadline: u64,
     },
     /// Its user has let go of it: the engine frees it.
@@ -97,19 +98,19 @@ pub(super) struct Word {
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) host: usize,
-    pub(super) bond: usize,
+    pub(super) connection: usize,
     pub(super) end: usize,
     pub(super) grant: usize,
     pub(super) word: usize,
     /// From what to what; none where it is an addition.
     pub(super) swap: Option<(u64, u64)>,
-    pub(super) ticket: Ticket<Result<u64, WordError>>,
+    pub(super) receiver: oneshot::Receiver<Result<u64, AtomicError>>,
 }
 
-/// A counter that one end of a bond has, and the other raises.
+/// A counter that one end of a connection has, and the other raises.
 #[derive(Debug)]
 pub(super) struct Count {
-    pub(super) bond: usize,
+    pub(super) connection: usize,
     /// Whose it is.
     pub(super) end: usize,
     pub(super) host: usize,
@@ -128,7 +129,7 @@ pub(super) struct Count {
     /// Whether all that have ended went well.
     pub(super) is_clean: bool,
     /// Memory was freed before anybody could look whether its pages were there.
-    pub(super) is_blind: bool,
+    pub(super) is_unobservable: bool,
     pub(super) is_closed: bool,
 }
 
@@ -136,8 +137,9 @@ pub(super) struct Count {
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) number: u64,
+    pub(super) op: OpId,
     pub(super) host: usize,
-    pub(super) bond: usize,
+    pub(super) connection: usize,
     pub(super) end: usize,
     pub(super) direction: Direction,
     pub(super) grant: usize,
@@ -148,7 +150,7 @@ pub(super) struct Transfer {
     pub(super) places: Vec<u32>,
     pub(super) counter: Option<usize>,
     pub(super) source: Option<usize>,
-    pub(super) ticket: Ticket<TransferAnswer>,
+    pub(super) receiver: oneshot::Receiver<TransferAnswer>,
     pub(super) is_given_up: bool,
     /// It is asked for what it cannot have.
     pub(super) is_wrong: bool,

@@ -4,10 +4,11 @@ use super::party::Host;
 use super::thing::{Grant, Hold};
 use super::world::{What, World, tell};
 use crate::Rights;
-use crate::helm::promise;
+use crate::delivery::Waiter;
 use crate::machine::TransferFault;
+use crate::progress::oneshot;
 
-/// The most of each that one end of a bond has at a time.
+/// The most of each that one end of a connection has at a time.
 const GRANTS_MAX: usize = 4;
 const COUNTERS_MAX: usize = 3;
 
@@ -41,7 +42,7 @@ impl World {
             3 => self.wish_write(host),
             4 => self.wish_read(host),
             5 => self.wish_say(host),
-            6 => self.wish_word(host),
+            6 => self.wish_atomic(host),
             7 => self.wish_revoke(host),
             8 => self.wish_drop(host),
             9 => self.wish_close(host),
@@ -51,9 +52,10 @@ impl World {
         }
     }
 
-    /// One of a host's bonds that can be used.
-    pub(super) fn some_bond(&mut self, host: usize) -> Option<(usize, usize)> {
-        let usable = |(bond, end): &(usize, usize)| self.bonds[*bond].ends[*end].is_usable();
+    /// One of a host's connections that can be used.
+    pub(super) fn some_connection(&mut self, host: usize) -> Option<(usize, usize)> {
+        let usable =
+            |(connection, end): &(usize, usize)| self.connections[*connection].ends[*end].is_usable();
         let usable: Vec<_> = self.hosts[host].peers.iter().copied().filter(usable).collect();
         self.chance.one_of(&usable)
     }
@@ -64,12 +66,14 @@ impl World {
             return;
         }
         let between = |ends: [usize; 2]| ends == [from, to] || ends == [to, from];
-        let is_there = |bond: &&super::party::Bond| {
-            let is_over =
-                bond.ends.iter().any(|end| end.lost_at.is_some() || end.killed_at.is_some() || end.has_left);
-            between([bond.ends[0].host, bond.ends[1].host]) && !is_over
+        let is_there = |connection: &&super::party::Connection| {
+            let is_over = connection
+                .ends
+                .iter()
+                .any(|end| end.lost_at.is_some() || end.killed_at.is_some() || end.has_left);
+            between([connection.ends[0].host, connection.ends[1].host]) && !is_over
         };
-        let there = self.bonds.iter().filter(is_there).count();
+        let there = self.connections.iter().filter(is_there).count();
         // Two of them are allowed, and rare.
         if there == 0 || (there == 1 && self.chance.once_in(12)) {
             self.connect(from, to);
@@ -77,8 +81,9 @@ impl World {
     }
 
     fn wish_grant(&mut self, host: usize) {
-        let Some((bond, end)) = self.some_bond(host) else { return };
-        let is_own = |grant: &&Grant| grant.bond == bond && grant.end == end && grant.is_granted();
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let is_own =
+            |grant: &&Grant| grant.connection == connection && grant.end == end && grant.is_granted();
         if self.grants.iter().filter(is_own).count() < GRANTS_MAX {
             let rights = match self.chance.below(8) {
                 0 => Rights::READ,
@@ -86,23 +91,24 @@ impl World {
                 3 | 4 => Rights::READ | Rights::WRITE,
                 _ => Rights::WRITE,
             };
-            self.grant(bond, end, rights);
+            self.grant(connection, end, rights);
         }
     }
 
     fn wish_count(&mut self, host: usize) {
-        let Some((bond, end)) = self.some_bond(host) else { return };
-        let is_own =
-            |count: &&super::thing::Count| (count.bond, count.end) == (bond, end) && !count.is_closed;
+        let Some((connection, end)) = self.some_connection(host) else { return };
+        let is_own = |count: &&super::thing::Count| {
+            (count.connection, count.end) == (connection, end) && !count.is_closed
+        };
         if self.counts.iter().filter(is_own).count() < COUNTERS_MAX {
-            self.open_count(bond, end);
+            self.open_count(connection, end);
         }
     }
 
     fn wish_say(&mut self, host: usize) {
-        let Some((bond, end)) = self.some_bond(host) else { return };
+        let Some((connection, end)) = self.some_connection(host) else { return };
         for _ in 0..=self.chance.below(4) {
-            self.say(bond, end);
+            self.say(connection, end);
         }
     }
 
@@ -116,16 +122,17 @@ impl World {
 
     pub(super) fn revoke(&mut self, grant: usize, patience: u64) {
         let (now, deadline) = (self.now, self.now + patience);
-        let (promise, ticket) = promise();
+        let (sender, receiver) = oneshot::channel();
         let it = &mut self.grants[grant];
         let Hold::Granted(memory) = std::mem::replace(&mut it.hold, Hold::Over) else { return };
         let (host, id) = (it.host, it.id);
         it.is_revoked = true;
-        it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), ticket, deadline };
+        it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), receiver, deadline };
         // The user's handle on it is gone before the engine is asked.
         drop(memory);
         tell!(self, "revoke: grant, host, deadline", grant, host, deadline);
-        self.hosts[host].machine().revoke(id, deadline, Some(promise), now);
+        let op = self.hosts[host].delivery.wait_for(Waiter::Revoked(sender));
+        self.hosts[host].machine().revoke(Some(op), id, deadline, now);
     }
 
     fn wish_drop(&mut self, host: usize) {
@@ -138,7 +145,7 @@ impl World {
             let id = it.id;
             drop(memory);
             tell!(self, "drop: grant, host", grant, host);
-            self.hosts[host].machine().revoke(id, u64::MAX, None, now);
+            self.hosts[host].machine().revoke(None, id, u64::MAX, now);
         }
     }
 
@@ -168,36 +175,36 @@ impl World {
     pub(super) fn give_up(&mut self, number: u64) {
         let now = self.now;
         let Some(transfer) = self.transfers.iter_mut().find(|it| it.number == number) else { return };
-        let (host, bond, end) = (transfer.host, transfer.bond, transfer.end);
+        let (host, op, connection, end) = (transfer.host, transfer.op, transfer.connection, transfer.end);
         if self.hosts[host].is_stopped(now) {
             return;
         }
         transfer.is_given_up = true;
-        let key = self.bonds[bond].ends[end].key();
+        let key = self.connections[connection].ends[end].key();
         tell!(self, "give up: transfer", number);
-        self.hosts[host].machine().abort_numbered(key, number, &TransferFault::Aborted, now);
+        self.hosts[host].machine().abort_op(key, op, &TransferFault::Aborted, now);
         self.observe(host);
     }
 
     fn wish_leave(&mut self, host: usize) {
-        if let Some((bond, end)) = self.some_bond(host) {
-            self.leave(bond, end);
+        if let Some((connection, end)) = self.some_connection(host) {
+            self.leave(connection, end);
         }
     }
 
-    pub(super) fn leave(&mut self, bond: usize, end: usize) {
+    pub(super) fn leave(&mut self, connection: usize, end: usize) {
         let now = self.now;
-        let there = &mut self.bonds[bond].ends[end];
+        let there = &mut self.connections[connection].ends[end];
         there.has_left = true;
         let (host, key) = (there.host, there.key());
-        tell!(self, "leave: bond, end", bond, end);
+        tell!(self, "leave: connection, end", connection, end);
         self.count("leaves", 1);
         self.hosts[host].machine().leave(key, now);
     }
 
     fn wish_take(&mut self, host: usize) {
-        for (bond, end) in self.hosts[host].peers.clone() {
-            self.hear(bond, end);
+        for (connection, end) in self.hosts[host].peers.clone() {
+            self.hear(connection, end);
         }
     }
 }

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use farreach_memory::{Exposed, Slice};
 
 use super::chance::Chance;
-use super::party::{Bond, Host};
+use super::party::{Connection, Host};
 use super::scenario::{Fault, Scenario};
 use super::thing::{Change, Count, Grant, Source, Transfer};
-use crate::provider::sim::SimNetwork;
+use crate::rails::sim::SimNetwork;
 
 /// A history, as far as it has come.
 pub(super) struct World {
@@ -21,7 +21,7 @@ pub(super) struct World {
     agenda: BinaryHeap<Reverse<(u64, u64, What)>>,
     scheduled: u64,
     pub(super) hosts: Vec<Host>,
-    pub(super) bonds: Vec<Bond>,
+    pub(super) connections: Vec<Connection>,
     pub(super) grants: Vec<Grant>,
     pub(super) counts: Vec<Count>,
     pub(super) transfers: Vec<Transfer>,
@@ -43,14 +43,14 @@ pub(super) struct World {
 /// What is due at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
-    /// The next packet comes to an end of a bond.
+    /// The next packet comes to an end of a connection.
     Deliver {
-        bond: usize,
+        connection: usize,
         end: usize,
     },
     /// An engine hears of a connection.
     Introduce {
-        bond: usize,
+        connection: usize,
         end: usize,
     },
     Step {
@@ -111,7 +111,7 @@ impl World {
             agenda: BinaryHeap::new(),
             scheduled: 0,
             hosts,
-            bonds: Vec::new(),
+            connections: Vec::new(),
             grants: Vec::new(),
             counts: Vec::new(),
             transfers: Vec::new(),
@@ -192,8 +192,8 @@ impl World {
 
     fn happen(&mut self, what: What) {
         match what {
-            What::Deliver { bond, end } => self.deliver(bond, end),
-            What::Introduce { bond, end } => self.introduce(bond, end),
+            What::Deliver { connection, end } => self.deliver(connection, end),
+            What::Introduce { connection, end } => self.introduce(connection, end),
             What::Step { host } => self.step(host),
             What::Wish => self.wish(),
             What::GiveUp { number } => self.give_up(number),

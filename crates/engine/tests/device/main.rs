@@ -5,9 +5,11 @@
 
 #[path = "../faults/mod.rs"]
 mod faults;
+#[path = "../request/mod.rs"]
+mod request;
 #[path = "../suite/mod.rs"]
 mod suite;
 
 mod over_soft_roce;
-mod provider_verbs;
+mod rails_verbs;
 mod real_faults;

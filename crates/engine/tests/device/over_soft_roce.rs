@@ -7,15 +7,15 @@ use std::sync::Once;
 use farreach::Engine;
 use farreach_testkit::{Device, wait_for};
 
-use crate::suite::Provider;
+use crate::suite::RailUnderTest;
 
-const TWO_RAILS: Provider = Provider {
+const TWO_RAILS: RailUnderTest = RailUnderTest {
     open: |settings| Engine::with(settings.rails(two_devices())).unwrap(),
     has_atomics: Some(true),
     rails: 2,
 };
 
-const VERBS_UNDER_RXM: Provider = Provider {
+const VERBS_UNDER_RXM: RailUnderTest = RailUnderTest {
     open: |settings| Engine::with(settings.rails([by_libfabric()])).unwrap(),
     has_atomics: Some(true),
     rails: 1,

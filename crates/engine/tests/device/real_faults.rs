@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use farreach::provider::Provider;
-use farreach::provider::verbs::{VerbsProvider, VerbsSettings, rails_named};
+use farreach::rail::Rail;
+use farreach::rails::verbs::{VerbsRail, VerbsSettings, rails_named};
 use farreach_testkit::Device;
 
 use crate::faults::Place;
@@ -41,10 +41,10 @@ fn rounds() -> u32 {
 }
 
 /// A rail for a peer that is no engine.
-fn open() -> Box<dyn Provider> {
+fn open() -> Box<dyn Rail> {
     let settings = VerbsSettings::default();
     let rails = rails_named(&Device::find().name, &settings).unwrap();
-    Box::new(VerbsProvider::open(&rails[0], &settings).unwrap())
+    Box::new(VerbsRail::open(&rails[0], &settings).unwrap())
 }
 
 mod one_guest {

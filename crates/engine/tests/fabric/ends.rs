@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::provider::{DeadKeys, Provider, Refusal, Request};
+use farreach::rail::{EndedKeys, Rail, Refusal, WorkRequest};
 use farreach_testkit::{pattern, wait_for};
 
 use super::pair::{A, B, Granted, Pair, Place, Seen, write};
+use crate::request::post;
 
 const LEN: usize = 1 << 20;
 
@@ -17,7 +18,7 @@ fn assert_works(pair: &mut Pair, granted: &Granted, seed: u8) {
     let data = pattern(seed, 5000);
     let slice = pair.slice(A, &data);
     pair.post(A, 1000, write(slice, granted.target(0, 5000), Some(seed.into())));
-    assert_eq!(pair.tick(B), seed.into());
+    assert_eq!(pair.immediate(B), seed.into());
     assert_eq!(granted.copy(0, 5000), data);
     assert_eq!(pair.done(A, 1000).len(), 5000);
 }
@@ -27,7 +28,7 @@ fn fill(pair: &mut Pair, granted: &Granted) -> u64 {
     for tag in 0..16 {
         let slice = pair.slice(A, &pattern(tag as u8, LEN));
         let request = write(slice, granted.target(0, LEN as u64), Some(tag));
-        if let Err(refused) = pair.rails[A].post(pair.links[A], tag.into(), request) {
+        if let Err(refused) = post(&mut pair.rails[A], pair.links[A], tag.into(), request) {
             assert!(matches!(refused.reason, Refusal::Full), "{:?}", refused.reason);
             return tag.into();
         }
@@ -54,7 +55,7 @@ pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
     assert!(count > 0);
     let closed = pair.links[A];
     pair.rails[A].close_link(closed);
-    let refused = pair.rails[A].post(closed, 7, granted.tick(1)).unwrap_err();
+    let refused = post(&mut pair.rails[A], closed, 7, granted.immediate(1)).unwrap_err();
     let Refusal::LinkDown(error) = refused.reason else { panic!("{:?}", refused.reason) };
     assert!(error.cause.contains("closed") && error.fix.contains("new link"), "{error:?}");
     // Twice is no matter.
@@ -103,8 +104,8 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     assert!(count > 0);
     // Something that brings bytes here, too: they may not come back where a peer may still write them.
     let lent = pair.slice(A, &[0; 64]).lend();
-    let read = Request::Read { pieces: lent.clone().into(), target: granted.target(0, 64) };
-    let reads = u64::from(pair.rails[A].post(pair.links[A], 500, read).is_ok());
+    let read = (WorkRequest::Read { target: granted.target(0, 64) }, lent.clone().into());
+    let reads = u64::from(post(&mut pair.rails[A], pair.links[A], 500, read).is_ok());
     let old = pair.links[A];
     pair.seen[A].clear();
     let in_flight = pair.rails[A].in_flight();
@@ -121,7 +122,7 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     assert!(told.iter().all(|(tag, (len, is_ok))| !is_ok && is_back(*tag, *len)), "{told:?}");
     assert!(lent.try_reclaim().is_ok(), "no peer writes to it any more");
 
-    let refused = pair.rails[A].post(old, 7, granted.tick(1)).unwrap_err();
+    let refused = post(&mut pair.rails[A], old, 7, granted.immediate(1)).unwrap_err();
     assert!(matches!(refused.reason, Refusal::LinkDown(_)), "{:?}", refused.reason);
     // Half a write may still be on its way to where nobody waits for it.
     for _ in 0..100 {
@@ -137,7 +138,7 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     pair.done(B, 1);
     assert_eq!(own.copy(8, 64), [9; 64]);
     let slice = pair.slice(B, b"hello");
-    pair.post(B, 2, Request::Send { pieces: slice.into() });
+    pair.post(B, 2, (WorkRequest::Send, slice.into()));
     assert_eq!(pair.message(A), b"hello");
     pair.done(B, 2);
     pair.assert_quiet();
@@ -169,16 +170,16 @@ pub(crate) fn a_peer_that_was_reset_costs_its_links_and_not_the_rail(place: &Pla
     pair.assert_quiet();
 }
 
-pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
+pub(crate) fn revoked_memory_takes_no_late_write(place: &Place) {
     let mut pair = Pair::open(place);
     let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
     assert_works(&mut pair, &granted, 1);
     assert_eq!(granted.memory.keys(), 1);
-    pair.rails[B].conceal(granted.exposure.id).unwrap();
+    pair.rails[B].end_key(granted.key.id).unwrap();
     // A library looks at the key when a write begins, and a card at each packet.
-    let proves = pair.rails[B].properties().dead_keys == DeadKeys::StopAll;
+    let proves = pair.rails[B].properties().ended_keys == EndedKeys::StopAll;
     assert_eq!(granted.memory.keys() == 0, proves);
-    let again = pair.rails[B].conceal(granted.exposure.id).unwrap_err();
+    let again = pair.rails[B].end_key(granted.key.id).unwrap_err();
     assert!(!again.fix.is_empty(), "{again:?}");
     granted.memory.write_at(0, &[0; 8192]);
     let slice = pair.slice(A, &pattern(7, 8192));
@@ -191,10 +192,10 @@ pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
         pair.progress();
     }
     assert_eq!(granted.copy(0, 8192), [0; 8192], "a late write has landed");
-    assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Tick(_))), "{:?}", pair.seen[B]);
+    assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Immediate(_))), "{:?}", pair.seen[B]);
 
     // After a failure the link is of no use any more, and says why.
-    let refused = pair.rails[A].post(pair.links[A], 6, other.tick(1)).unwrap_err();
+    let refused = post(&mut pair.rails[A], pair.links[A], 6, other.immediate(1)).unwrap_err();
     let Refusal::LinkDown(reason) = refused.reason else { panic!("{:?}", refused.reason) };
     assert_eq!(reason, error);
     assert_eq!(pair.rails[A].in_flight(), 0);
@@ -207,12 +208,12 @@ pub(crate) fn concealed_memory_takes_no_late_write(place: &Place) {
 pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
     const PART: usize = 32 << 20;
     let mut pair = Pair::open(place);
-    let proves = pair.rails[B].properties().dead_keys == DeadKeys::StopAll;
+    let proves = pair.rails[B].properties().ended_keys == EndedKeys::StopAll;
     let mut parts = 0;
     while !pair.rails[B].holds_too_much() {
         parts += 1;
         let granted = pair.expose(B, PART);
-        pair.rails[B].conceal(granted.exposure.id).unwrap();
+        pair.rails[B].end_key(granted.key.id).unwrap();
         if parts == 20 {
             assert!(proves, "640 MiB are held, and it is not too much");
             return;
@@ -224,8 +225,8 @@ pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
     // What somebody has in his hand does not count.
     let granted = pair.expose(B, PART);
     for _ in 0..20 {
-        let exposure = pair.rails[B].expose(&granted.memory, Rights::WRITE).unwrap();
-        pair.rails[B].conceal(exposure.id).unwrap();
+        let key = pair.rails[B].make_key(&granted.memory, Rights::WRITE).unwrap();
+        pair.rails[B].end_key(key.id).unwrap();
         assert!(!pair.rails[B].holds_too_much());
     }
 }
@@ -234,7 +235,7 @@ pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
     let mut pair = Pair::open(place);
     let [granted, other] = [pair.expose(B, 8192), pair.expose(B, 8192)];
     assert_works(&mut pair, &granted, 1);
-    pair.rails[B].conceal(granted.exposure.id).unwrap();
+    pair.rails[B].end_key(granted.key.id).unwrap();
     let slice = pair.slice(A, &[1; 64]);
     pair.post(A, 5, write(slice, granted.target(0, 64), None));
     assert!(pair.completed(A).2.is_err(), "the key is dead");
@@ -251,10 +252,10 @@ pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
 fn link_again(pair: &mut Pair, granted: &Granted) {
     wait_for("link that works", || {
         pair.link();
-        pair.post(A, 77, granted.tick(77));
+        pair.post(A, 77, granted.immediate(77));
         let is_up = pair.completed(A).2.is_ok();
         if is_up {
-            assert_eq!(pair.tick(B), 77);
+            assert_eq!(pair.immediate(B), 77);
             return Some(());
         }
         for side in [A, B] {

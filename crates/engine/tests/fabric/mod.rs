@@ -15,7 +15,7 @@ macro_rules! suite {
             requests: what_is_done_is_there_though_nobody_polls;
             requests: a_write_without_bytes_tells_its_immediate;
             requests: a_write_of_several_pieces_fills_several_targets;
-            requests: a_tick_comes_behind_what_it_counts;
+            requests: an_immediate_comes_behind_what_it_counts;
             requests: a_read_fills_lent_parts;
             requests: atomics_are_there_where_the_rail_says_so;
             requests: messages_go_both_ways;
@@ -25,7 +25,7 @@ macro_rules! suite {
             ends: a_reset_gives_back_all_and_a_new_link_works;
             ends: a_peer_that_was_reset_costs_its_links_and_not_the_rail;
             ends: a_rail_that_was_reset_can_be_slept_on;
-            ends: concealed_memory_takes_no_late_write;
+            ends: revoked_memory_takes_no_late_write;
             ends: dead_keys_hold_memory_up_to_a_bound;
             ends: a_new_link_takes_the_place_of_one_that_failed;
             ends: a_rail_that_is_dropped_lets_go_of_what_it_had;

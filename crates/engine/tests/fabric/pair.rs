@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use farreach::provider::fabric::{FabricProvider, ProviderSettings};
-use farreach::provider::{
-    Event, Exposure, LinkKey, Provider, ProviderError, Refusal, Refused, Request, Target,
-};
+use crate::request::{Refused, Request, post};
+use farreach::rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
+use farreach::rails::fabric::{FabricRail, FabricSettings};
 use farreach::{Buffers, Memory, Rights, Slice};
 use farreach_fabric::Library;
 use farreach_memory::Exposed;
@@ -31,8 +30,8 @@ impl Place {
         self.has_descriptor[usize::from(Library::open().unwrap().version().major >= 2)]
     }
 
-    pub(crate) fn open(&self, settings: &ProviderSettings) -> FabricProvider {
-        let opened = FabricProvider::open_named(self.name, self.bind.map(|bind| bind()), settings);
+    pub(crate) fn open(&self, settings: &FabricSettings) -> FabricRail {
+        let opened = FabricRail::open_named(self.name, self.bind.map(|bind| bind()), settings);
         opened.unwrap_or_else(|error| panic!("{error}\nfix: {}", error.fix))
     }
 }
@@ -40,8 +39,8 @@ impl Place {
 /// What a rail has told, kept.
 #[derive(Debug)]
 pub(crate) enum Seen {
-    Completed { tag: u64, buffers: Buffers, outcome: Result<(), ProviderError> },
-    Tick(u32),
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Immediate(u32),
     Message(Vec<u8>),
 }
 
@@ -50,7 +49,7 @@ pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 
 pub(crate) struct Pair {
-    pub(crate) rails: [FabricProvider; 2],
+    pub(crate) rails: [FabricRail; 2],
     pub(crate) links: [LinkKey; 2],
     pub(crate) seen: [VecDeque<Seen>; 2],
     /// All that there ever were.
@@ -59,15 +58,15 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn open(place: &Place) -> Self {
-        Self::open_with(place, &ProviderSettings::default())
+        Self::open_with(place, &FabricSettings::default())
     }
 
-    pub(crate) fn open_with(place: &Place, settings: &ProviderSettings) -> Self {
+    pub(crate) fn open_with(place: &Place, settings: &FabricSettings) -> Self {
         let rails = [place.open(settings), place.open(settings)];
         Self::of(rails)
     }
 
-    pub(crate) fn of(rails: [FabricProvider; 2]) -> Self {
+    pub(crate) fn of(rails: [FabricRail; 2]) -> Self {
         let (seen, all_links) = (Default::default(), Default::default());
         let mut pair = Self { rails, links: [LinkKey(0); 2], seen, all_links };
         pair.link();
@@ -98,8 +97,8 @@ impl Pair {
     /// Memory of this side that the other side may do all with.
     pub(crate) fn expose(&mut self, side: usize, len: usize) -> Granted {
         let memory = Arc::new(Memory::allocate(len).unwrap().expose());
-        let exposure = self.rails[side].expose(&memory, Rights::all()).unwrap();
-        Granted { memory, exposure }
+        let key = self.rails[side].make_key(&memory, Rights::all()).unwrap();
+        Granted { memory, key }
     }
 
     /// Polls one side.
@@ -114,9 +113,9 @@ impl Pair {
                         assert!(links.contains(&link), "{link:?} is none of {links:?}");
                         Seen::Completed { tag, buffers, outcome }
                     }
-                    Event::Tick { link, immediate } => {
+                    Event::Immediate { link, bits } => {
                         assert_eq!(link, None, "this rail does not know");
-                        Seen::Tick(immediate)
+                        Seen::Immediate(bits)
                     }
                     Event::Message { link, bytes } => {
                         assert_eq!(link, None, "this rail does not know");
@@ -137,11 +136,11 @@ impl Pair {
 
     /// Posts to the pair's link, driving both sides while there is no room.
     #[track_caller]
-    pub(crate) fn post(&mut self, side: usize, tag: u64, request: Request) {
+    pub(crate) fn post(&mut self, side: usize, tag: u64, request: Request<'_>) {
         let mut waiting = Some(request);
         wait_for("room", || {
             let request = waiting.take().expect("it was handed back");
-            match self.rails[side].post(self.links[side], tag, request) {
+            match post(&mut self.rails[side], self.links[side], tag, request) {
                 Ok(()) => Some(()),
                 Err(Refused { reason: Refusal::Full, request }) => {
                     waiting = Some(request);
@@ -164,7 +163,7 @@ impl Pair {
 
     /// The next completion: its tag, buffers and outcome.
     #[track_caller]
-    pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), ProviderError>) {
+    pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), RailError>) {
         match self.next(side) {
             Seen::Completed { tag, buffers, outcome, .. } => (tag, buffers, outcome),
             other => panic!("{other:?}"),
@@ -181,9 +180,9 @@ impl Pair {
     }
 
     #[track_caller]
-    pub(crate) fn tick(&mut self, side: usize) -> u32 {
+    pub(crate) fn immediate(&mut self, side: usize) -> u32 {
         match self.next(side) {
-            Seen::Tick(immediate) => immediate,
+            Seen::Immediate(bits) => bits,
             other => panic!("{other:?}"),
         }
     }
@@ -213,19 +212,19 @@ impl Pair {
 /// Memory that a peer was given access to.
 pub(crate) struct Granted {
     pub(crate) memory: Arc<Exposed>,
-    pub(crate) exposure: Exposure,
+    pub(crate) key: Key,
 }
 
 impl Granted {
     /// A range of it, as the peer names it.
-    pub(crate) fn target(&self, offset: u64, len: u64) -> Target {
+    pub(crate) fn target(&self, offset: u64, len: u64) -> RemoteSegment {
         assert!(offset + len <= self.memory.len() as u64);
-        Target { address: self.exposure.address + offset, key: self.exposure.key, len }
+        RemoteSegment { address: self.key.address + offset, key: self.key.key, len }
     }
 
     /// Tells this side, and writes nothing.
-    pub(crate) fn tick(&self, immediate: u32) -> Request {
-        Request::Write { pieces: Buffers::None, target: self.target(0, 0), immediate: Some(immediate) }
+    pub(crate) fn immediate(&self, immediate: u32) -> Request<'static> {
+        (WorkRequest::Write { target: self.target(0, 0), immediate: Some(immediate) }, Buffers::None)
     }
 
     pub(crate) fn copy(&self, offset: usize, len: usize) -> Vec<u8> {
@@ -236,6 +235,6 @@ impl Granted {
 }
 
 /// A write of one slice.
-pub(crate) fn write(slice: Slice, target: Target, immediate: Option<u32>) -> Request {
-    Request::Write { pieces: slice.into(), target, immediate }
+pub(crate) fn write(slice: Slice, target: RemoteSegment, immediate: Option<u32>) -> Request<'static> {
+    (WorkRequest::Write { target, immediate }, slice.into())
 }

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::provider::fabric::{FabricProvider, ProviderSettings, offers};
-use farreach::provider::{DeadKeys, Event, LinkKey, Provider, Target};
+use farreach::rail::{EndedKeys, Event, LinkKey, Rail, RemoteSegment};
+use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
 use farreach::{Memory, Rights};
 use farreach_testkit::pattern;
 
 use super::pair::{A, B, Pair, Place, write};
+use crate::request::post;
 
 pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
-    let rail = place.open(&ProviderSettings::default());
+    let rail = place.open(&FabricSettings::default());
     let properties = rail.properties();
     // 1.x has another name for it.
     let is_named =
@@ -24,21 +25,21 @@ pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     assert_eq!(properties.is_rdma, place.is_rdma);
     assert!(properties.limits.is_usable(), "{properties:?}");
     assert_eq!(rail.wait_fd().is_some(), place.has_descriptor());
-    assert!(!properties.links_end_alone && !properties.ticks_name_link);
+    assert!(!properties.links_end_alone && !properties.immediates_name_link);
     let limits = properties.limits;
     assert!(limits.is_ordered);
     if !place.is_rdma {
         assert_eq!((limits.pieces, limits.targets), (4, 4));
-        assert_eq!(properties.dead_keys, DeadKeys::StopNew);
+        assert_eq!(properties.ended_keys, EndedKeys::StopNew);
     }
-    assert_eq!((rail.in_flight(), rail.strays()), (0, 0));
+    assert_eq!((rail.in_flight(), rail.unattributed()), (0, 0));
 
-    let settings = ProviderSettings { providers: vec![place.name.to_owned()], ..ProviderSettings::default() };
+    let settings = FabricSettings { providers: vec![place.name.to_owned()], ..FabricSettings::default() };
     let found = offers(&settings).unwrap();
     assert!(!found.is_empty() && is_named(found[0].provider()), "{found:?}");
-    let error = FabricProvider::open_named("no_such_provider", None, &settings).unwrap_err();
+    let error = FabricRail::open_named("no_such_provider", None, &settings).unwrap_err();
     assert!(error.cause.contains("no_such_provider") && !error.fix.is_empty(), "{error:?}");
-    let all = offers(&ProviderSettings::default()).unwrap();
+    let all = offers(&FabricSettings::default()).unwrap();
     let is_rdma: Vec<_> = all.iter().map(|info| info.provider().contains("verbs")).collect();
     assert!(is_rdma.is_sorted_by(|left, right| left >= right), "RDMA first: {all:?}");
     assert!(!all.is_empty(), "tcp is everywhere");
@@ -52,7 +53,7 @@ pub(crate) fn what_is_no_end_is_refused(place: &Place) {
         assert!(!error.cause.is_empty() && error.fix.contains("same kind"), "{error:?}");
     }
     let granted = pair.expose(B, 64);
-    assert!(pair.rails[A].post(link, 1, granted.tick(1)).is_err(), "it is not connected");
+    assert!(post(&mut pair.rails[A], link, 1, granted.immediate(1)).is_err(), "it is not connected");
     pair.rails[A].connect(link, &end).expect("a rail may have a link to itself");
     assert!(pair.rails[A].connect(link, &end).is_err(), "once is enough");
     assert!(pair.rails[A].connect(LinkKey(u64::MAX), &end).is_err(), "there is no such link");
@@ -61,7 +62,7 @@ pub(crate) fn what_is_no_end_is_refused(place: &Place) {
 
 /// As a host with two cards: each rail has an address and a key of its own, and the memory is one.
 pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
-    let settings = ProviderSettings::default();
+    let settings = FabricSettings::default();
     let open = |number: u8| {
         let is_loopback = place.bind.is_some_and(|bind| bind().is_loopback());
         let bind: Option<IpAddr> = if is_loopback {
@@ -69,7 +70,7 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
         } else {
             place.bind.map(|bind| bind())
         };
-        let rail = || FabricProvider::open_named(place.name, bind, &settings).unwrap();
+        let rail = || FabricRail::open_named(place.name, bind, &settings).unwrap();
         let pair = Pair::of([rail(), rail()]);
         if let (true, Some(bind)) = (is_loopback, bind) {
             assert!(
@@ -82,20 +83,20 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
     };
     let mut rails = [open(2), open(3)];
     let memory = Arc::new(Memory::allocate(8192).unwrap().expose());
-    let exposures = [0, 1].map(|rail: usize| rails[rail].rails[B].expose(&memory, Rights::WRITE).unwrap());
+    let keys = [0, 1].map(|rail: usize| rails[rail].rails[B].make_key(&memory, Rights::WRITE).unwrap());
     for (rail, pair) in rails.iter_mut().enumerate() {
         let slice = pair.slice(A, &pattern(rail as u8, 4096));
-        let (exposure, offset) = (exposures[rail], 4096 * rail as u64);
-        let target = Target { address: exposure.address + offset, key: exposure.key, len: 4096 };
+        let (key, offset) = (keys[rail], 4096 * rail as u64);
+        let target = RemoteSegment { address: key.address + offset, key: key.key, len: 4096 };
         pair.post(A, 1, write(slice, target, Some(rail as u32)));
-        assert_eq!(pair.tick(B), rail as u32);
+        assert_eq!(pair.immediate(B), rail as u32);
         pair.done(A, 1);
     }
     let mut bytes = vec![0; 8192];
     memory.read_at(0, &mut bytes);
     assert_eq!(bytes, [pattern(0, 4096), pattern(1, 4096)].concat());
     for (rail, pair) in rails.iter_mut().enumerate() {
-        pair.rails[B].conceal(exposures[rail].id).unwrap();
+        pair.rails[B].end_key(keys[rail].id).unwrap();
         pair.assert_quiet();
     }
     drop(rails);
@@ -107,8 +108,8 @@ pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
     let mut pair = Pair::open(place);
     // Connected, and at rest.
     let granted = pair.expose(B, 64);
-    pair.post(A, 1, granted.tick(1));
-    assert_eq!(pair.tick(B), 1);
+    pair.post(A, 1, granted.immediate(1));
+    assert_eq!(pair.immediate(B), 1);
     pair.done(A, 1);
     pair.assert_quiet();
     if !place.has_descriptor() {
@@ -118,11 +119,13 @@ pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
     let Pair { rails: [mut source, mut target], links, .. } = pair;
     thread::scope(|scope| {
         let sleeper = scope.spawn(move || {
-            let (start, mut ticks, mut polls) = (Instant::now(), 0, 0);
-            while ticks == 0 && start.elapsed() < Duration::from_secs(20) {
+            let (start, mut immediates, mut polls) = (Instant::now(), 0, 0);
+            while immediates == 0 && start.elapsed() < Duration::from_secs(20) {
                 polls += 1;
-                target.poll(&mut |event| ticks += u32::from(matches!(event, Event::Tick { .. }))).unwrap();
-                if ticks == 0 && target.may_sleep().unwrap() {
+                target
+                    .poll(&mut |event| immediates += u32::from(matches!(event, Event::Immediate { .. })))
+                    .unwrap();
+                if immediates == 0 && target.may_sleep().unwrap() {
                     let fd = target.wait_fd().unwrap().as_raw_fd();
                     let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
                     // SAFETY: one entry, valid for reading and writing, and the descriptor is open.
@@ -132,7 +135,7 @@ pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
             (start.elapsed(), polls)
         });
         thread::sleep(PAUSE);
-        source.post(links[A], 2, granted.tick(1)).unwrap();
+        post(&mut source, links[A], 2, granted.immediate(1)).unwrap();
         while source.in_flight() > 0 {
             source
                 .poll(&mut |event| assert!(matches!(event, Event::Completed { outcome: Ok(()), .. })))

@@ -1,12 +1,13 @@
 //! What a rail is asked to do.
 
-use farreach::provider::fabric::ProviderSettings;
-use farreach::provider::{Proof, Provider, Refusal, Refused, Request, Targets};
+use farreach::rail::{Extent, Proof, Rail, Refusal, RemoteSegments, WorkRequest};
+use farreach::rails::fabric::FabricSettings;
 use farreach::{Buffer, Buffers};
 use farreach_fabric::Library;
 use farreach_testkit::{pattern, wait_for};
 
 use super::pair::{A, B, Pair, Place, Seen, write};
+use crate::request::{Refused, post};
 
 const IMMEDIATE: u32 = 0xfa77_eac4;
 
@@ -22,7 +23,7 @@ pub(crate) fn a_write_lands_and_its_immediate_is_told(place: &Place) {
         pair.post(A, tag, write(slice, granted.target(100, len as u64), immediate));
         assert_eq!(pair.rails[A].in_flight(), 1);
         if let Some(immediate) = immediate {
-            assert_eq!(pair.tick(B), immediate);
+            assert_eq!(pair.immediate(B), immediate);
             assert_eq!(granted.copy(100, len), data, "the bytes are there when it is told");
         }
         assert_eq!(pair.done(A, tag).into_slice().unwrap()[..], data);
@@ -47,7 +48,7 @@ pub(crate) fn what_is_done_is_there_though_nobody_polls(place: &Place) {
         (0..2000).for_each(|_| pair.poll(A));
         assert!(pair.seen[A].is_empty(), "{len} bytes, {immediate:?}");
         if immediate.is_some() {
-            assert_eq!(pair.tick(B), IMMEDIATE);
+            assert_eq!(pair.immediate(B), IMMEDIATE);
         }
         pair.done(A, tag as u64);
         assert_eq!(granted.copy(7, len), data, "{len} bytes are there");
@@ -59,8 +60,8 @@ pub(crate) fn a_write_without_bytes_tells_its_immediate(place: &Place) {
     let mut pair = Pair::open(place);
     let granted = [A, B].map(|side| pair.expose(side, 64));
     for (tag, from, to) in [(1, A, B), (2, A, B), (3, B, A)] {
-        pair.post(from, tag, granted[to].tick(IMMEDIATE + tag as u32));
-        assert_eq!(pair.tick(to), IMMEDIATE + tag as u32);
+        pair.post(from, tag, granted[to].immediate(IMMEDIATE + tag as u32));
+        assert_eq!(pair.immediate(to), IMMEDIATE + tag as u32);
         assert!(pair.done(from, tag).is_empty());
     }
     pair.assert_quiet();
@@ -80,30 +81,26 @@ pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
     pair.post(
         A,
         1,
-        Request::Write {
-            pieces: pieces(limits.pieces.min(4)),
-            target: granted.target(4096, 16_384),
-            immediate: Some(IMMEDIATE),
-        },
+        (
+            WorkRequest::Write { target: granted.target(4096, 16_384), immediate: Some(IMMEDIATE) },
+            pieces(limits.pieces.min(4)),
+        ),
     );
-    assert_eq!(pair.tick(B), IMMEDIATE);
+    assert_eq!(pair.immediate(B), IMMEDIATE);
     assert_eq!(granted.copy(4096, 16_384), data);
     assert_eq!(pair.done(A, 1).count(), limits.pieces.min(4));
 
     let offsets = [60_000, 0, 30_001, 9000];
-    let mut targets = Targets::new(granted.exposure.key);
-    for offset in offsets {
-        assert!(targets.push(granted.exposure.address + offset, 4096));
-    }
-    let request =
-        Request::WriteScattered { pieces: pieces(limits.pieces.min(3)), targets, immediate: Some(7) };
+    let extents = offsets.map(|offset| Extent { offset, len: 4096 });
+    let targets = RemoteSegments::new(granted.key.address, granted.key.key, &extents).unwrap();
+    let request = (WorkRequest::WriteScattered { targets, immediate: Some(7) }, pieces(limits.pieces.min(3)));
     if limits.targets < offsets.len() {
-        let Refused { reason, request } = pair.rails[A].post(pair.links[A], 2, request).unwrap_err();
+        let Refused { reason, request } = post(&mut pair.rails[A], pair.links[A], 2, request).unwrap_err();
         assert!(matches!(reason, Refusal::Never(_)), "{reason:?}");
-        assert!(matches!(request, Request::WriteScattered { .. }), "{request:?}");
+        assert_eq!(request.1.count(), limits.pieces.min(3), "{request:?}");
     } else {
         pair.post(A, 2, request);
-        assert_eq!(pair.tick(B), 7);
+        assert_eq!(pair.immediate(B), 7);
         for (number, offset) in offsets.into_iter().enumerate() {
             assert_eq!(granted.copy(offset as usize, 4096), data[4096 * number..4096 * (number + 1)]);
         }
@@ -114,7 +111,7 @@ pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
 }
 
 /// Several writes, of which the last one tells: all bytes are there then, where the rail keeps the order, and otherwise those of that write.
-pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
+pub(crate) fn an_immediate_comes_behind_what_it_counts(place: &Place) {
     const ROUNDS: usize = 300;
     // On both sides of what a library sends eagerly.
     const LENS: [usize; 4] = [20_000, 64, 70_000, 4096];
@@ -131,7 +128,7 @@ pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
             done += 1;
         }
         for seen in pair.seen[B].drain(..) {
-            let Seen::Tick(round) = seen else { panic!("{seen:?}") };
+            let Seen::Immediate(round) = seen else { panic!("{seen:?}") };
             let round = round as usize;
             assert!(!is_ordered || round == told, "{round} after {told}");
             let (start, expected) = ((round % 8) * round_len, pattern((round % 8) as u8, round_len));
@@ -155,10 +152,12 @@ pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
             let pieces = sources[round % 8].get(offset..offset + len).unwrap().into();
             let immediate = (number == LENS.len() - 1).then_some(round as u32);
             let mut waiting =
-                Some(Request::Write { pieces, target: granted.target(start, len as u64), immediate });
+                Some((WorkRequest::Write { target: granted.target(start, len as u64), immediate }, pieces));
             wait_for("room", || {
                 let request = waiting.take().expect("it was handed back");
-                let Err(refused) = pair.rails[A].post(pair.links[A], 0, request) else { return Some(()) };
+                let Err(refused) = post(&mut pair.rails[A], pair.links[A], 0, request) else {
+                    return Some(());
+                };
                 assert!(matches!(refused.reason, Refusal::Full), "{:?}", refused.reason);
                 waiting = Some(refused.request);
                 check(&mut pair, posted);
@@ -168,7 +167,7 @@ pub(crate) fn a_tick_comes_behind_what_it_counts(place: &Place) {
             offset += len;
         }
     }
-    wait_for("all ticks", || (check(&mut pair, posted) == (ROUNDS, true)).then_some(()));
+    wait_for("all immediates", || (check(&mut pair, posted) == (ROUNDS, true)).then_some(()));
     pair.assert_quiet();
 }
 
@@ -182,7 +181,7 @@ pub(crate) fn a_read_fills_lent_parts(place: &Place) {
     // Two requests that are under way at once.
     for (tag, start) in [(0, 0), (1, 20_000)] {
         let pieces = Buffers::of_lent(vec![part(start, start + 5), part(start + 5, start + 20_000)]);
-        pair.post(A, tag, Request::Read { pieces, target: granted.target(start as u64, 20_000) });
+        pair.post(A, tag, (WorkRequest::Read { target: granted.target(start as u64, 20_000) }, pieces));
     }
     let mut tags: Vec<_> =
         (0..2).map(|_| pair.completed(A)).map(|(tag, _, outcome)| (tag, outcome.is_ok())).collect();
@@ -192,18 +191,17 @@ pub(crate) fn a_read_fills_lent_parts(place: &Place) {
 
     if pair.rails[A].properties().limits.targets >= 2 {
         let lent = pair.slice(A, &[0; 8192]).lend();
-        let mut targets = Targets::new(granted.exposure.key);
-        assert!(targets.push(granted.exposure.address + 20_000, 5000));
-        assert!(targets.push(granted.exposure.address, 3192));
-        pair.post(A, 3, Request::ReadGathered { pieces: lent.clone().into(), targets });
+        let extents = [Extent { offset: 20_000, len: 5000 }, Extent { offset: 0, len: 3192 }];
+        let targets = RemoteSegments::new(granted.key.address, granted.key.key, &extents).unwrap();
+        pair.post(A, 3, (WorkRequest::ReadGathered { targets }, lent.clone().into()));
         drop(pair.done(A, 3));
         assert_eq!(lent.try_reclaim().unwrap()[..], [&data[20_000..25_000], &data[..3192]].concat());
     }
 
     // Nobody may read what a card writes to.
     let shared = pair.slice(A, &[0; 64]).share();
-    let request = Request::Read { pieces: shared.into(), target: granted.target(0, 64) };
-    let refused = pair.rails[A].post(pair.links[A], 4, request).unwrap_err();
+    let request = (WorkRequest::Read { target: granted.target(0, 64) }, shared.into());
+    let refused = post(&mut pair.rails[A], pair.links[A], 4, request).unwrap_err();
     let Refusal::Never(error) = refused.reason else { panic!("{:?}", refused.reason) };
     assert!(error.cause.contains("shared") && !error.fix.is_empty(), "{error:?}");
     pair.assert_quiet();
@@ -218,18 +216,18 @@ pub(crate) fn atomics_are_there_where_the_rail_says_so(place: &Place) {
     granted.memory.write_at(64, &40_u64.to_ne_bytes());
     let target = granted.target(64, 8);
     let into = |pair: &mut Pair| Buffers::from(pair.slice(A, &[0; 8]));
-    let request = Request::FetchAdd { into: into(&mut pair), target, add: 2 };
+    let request = (WorkRequest::FetchAdd { target, add: 2 }, into(&mut pair));
     if !has_atomics {
-        let refused = pair.rails[A].post(pair.links[A], 1, request).unwrap_err();
+        let refused = post(&mut pair.rails[A], pair.links[A], 1, request).unwrap_err();
         assert!(matches!(refused.reason, Refusal::Never(_)), "{:?}", refused.reason);
-        assert!(matches!(refused.request, Request::FetchAdd { add: 2, .. }));
+        assert_eq!(refused.request.1.len(), 8);
         return;
     }
     let word = |buffers: Buffers| u64::from_ne_bytes(buffers.into_slice().unwrap()[..].try_into().unwrap());
     pair.post(A, 1, request);
     assert_eq!(word(pair.done(A, 1)), 40);
     for (expected, found, left) in [(41, 42, 42), (42, 42, 7)] {
-        let request = Request::CompareSwap { into: into(&mut pair), target, expected, desired: 7 };
+        let request = (WorkRequest::CompareSwap { target, expected, desired: 7 }, into(&mut pair));
         pair.post(A, 2, request);
         assert_eq!(word(pair.done(A, 2)), found);
         assert_eq!(granted.copy(64, 8), u64::to_ne_bytes(left));
@@ -238,7 +236,7 @@ pub(crate) fn atomics_are_there_where_the_rail_says_so(place: &Place) {
 }
 
 pub(crate) fn messages_go_both_ways(place: &Place) {
-    let settings = ProviderSettings { receive_count: 4, ..ProviderSettings::default() };
+    let settings = FabricSettings { receive_count: 4, ..FabricSettings::default() };
     let mut pair = Pair::open_with(place, &settings);
     let message_max = pair.rails[A].properties().message_max;
     assert_eq!(message_max, settings.message_max);
@@ -251,7 +249,7 @@ pub(crate) fn messages_go_both_ways(place: &Place) {
                 0 => Buffers::None,
                 _ => pair.slice(from, &data).into(),
             };
-            pair.post(from, round, Request::Send { pieces });
+            pair.post(from, round, (WorkRequest::Send, pieces));
             assert_eq!(pair.message(to), data);
             assert_eq!(pair.done(from, round).len(), len);
         }
@@ -261,7 +259,7 @@ pub(crate) fn messages_go_both_ways(place: &Place) {
         for side in [A, B] {
             let pieces: Vec<Buffer> =
                 vec![pair.slice(side, &[tag; 3]).into(), pair.slice(side, b"...").into()];
-            pair.post(side, tag.into(), Request::Send { pieces: pieces.into() });
+            pair.post(side, tag.into(), (WorkRequest::Send, pieces.into()));
         }
     }
     for side in [A, B] {
@@ -282,7 +280,7 @@ pub(crate) fn messages_go_both_ways(place: &Place) {
 }
 
 pub(crate) fn a_full_rail_hands_the_request_back(place: &Place) {
-    let settings = ProviderSettings { transmit_depth: 4, ..ProviderSettings::default() };
+    let settings = FabricSettings { transmit_depth: 4, ..FabricSettings::default() };
     let mut pair = Pair::open_with(place, &settings);
     assert_eq!(pair.rails[A].properties().window, 4);
     let granted = pair.expose(B, 4096);
@@ -290,7 +288,7 @@ pub(crate) fn a_full_rail_hands_the_request_back(place: &Place) {
     let (mut tag, mut posted) = (0, 0);
     let request = loop {
         let slice = pair.slice(A, &pattern(tag as u8, 64));
-        match pair.rails[A].post(pair.links[A], tag, write(slice, granted.target(0, 64), Some(1))) {
+        match post(&mut pair.rails[A], pair.links[A], tag, write(slice, granted.target(0, 64), Some(1))) {
             Ok(()) => posted += 1,
             Err(Refused { reason: Refusal::Full, request }) => break request,
             Err(refused) => panic!("{:?}", refused.reason),
@@ -298,20 +296,19 @@ pub(crate) fn a_full_rail_hands_the_request_back(place: &Place) {
         tag += 1;
     };
     assert!(posted <= 4 && pair.rails[A].in_flight() == posted);
-    let Request::Write { pieces, immediate: Some(1), .. } = &request else { panic!("{request:?}") };
-    assert_eq!(pieces.as_slice()[0].bytes().unwrap(), pattern(tag as u8, 64));
+    assert_eq!(request.1.as_slice()[0].bytes().unwrap(), pattern(tag as u8, 64));
 
     // There is room later.
     pair.post(A, 99, request);
-    let (mut tags, mut ticks) = (Vec::new(), 0);
+    let (mut tags, mut immediates) = (Vec::new(), 0);
     wait_for("all of them", || {
         pair.progress();
         for seen in pair.seen[A].drain(..) {
             let Seen::Completed { tag, outcome: Ok(()), .. } = seen else { panic!("{seen:?}") };
             tags.push(tag);
         }
-        ticks += pair.seen[B].drain(..).filter(|seen| matches!(seen, Seen::Tick(1))).count();
-        (tags.len() == posted + 1 && ticks == posted + 1).then_some(())
+        immediates += pair.seen[B].drain(..).filter(|seen| matches!(seen, Seen::Immediate(1))).count();
+        (tags.len() == posted + 1 && immediates == posted + 1).then_some(())
     });
     tags.sort_unstable();
     assert_eq!(tags, (0..posted as u64).chain([99]).collect::<Vec<_>>());
@@ -329,25 +326,26 @@ pub(crate) fn what_can_never_be_done_is_handed_back_with_a_reason(place: &Place)
     let target = granted.target(0, 64);
     let too_many = pieces(&mut pair, properties.limits.pieces + 1);
     let two_words = pieces(&mut pair, 2);
+    let nowhere = RemoteSegments::new(0, 1, &[]).unwrap();
     let requests = [
-        Request::Write { pieces: slice(&mut pair, 65), target, immediate: None },
-        Request::Write { pieces: too_many, target: granted.target(0, 4096), immediate: None },
-        Request::WriteScattered { pieces: slice(&mut pair, 8), targets: Targets::new(1), immediate: None },
-        Request::ReadGathered { pieces: Buffers::None, targets: Targets::new(1) },
-        Request::Read { pieces: slice(&mut pair, 65), target },
-        Request::Send { pieces: slice(&mut pair, properties.message_max + 1) },
-        Request::FetchAdd { into: two_words, target: granted.target(0, 8), add: 1 },
+        (WorkRequest::Write { target, immediate: None }, slice(&mut pair, 65)),
+        (WorkRequest::Write { target: granted.target(0, 4096), immediate: None }, too_many),
+        (WorkRequest::WriteScattered { targets: nowhere, immediate: None }, slice(&mut pair, 8)),
+        (WorkRequest::ReadGathered { targets: nowhere }, Buffers::None),
+        (WorkRequest::Read { target }, slice(&mut pair, 65)),
+        (WorkRequest::Send, slice(&mut pair, properties.message_max + 1)),
+        (WorkRequest::FetchAdd { target: granted.target(0, 8), add: 1 }, two_words),
     ];
     for request in requests {
         let before = format!("{request:?}");
-        let refused = pair.rails[A].post(pair.links[A], 1, request).expect_err(&before);
+        let refused = post(&mut pair.rails[A], pair.links[A], 1, request).expect_err(&before);
         let Refusal::Never(error) = refused.reason else { panic!("{before}: {:?}", refused.reason) };
         assert!(!error.operation.is_empty() && !error.cause.is_empty() && !error.fix.is_empty());
         assert_eq!(format!("{:?}", refused.request), before, "it is handed back whole");
     }
     // The link is as good as before.
-    pair.post(A, 2, granted.tick(5));
-    assert_eq!(pair.tick(B), 5);
+    pair.post(A, 2, granted.immediate(5));
+    assert_eq!(pair.immediate(B), 5);
     pair.done(A, 2);
     pair.assert_quiet();
 }

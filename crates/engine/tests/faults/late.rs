@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::provider::{DeadKeys, Provider};
+use farreach::rail::{EndedKeys, Rail};
 use farreach_testkit::wait_for;
 
 use super::rogue::{Answer, Rogue};
@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_millis(500);
 
 pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     place: &Place,
-    open: fn() -> Box<dyn Provider>,
+    open: fn() -> Box<dyn Rail>,
 ) {
     let survivor = Survivor::new(place);
     let rogue = Rogue::start(survivor.address, Answer::AtOnce, open);
@@ -23,7 +23,7 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
     rogue.has_written_to(&grant);
     let memory = grant.revoke(DEADLINE).unwrap();
-    let proves = survivor.engine.rails().iter().all(|rail| rail.dead_keys == DeadKeys::StopAll);
+    let proves = survivor.engine.rails().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll);
     assert_eq!(memory.keys() == 0, proves, "its word is no proof, and a card's key is");
     let before = rogue.posts_by_a_dead_key();
     // What was under way when its key died is done by then.
@@ -40,7 +40,7 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
 
 pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     place: &Place,
-    open: fn() -> Box<dyn Provider>,
+    open: fn() -> Box<dyn Rail>,
 ) {
     const PATIENCE: Duration = Duration::from_millis(500);
     let survivor = Survivor::new(place);

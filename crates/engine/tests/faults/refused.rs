@@ -4,10 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farreach::provider::{
-    Event, Exposure, ExposureId, LinkKey, Properties, Provider, ProviderError, Refused, Request,
-};
-use farreach::{Engine, Memory, PageMap, Pages, Rights, Settings, TransferReason};
+use farreach::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use farreach::{Buffers, Engine, Memory, PageMap, Pages, Rights, Settings, TransferReason};
 use farreach_memory::Exposed;
 
 use super::survivor::SOON;
@@ -15,20 +13,20 @@ use super::survivor::SOON;
 /// A rail that counts what is posted to it.
 #[derive(Debug)]
 struct Counting {
-    rail: Box<dyn Provider>,
+    rail: Box<dyn Rail>,
     posts: Arc<AtomicU64>,
 }
 
-impl Provider for Counting {
+impl Rail for Counting {
     fn properties(&self) -> &Properties {
         self.rail.properties()
     }
 
-    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), ProviderError> {
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
         self.rail.open_link()
     }
 
-    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), ProviderError> {
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
         self.rail.connect(link, peer_end)
     }
 
@@ -36,28 +34,34 @@ impl Provider for Counting {
         self.rail.close_link(link);
     }
 
-    fn reset(&mut self) -> Result<(), ProviderError> {
+    fn reset(&mut self) -> Result<(), RailError> {
         self.rail.reset()
     }
 
-    fn register(&mut self, memory: &Memory) -> Result<(), ProviderError> {
+    fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
         self.rail.register(memory)
     }
 
-    fn expose(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Exposure, ProviderError> {
-        self.rail.expose(memory, rights)
+    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        self.rail.make_key(memory, rights)
     }
 
-    fn conceal(&mut self, exposure: ExposureId) -> Result<(), ProviderError> {
-        self.rail.conceal(exposure)
+    fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        self.rail.end_key(key)
     }
 
-    fn post(&mut self, link: LinkKey, tag: u64, request: Request) -> Result<(), Refused> {
+    fn post(
+        &mut self,
+        link: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
         self.posts.fetch_add(1, Ordering::SeqCst);
-        self.rail.post(link, tag, request)
+        self.rail.post(link, tag, request, buffers)
     }
 
-    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, ProviderError> {
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
         self.rail.poll(sink)
     }
 
@@ -65,7 +69,7 @@ impl Provider for Counting {
         self.rail.wait_fd()
     }
 
-    fn may_sleep(&mut self) -> Result<bool, ProviderError> {
+    fn may_sleep(&mut self) -> Result<bool, RailError> {
         self.rail.may_sleep()
     }
 
@@ -74,7 +78,7 @@ impl Provider for Counting {
     }
 }
 
-pub(crate) fn what_is_stale_or_out_of_bounds_is_never_posted(open: fn() -> Box<dyn Provider>) {
+pub(crate) fn what_is_stale_or_out_of_bounds_is_never_posted(open: fn() -> Box<dyn Rail>) {
     let posts = Arc::new(AtomicU64::new(0));
     let counting = Counting { rail: open(), posts: Arc::clone(&posts) };
     let writer = Engine::over(vec![Box::new(counting)], Settings::new().name("writer")).unwrap();

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farreach::provider::{LinkKey, Provider, Refusal, Request, Target};
+use farreach::rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach::{Grant, Memory};
 use farreach_core::counter::LinkId;
-use farreach_core::wire::{Decoder, Frame, Hello, PREAMBLE_LEN, RailOffer, encode, preamble};
+use farreach_core::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encode, preamble};
 use farreach_memory::Shared;
 use farreach_testkit::wait_for;
 
@@ -49,7 +49,7 @@ struct Tally {
 }
 
 impl Rogue {
-    pub(crate) fn start(survivor: SocketAddr, answer: Answer, open: fn() -> Box<dyn Provider>) -> Self {
+    pub(crate) fn start(survivor: SocketAddr, answer: Answer, open: fn() -> Box<dyn Rail>) -> Self {
         let tally = Arc::new(Tally::default());
         let counted = Arc::clone(&tally);
         let thread = std::thread::spawn(move || Writer::connect(survivor, answer, open, counted).write_on());
@@ -89,8 +89,8 @@ impl Rogue {
 struct Writer {
     stream: TcpStream,
     decoder: Decoder,
-    open: fn() -> Box<dyn Provider>,
-    rail: Box<dyn Provider>,
+    open: fn() -> Box<dyn Rail>,
+    rail: Box<dyn Rail>,
     link: LinkKey,
     /// The survivor's end of the link, to be connected to again.
     end: Vec<u8>,
@@ -110,12 +110,7 @@ struct Writer {
 }
 
 impl Writer {
-    fn connect(
-        survivor: SocketAddr,
-        answer: Answer,
-        open: fn() -> Box<dyn Provider>,
-        tally: Arc<Tally>,
-    ) -> Self {
+    fn connect(survivor: SocketAddr, answer: Answer, open: fn() -> Box<dyn Rail>, tally: Arc<Tally>) -> Self {
         let mut stream = TcpStream::connect(survivor).unwrap();
         stream.write_all(&preamble()).unwrap();
         let mut theirs = [0; PREAMBLE_LEN];
@@ -151,7 +146,7 @@ impl Writer {
             rails: vec![kind],
             messages: 8,
         }));
-        writer.say(&Frame::Rail(RailOffer { link: LinkId(0), from: 0, to: 0, address: end }));
+        writer.say(&Frame::Link(LinkOffer { link: LinkId(0), from: 0, to: 0, address: end }));
         writer
     }
 
@@ -191,9 +186,9 @@ impl Writer {
     }
 
     fn write(&mut self, (address, key, len): (u64, u64, u64), offset: &mut u64) {
-        let target = Target { address: address + *offset, key, len: CHUNK as u64 };
-        let request = Request::Write { pieces: self.source.clone().into(), target, immediate: None };
-        match self.rail.post(self.link, 1, request) {
+        let target = RemoteSegment { address: address + *offset, key, len: CHUNK as u64 };
+        let request = WorkRequest::Write { target, immediate: None };
+        match self.rail.post(self.link, 1, request, self.source.clone().into()) {
             Ok(()) => {
                 *offset = (*offset + CHUNK as u64) % len;
                 let counter = if self.is_told { &self.tally.late } else { &self.tally.writes };
@@ -201,7 +196,7 @@ impl Writer {
                 self.posted_at = Instant::now();
             }
             // A write by a dead key may leave the link as it is, with nothing ever coming back.
-            Err(refused) if matches!(refused.reason, Refusal::Full) && !self.is_told => {}
+            Err((Refusal::Full, _)) if !self.is_told => {}
             Err(_) => self.begin_anew_after(STUCK),
         }
     }
@@ -226,11 +221,11 @@ impl Writer {
             return;
         }
         let (link, reason) = (LinkId(self.links), "it does not suit me".to_owned());
-        self.say(&Frame::RailLost { link, is_quiet: false, reason });
+        self.say(&Frame::LinkLost { link, is_quiet: false, reason });
         self.end.clear();
         self.is_end_lost = false;
         self.links += 1;
-        self.say(&Frame::Rail(RailOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
+        self.say(&Frame::Link(LinkOffer { link: LinkId(self.links), from: 0, to: 0, address: end }));
     }
 
     fn listen(&mut self) {
@@ -243,11 +238,11 @@ impl Writer {
         }
         while let Ok(Some(frame)) = self.decoder.next() {
             match frame {
-                Frame::RailLost { link, .. } if link == LinkId(self.links) => self.is_end_lost = true,
-                Frame::Rail(offer) if self.end.is_empty() && offer.link == LinkId(self.links) => {
+                Frame::LinkLost { link, .. } if link == LinkId(self.links) => self.is_end_lost = true,
+                Frame::Link(offer) if self.end.is_empty() && offer.link == LinkId(self.links) => {
                     self.rail.connect(self.link, &offer.address).unwrap();
                     (self.end, self.is_end_lost) = (offer.address, false);
-                    self.say(&Frame::RailReady { link: offer.link, mark: 1 });
+                    self.say(&Frame::LinkReady { link: offer.link, mark: 1 });
                 }
                 Frame::Grant(offer) => {
                     let (address, key) = offer.keys[0].expect("the survivor has one rail");
@@ -263,7 +258,7 @@ impl Writer {
     }
 }
 
-fn source(rail: &mut dyn Provider) -> Shared {
+fn source(rail: &mut dyn Rail) -> Shared {
     let mut slice = Memory::allocate(CHUNK).unwrap();
     slice.fill(BYTE);
     rail.register(slice.memory()).unwrap();

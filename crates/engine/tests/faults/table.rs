@@ -5,8 +5,8 @@ use std::mem;
 use std::time::Duration;
 
 use farreach::{
-    Engine, Exposed, Grant, PageMap, Peer, Pending, RemoteSlice, Rights, Sent, Settings, Slice, Transfer,
-    Word,
+    Engine, Exposed, Fetched, Grant, PageMap, Peer, Pending, RemoteSlice, Rights, Sent, Settings, Slice,
+    Transfer,
 };
 use farreach_testkit::try_combinations;
 
@@ -32,7 +32,7 @@ enum Operation {
     WriteShared,
     Read,
     Send,
-    Word,
+    Atomic,
     Grant,
 }
 
@@ -59,7 +59,7 @@ const OPERATIONS: [Operation; 6] = [
     Operation::WriteShared,
     Operation::Read,
     Operation::Send,
-    Operation::Word,
+    Operation::Atomic,
     Operation::Grant,
 ];
 const WAYS: [Way; 7] =
@@ -124,7 +124,7 @@ fn combine(place: &Place, operation: Operation, way: Way, state: State) {
 enum Begun {
     Transfers(Vec<Transfer>),
     Messages(Vec<Pending<Sent>>),
-    Words(Vec<Pending<Word>>),
+    Atomics(Vec<Pending<Fetched>>),
     Grant(Grant),
 }
 
@@ -163,7 +163,7 @@ impl Begun {
                 Self::Transfers(all.map(|_| peer.read_pages(remote, &map, source())).collect())
             }
             Operation::Send => Self::Messages(all.map(|_| peer.send(vec![0x11; 1000])).collect()),
-            Operation::Word => Self::Words(all.map(|_| peer.fetch_add(remote, 0, 0x11)).collect()),
+            Operation::Atomic => Self::Atomics(all.map(|_| peer.fetch_add(remote, 0, 0x11)).collect()),
             Operation::Grant => {
                 let grant = peer.grant(source(), Rights::WRITE).unwrap();
                 peer.send(format!("write {}", grant.token())).wait(SOON).unwrap();
@@ -187,7 +187,7 @@ impl Begun {
                 }
             }
             Self::Messages(messages) => messages.into_iter().for_each(|mut it| drop(it.wait(time))),
-            Self::Words(words) => words.into_iter().for_each(|mut it| drop(it.wait(time))),
+            Self::Atomics(words) => words.into_iter().for_each(|mut it| drop(it.wait(time))),
             Self::Grant(grant) => back.exposed.extend(grant.begin_revoke(SOON).wait(time)),
         }
         back

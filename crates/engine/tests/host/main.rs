@@ -1,12 +1,14 @@
 //! Engines over simulated cards, where no RDMA library or device is needed.
 
 #[cfg(feature = "tls")]
+#[path = "../request/mod.rs"]
+mod request;
 #[path = "../secure/mod.rs"]
 mod secure;
 #[path = "../suite/mod.rs"]
 mod suite;
 
 mod over_simulation;
-mod provider_sim;
+mod rails_sim;
 #[cfg(feature = "tls")]
 mod tls;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use farreach::provider::Provider as Rail;
-use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
+use farreach::rail::Rail;
+use farreach::rails::sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach::{Engine, Error, Outcome, PageMap, Rights, Settings};
 
-use crate::suite::{Pair, Provider, SOON, suite};
+use crate::suite::{Pair, RailUnderTest, SOON, suite};
 
 thread_local! {
     /// Each test has its own, and makes its engines in one thread.
@@ -16,19 +16,25 @@ thread_local! {
 fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
     // One host for all: who is in this process lives as long as any other.
     let network = NETWORK.with(SimNetwork::clone);
-    let rails = cards.into_iter().map(|card| Box::new(SimProvider::new(&network, 0, card)) as Box<dyn Rail>);
+    let rails = cards.into_iter().map(|card| Box::new(SimRail::new(&network, 0, card)) as Box<dyn Rail>);
     Engine::over(rails.collect(), settings).unwrap()
 }
 
-const RC: Provider = Provider {
+const RC: RailUnderTest = RailUnderTest {
     open: |settings| over(vec![SimCard::rc(), SimCard::rc()], settings),
     has_atomics: Some(true),
     rails: 2,
 };
-const TCP: Provider =
-    Provider { open: |settings| over(vec![SimCard::tcp()], settings), has_atomics: Some(true), rails: 1 };
-const EFA: Provider =
-    Provider { open: |settings| over(vec![SimCard::efa()], settings), has_atomics: Some(false), rails: 1 };
+const TCP: RailUnderTest = RailUnderTest {
+    open: |settings| over(vec![SimCard::tcp()], settings),
+    has_atomics: Some(true),
+    rails: 1,
+};
+const EFA: RailUnderTest = RailUnderTest {
+    open: |settings| over(vec![SimCard::efa()], settings),
+    has_atomics: Some(false),
+    rails: 1,
+};
 
 suite! {
     crate::over_simulation::here;
@@ -41,10 +47,11 @@ suite! {
 mod over_tls {
     use crate::over_simulation::{TCP, over};
     use crate::secure::over_tls;
-    use crate::suite::{Provider, suite};
-    use farreach::provider::sim::SimCard;
+    use crate::suite::{RailUnderTest, suite};
+    use farreach::rails::sim::SimCard;
 
-    const TLS: Provider = Provider { open: |settings| over(vec![SimCard::tcp()], over_tls(settings)), ..TCP };
+    const TLS: RailUnderTest =
+        RailUnderTest { open: |settings| over(vec![SimCard::tcp()], over_tls(settings)), ..TCP };
 
     suite! {
         crate::over_simulation::here;
@@ -54,7 +61,7 @@ mod over_tls {
 
 /// It is told how often it is to be heard of.
 #[test]
-fn a_peer_with_a_slow_heart_is_not_lost() {
+fn a_peer_with_a_slow_heartbeat_is_not_lost() {
     let with = |every, silence| {
         let times = (Duration::from_secs(every), Duration::from_secs(silence));
         over(vec![SimCard::tcp()], Settings::new().heartbeat(times.0, times.1))

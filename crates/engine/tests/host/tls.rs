@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::provider::sim::{SimCard, SimNetwork, SimProvider, SimSettings};
+use farreach::rails::sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach::{ControlStream, Engine, Error, Peer, Settings, Tls, rustls};
 use farreach_testkit::Authority;
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 const A_WHILE: Duration = Duration::from_millis(500);
 
 fn engine(network: &SimNetwork, settings: Settings) -> Engine {
-    let rail = SimProvider::new(network, 0, SimCard::tcp());
+    let rail = SimRail::new(network, 0, SimCard::tcp());
     Engine::over(vec![Box::new(rail)], settings).unwrap()
 }
 
@@ -39,7 +39,7 @@ fn streams() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-fn talk(a: &Peer, b: &Peer) {
+fn exchange(a: &Peer, b: &Peer) {
     a.send("ping").wait(SOON).unwrap();
     assert_eq!(b.recv().wait(SOON).unwrap(), b"ping");
 }
@@ -63,8 +63,8 @@ fn a_quiet_peer_stays() {
     let a_to_b = a.connect(address).unwrap().wait(SOON).unwrap();
     let b_to_a = b.accept().wait(SOON).unwrap();
     thread::sleep(Duration::from_secs(3));
-    talk(&a_to_b, &b_to_a);
-    talk(&b_to_a, &a_to_b);
+    exchange(&a_to_b, &b_to_a);
+    exchange(&b_to_a, &a_to_b);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn who_is_not_trusted_is_told_what_to_do() {
     let friend = engine(&network, named("friend").tls(tls(&ours, &[])));
     let friend_to_called = friend.connect(address).unwrap().wait(SOON).unwrap();
     let called_to_friend = called.accept().wait(SOON).unwrap();
-    talk(&friend_to_called, &called_to_friend);
+    exchange(&friend_to_called, &called_to_friend);
 }
 
 /// However an address is given, its host is what the certificate has to be for.
@@ -135,7 +135,7 @@ fn a_plain_stream_of_an_engine_over_tls_is_made_secure() {
     let (a, b) = (secure("a"), secure("b"));
     let (one, other) = streams();
     let (mut accepting, mut connecting) = (b.accept_over(other).unwrap(), a.connect_over(one).unwrap());
-    talk(&connecting.wait(SOON).unwrap(), &accepting.wait(SOON).unwrap());
+    exchange(&connecting.wait(SOON).unwrap(), &accepting.wait(SOON).unwrap());
     // Not with one that wants none, whichever side that is.
     let plain = engine(&network, named("plain"));
     for (caller, called) in [(&a, &plain), (&plain, &a)] {
@@ -156,10 +156,10 @@ fn a_session_that_both_have_talked_in_becomes_a_peer() {
     let (a, b) = (engine(&network, named("a")), engine(&network, named("b")));
     let answering = thread::spawn(move || {
         let mut session = there.accepting().unwrap();
-        let mut talk = rustls::Stream::new(&mut session, &mut other);
+        let mut exchange = rustls::Stream::new(&mut session, &mut other);
         let mut wish = [0; 9];
-        talk.read_exact(&mut wish).unwrap();
-        talk.write_all(b"two").unwrap();
+        exchange.read_exact(&mut wish).unwrap();
+        exchange.write_all(b"two").unwrap();
         b.accept_over(ControlStream::tls(other, session)).unwrap().wait(SOON).unwrap()
     });
     let mut session = here.connecting("127.0.0.1").unwrap();
@@ -168,7 +168,7 @@ fn a_session_that_both_have_talked_in_becomes_a_peer() {
     wishing.read_exact(&mut [0; 3]).unwrap();
     let a_to_b = a.connect_over(ControlStream::tls(one, session)).unwrap().wait(SOON).unwrap();
     let b_to_a = answering.join().unwrap();
-    talk(&a_to_b, &b_to_a);
+    exchange(&a_to_b, &b_to_a);
 }
 
 /// Who connects waits as long as it says, and no longer.

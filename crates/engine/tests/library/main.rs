@@ -7,6 +7,8 @@
 mod fabric;
 #[path = "../faults/mod.rs"]
 mod faults;
+#[path = "../request/mod.rs"]
+mod request;
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
 mod secure;
@@ -14,5 +16,5 @@ mod secure;
 mod suite;
 
 mod over_libfabric;
-mod provider_fabric;
+mod rails_fabric;
 mod real_faults;

@@ -2,15 +2,16 @@
 
 use farreach::{Engine, Settings};
 
-use crate::suite::{Provider, suite};
+use crate::suite::{RailUnderTest, suite};
 
 fn over(rails: &[&str], settings: Settings) -> Engine {
     Engine::with(settings.rails(rails.iter().copied())).unwrap()
 }
 
-const TCP: Provider = Provider { open: |settings| over(&["tcp"], settings), has_atomics: None, rails: 1 };
-const TWO_TCP: Provider =
-    Provider { open: |settings| over(&["tcp@127.0.0.1", "tcp@127.0.0.2"], settings), rails: 2, ..TCP };
+const TCP: RailUnderTest =
+    RailUnderTest { open: |settings| over(&["tcp"], settings), has_atomics: None, rails: 1 };
+const TWO_TCP: RailUnderTest =
+    RailUnderTest { open: |settings| over(&["tcp@127.0.0.1", "tcp@127.0.0.2"], settings), rails: 2, ..TCP };
 
 suite! {
     crate::over_libfabric::here, "needs libfabric: cargo xtask test runs it";
@@ -22,9 +23,9 @@ suite! {
 mod over_tls {
     use crate::over_libfabric::{TCP, over};
     use crate::secure::over_tls;
-    use crate::suite::{Provider, suite};
+    use crate::suite::{RailUnderTest, suite};
 
-    const TLS: Provider = Provider { open: |settings| over(&["tcp"], over_tls(settings)), ..TCP };
+    const TLS: RailUnderTest = RailUnderTest { open: |settings| over(&["tcp"], over_tls(settings)), ..TCP };
 
     suite! {
         crate::over_libfabric::here, "needs libfabric: cargo xtask test runs it";

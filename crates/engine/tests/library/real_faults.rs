@@ -35,8 +35,8 @@ fn rounds() -> u32 {
 mod tcp {
     use std::net::Ipv4Addr;
 
-    use farreach::provider::Provider;
-    use farreach::provider::fabric::{FabricProvider, ProviderSettings};
+    use farreach::rail::Rail;
+    use farreach::rails::fabric::{FabricRail, FabricSettings};
     use farreach_testkit::in_own_network;
 
     use crate::faults::cut::Hosts;
@@ -104,8 +104,8 @@ mod tcp {
     }
 
     /// A rail for a peer that is no engine.
-    fn open() -> Box<dyn Provider> {
+    fn open() -> Box<dyn Rail> {
         let bind = Some(Ipv4Addr::LOCALHOST.into());
-        Box::new(FabricProvider::open_named("tcp", bind, &ProviderSettings::default()).unwrap())
+        Box::new(FabricRail::open_named("tcp", bind, &FabricSettings::default()).unwrap())
     }
 }

@@ -4,17 +4,23 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use farreach::provider::{Event, Provider, Refused, Request, Target, Targets};
+use farreach::rail::{Event, Extent, Rail, RemoteSegment, RemoteSegments, WorkRequest};
 use farreach::{Buffer, Buffers, Shared};
 use farreach_testkit::{CountingAllocator, allocations};
 
 use crate::pair::{A, B, Granted, Pair, Place};
+use crate::request::{Refused, Request, post};
 
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
 
 const COUNT: usize = 1000;
 const PAGE: u64 = 4096;
+const PLACES: [Extent; 4] = [place(0), place(3), place(6), place(9)];
+
+const fn place(page: u64) -> Extent {
+    Extent { offset: page * PAGE, len: PAGE }
+}
 
 /// Lists of pages that go out and come home, one at a time, to pages of the other side.
 struct Writer {
@@ -33,36 +39,34 @@ impl Writer {
     }
 
     /// Four pages to four places, one to one, or none at all, in turn.
-    fn request(&self, number: usize, mut list: Vec<Buffer>) -> Request {
-        let address = |place: u64| self.granted.exposure.address + place * PAGE;
-        let (key, immediate) = (self.granted.exposure.key, Some(number as u32));
-        let mut targets = Targets::new(key);
-        let pages = [0, 1, 4][number % 3];
-        for place in 0..pages {
-            list.push(self.page.clone().into());
-            assert!(targets.push(address(3 * place), PAGE));
-        }
+    fn request(&self, number: usize, mut list: Vec<Buffer>) -> Request<'static> {
+        let (address, key) = (self.granted.key.address, self.granted.key.key);
+        let (immediate, pages) = (Some(number as u32), [0, 1, PLACES.len()][number % 3]);
+        list.extend((0..pages).map(|_| Buffer::from(self.page.clone())));
         let pieces = Buffers::List(list);
         match pages {
             0 | 1 => {
-                let target = Target { address: address(0), key, len: pages * PAGE };
-                Request::Write { pieces, target, immediate }
+                let target = RemoteSegment { address, key, len: pages as u64 * PAGE };
+                (WorkRequest::Write { target, immediate }, pieces)
             }
-            _ => Request::WriteScattered { pieces, targets, immediate },
+            _ => {
+                let targets = RemoteSegments::new(address, key, &PLACES).unwrap();
+                (WorkRequest::WriteScattered { targets, immediate }, pieces)
+            }
         }
     }
 
     fn write(&mut self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(20);
-        let (mut done, mut ticks) = (0, 0);
+        let (mut done, mut immediates) = (0, 0);
         let mut waiting = None;
-        while done < count || ticks < count {
+        while done < count || immediates < count {
             if let Some(list) = self.list.take() {
                 waiting = Some(self.request(done, list));
             }
             if let Some(request) = waiting.take().filter(|_| done < count) {
                 let [source, _] = &mut self.pair.rails;
-                if let Err(Refused { request, .. }) = source.post(self.pair.links[A], 1, request) {
+                if let Err(Refused { request, .. }) = post(source, self.pair.links[A], 1, request) {
                     waiting = Some(request);
                 }
             }
@@ -78,8 +82,10 @@ impl Writer {
                     *list = Some(buffers);
                 })
                 .unwrap();
-            target.poll(&mut |event| ticks += usize::from(matches!(event, Event::Tick { .. }))).unwrap();
-            assert!(Instant::now() < deadline, "{done} writes, {ticks} ticks");
+            target
+                .poll(&mut |event| immediates += usize::from(matches!(event, Event::Immediate { .. })))
+                .unwrap();
+            assert!(Instant::now() < deadline, "{done} writes, {immediates} immediates");
         }
     }
 }

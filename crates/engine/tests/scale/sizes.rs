@@ -95,6 +95,10 @@ pub(crate) fn a_peer_that_is_used_to_its_bounds_takes_no_more_memory_than_they_s
     for _ in 0..2 * MESSAGES {
         b_to_a.recv().wait(SOON).unwrap();
     }
+    // The sender keeps each until it hears that the peer's engine holds it.
+    for message in &mut sent[MESSAGES..] {
+        message.wait(SOON).unwrap();
+    }
     let (sender, receiver) = (a_to_b.memory().unwrap(), b_to_a.memory().unwrap());
     say(&format!("when all is taken, {sender} and {receiver}"));
     assert!(sender <= IDLE_MAX + WINDOW_MAX && receiver <= IDLE_MAX, "{sender}, {receiver}");

@@ -8,8 +8,9 @@ pub(super) fn processor_time() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     // The name, in brackets, may hold anything; what follows has no brackets.
     let rest = stat.rsplit(')').next().unwrap();
-    let ticks = |field: usize| -> u64 { rest.split_whitespace().nth(field - 3).unwrap().parse().unwrap() };
-    Duration::from_millis((ticks(14) + ticks(15)) * 1000 / rustix::param::clock_ticks_per_second())
+    let immediates =
+        |field: usize| -> u64 { rest.split_whitespace().nth(field - 3).unwrap().parse().unwrap() };
+    Duration::from_millis((immediates(14) + immediates(15)) * 1000 / rustix::param::clock_ticks_per_second())
 }
 
 /// Memory that is there, in bytes.

@@ -11,7 +11,7 @@ use farreach::{Outcome, PageMap, Rights, Transfer, TransferReason};
 use farreach_testkit::wait_for;
 use rand_mt::Mt;
 
-use super::pair::{Pair, Provider, SOON};
+use super::pair::{Pair, RailUnderTest, SOON};
 
 /// What a peer takes that is idle, and the places of its window, which stay.
 const MEMORY_MAX: usize = (8 + 256) << 10;
@@ -45,7 +45,7 @@ fn poll_and_drop<F: Future + Unpin>(mut future: F, polls: u32) {
     wait_for("the end of the waker", || (Arc::strong_count(&count) == 1).then_some(()));
 }
 
-pub(crate) fn futures_may_be_dropped_at_any_point(provider: &Provider) {
+pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(64 << 10, Rights::WRITE | Rights::READ);
     let (arrived, raises) = pair.counter();
@@ -76,7 +76,7 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &Provider) {
     assert!(pair.a_to_b.lost().is_none() && pair.a_to_b.notes().is_empty(), "{:?}", pair.a_to_b.notes());
 }
 
-pub(crate) fn thousands_of_transfers_leave_no_memory(provider: &Provider) {
+pub(crate) fn thousands_of_transfers_leave_no_memory(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (_granted, remote) = pair.granted(64 << 10, Rights::WRITE);
     let (arrived, raises) = pair.counter();
@@ -102,7 +102,7 @@ pub(crate) fn thousands_of_transfers_leave_no_memory(provider: &Provider) {
     }
 }
 
-pub(crate) fn an_engine_may_be_dropped_in_a_waker(provider: &Provider) {
+pub(crate) fn an_engine_may_be_dropped_in_a_waker(provider: &RailUnderTest) {
     for is_waited_for in [true, false] {
         let Pair { a, b, a_to_b, b_to_a } = Pair::new(provider);
         let ours = Mutex::new(Some((a, a_to_b.clone())));
@@ -133,7 +133,7 @@ impl<T: Send + 'static> Wake for DropsAll<T> {
     }
 }
 
-pub(crate) fn a_token_of_a_counter_that_is_closed_raises_no_other(provider: &Provider) {
+pub(crate) fn a_token_of_a_counter_that_is_closed_raises_no_other(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (_granted, remote) = pair.granted(4096, Rights::WRITE);
     let (arrived, raises) = pair.counter();

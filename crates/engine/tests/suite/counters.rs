@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use farreach::{Outcome, PageMap, Rights, TransferReason};
 
-use super::pair::{Pair, Provider, SOON, counter, join};
+use super::pair::{Pair, RailUnderTest, SOON, counter, join};
 
-pub(crate) fn a_wait_ends_at_its_deadline(provider: &Provider) {
+pub(crate) fn a_wait_ends_at_its_deadline(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (arrived, _raises) = pair.counter();
     let start = Instant::now();
@@ -16,7 +16,7 @@ pub(crate) fn a_wait_ends_at_its_deadline(provider: &Provider) {
     assert_eq!(arrived.wait(0, Duration::ZERO), Outcome::Reached, "nothing was asked for");
 }
 
-pub(crate) fn a_wait_ends_when_the_peer_is_gone(provider: &Provider) {
+pub(crate) fn a_wait_ends_when_the_peer_is_gone(provider: &RailUnderTest) {
     let Pair { a, b, a_to_b, b_to_a } = Pair::new(provider);
     let (arrived, _raises) = counter(&b_to_a, &a_to_b);
     let waiting = std::thread::spawn(move || (arrived.wait(1, SOON), Instant::now()));
@@ -31,7 +31,7 @@ pub(crate) fn a_wait_ends_when_the_peer_is_gone(provider: &Provider) {
     drop(b);
 }
 
-pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &Provider) {
+pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (_granted, remote) = pair.granted(64 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
@@ -50,7 +50,7 @@ pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &Provider) {
     }
 }
 
-pub(crate) fn a_counter_counts_for_its_own_peer_alone(provider: &Provider) {
+pub(crate) fn a_counter_counts_for_its_own_peer_alone(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let c = provider.engine("c");
     let (c_to_b, b_to_c) = join(&c, &pair.b);

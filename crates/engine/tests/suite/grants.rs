@@ -6,9 +6,9 @@ use farreach::{Error, Outcome, PageMap, Rights, TransferReason};
 
 use farreach_testkit::wait_for;
 
-use super::pair::{Pair, Provider, SOON, byte_at, copy_of, proves};
+use super::pair::{Pair, RailUnderTest, SOON, byte_at, copy_of, proves};
 
-pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &Provider) {
+pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     for seed in 1..5 {
         let (granted, remote) = pair.granted(64 * 1024, Rights::WRITE | Rights::READ);
@@ -21,7 +21,7 @@ pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &Provider) {
     }
 }
 
-pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
+pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(4 << 20, Rights::WRITE);
     let token = granted.token();
@@ -51,7 +51,7 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &Provider) {
     assert!(memory.to_vec().iter().all(|byte| *byte == 0xEE), "a late write has landed");
 }
 
-pub(crate) fn rights_are_kept(provider: &Provider) {
+pub(crate) fn rights_are_kept(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let map = PageMap::contiguous(4096, 1);
     let (readable, remote) = pair.granted(4096, Rights::READ);
@@ -65,7 +65,7 @@ pub(crate) fn rights_are_kept(provider: &Provider) {
     assert_eq!(error.reason, TransferReason::NotGranted);
 }
 
-pub(crate) fn a_grant_of_a_lost_peer_comes_back(provider: &Provider) {
+pub(crate) fn a_grant_of_a_lost_peer_comes_back(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(1 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
@@ -81,7 +81,7 @@ pub(crate) fn a_grant_of_a_lost_peer_comes_back(provider: &Provider) {
 }
 
 /// Again and again, also where nothing proves that the peer has stopped; and with the engine goes whatever could reach it.
-pub(crate) fn what_came_back_is_granted_again(provider: &Provider) {
+pub(crate) fn what_came_back_is_granted_again(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let mut memory = pair.b.allocate(64 * 1024).unwrap().expose();
     for seed in 1..5 {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use farreach::{Error, SendError};
 
-use super::pair::{Pair, Provider, SOON};
+use super::pair::{Pair, RailUnderTest, SOON};
 
-pub(crate) fn messages_arrive_in_order_each_once(provider: &Provider) {
+pub(crate) fn messages_arrive_in_order_each_once(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let sender = pair.a_to_b.clone();
     let sending = thread::spawn(move || {
@@ -28,7 +28,7 @@ pub(crate) fn messages_arrive_in_order_each_once(provider: &Provider) {
     assert!(matches!(nothing, Err(Error::TimedOut { .. })), "{nothing:?}");
 }
 
-pub(crate) fn an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused(provider: &Provider) {
+pub(crate) fn an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     for len in [0, 1, 7, 4096] {
         let message = vec![len as u8; len];
@@ -39,7 +39,7 @@ pub(crate) fn an_empty_one_and_the_longest_arrive_and_a_longer_one_is_refused(pr
     assert_eq!(refused, Err(SendError::TooLong { len: 4097, max: 4096 }));
 }
 
-pub(crate) fn a_sender_waits_for_one_who_does_not_take_them(provider: &Provider) {
+pub(crate) fn a_sender_waits_for_one_who_does_not_take_them(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let room = 64_u32;
     for number in 0..room {

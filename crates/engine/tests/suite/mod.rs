@@ -1,5 +1,6 @@
 //! One suite, run over each provider: what a user of the engine relies upon, whatever carries the bytes.
 
+pub(crate) mod atomics;
 pub(crate) mod cancelled;
 pub(crate) mod counters;
 pub(crate) mod ends;
@@ -9,10 +10,9 @@ pub(crate) mod pages;
 mod pair;
 pub(crate) mod peers;
 pub(crate) mod streams;
-pub(crate) mod words;
 
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
-pub(crate) use pair::{Pair, Provider, SOON};
+pub(crate) use pair::{Pair, RailUnderTest, SOON};
 
 /// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
 macro_rules! suite {
@@ -44,7 +44,7 @@ macro_rules! suite {
             grants: rights_are_kept;
             grants: a_grant_of_a_lost_peer_comes_back;
             grants: what_came_back_is_granted_again;
-            words: words_are_added_to_and_swapped_where_a_rail_can;
+            atomics: atomics_add_and_swap_where_a_rail_can;
             peers: eight_peers_at_once;
             peers: futures_need_no_thread_that_waits;
             peers: threads_share_an_engine;

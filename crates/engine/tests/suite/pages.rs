@@ -5,7 +5,7 @@ use std::time::Duration;
 use farreach::{Buffer, Outcome, PageMap, Pages, Rights, TransferReason};
 use rand_mt::Mt;
 
-use super::pair::{Pair, Provider, SOON, byte_at, copy_of, counter, fill, grant, join};
+use super::pair::{Pair, RailUnderTest, SOON, byte_at, copy_of, counter, fill, grant, join};
 
 /// So many different numbers below a bound, in no order.
 fn some(random: &mut Mt, count: usize, bound: u32) -> Vec<u32> {
@@ -18,7 +18,7 @@ fn some(random: &mut Mt, count: usize, bound: u32) -> Vec<u32> {
     all
 }
 
-pub(crate) fn pages_arrive_where_the_map_says(provider: &Provider) {
+pub(crate) fn pages_arrive_where_the_map_says(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(8 * 4096, Rights::WRITE);
     let (arrived, raises) = pair.counter();
@@ -37,7 +37,7 @@ pub(crate) fn pages_arrive_where_the_map_says(provider: &Provider) {
     assert!(untouched, "other pages were written to");
 }
 
-pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(provider: &Provider) {
+pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let mut random = Mt::new(7);
     let len = 2 << 20;
@@ -73,7 +73,7 @@ pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(p
     }
 }
 
-pub(crate) fn a_shared_source_goes_to_two_peers_at_once(provider: &Provider) {
+pub(crate) fn a_shared_source_goes_to_two_peers_at_once(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let c = provider.engine("c");
     let (a_to_c, c_to_a) = join(&pair.a, &c);
@@ -90,7 +90,7 @@ pub(crate) fn a_shared_source_goes_to_two_peers_at_once(provider: &Provider) {
     assert!(copy_of(&at_b) == *source && copy_of(&at_c) == *source);
 }
 
-pub(crate) fn pages_are_read_from_where_the_map_says(provider: &Provider) {
+pub(crate) fn pages_are_read_from_where_the_map_says(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(64 * 4096, Rights::READ);
     let mut bytes = vec![0; granted.len()];
@@ -107,7 +107,7 @@ pub(crate) fn pages_are_read_from_where_the_map_says(provider: &Provider) {
     }
 }
 
-pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Provider) {
+pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(8 * 4096, Rights::WRITE);
     let source = pair.source(8 * 4096, 1);
@@ -126,7 +126,7 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Pr
     pair.a_to_b.write_pages(source, &PageMap::contiguous(4096, 8), &remote, None).wait(SOON).unwrap();
 }
 
-pub(crate) fn a_transfer_that_nobody_waits_for_arrives(provider: &Provider) {
+pub(crate) fn a_transfer_that_nobody_waits_for_arrives(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(1 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
@@ -136,7 +136,7 @@ pub(crate) fn a_transfer_that_nobody_waits_for_arrives(provider: &Provider) {
     assert!(copy_of(&granted).iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, 4)));
 }
 
-pub(crate) fn many_transfers_at_once_through_a_small_queue(provider: &Provider) {
+pub(crate) fn many_transfers_at_once_through_a_small_queue(provider: &RailUnderTest) {
     let open = |name| (provider.open)(super::pair::settings(name).depth(16));
     let pair = Pair::of(open("a"), open("b"));
     let (arrived, raises) = counter(&pair.b_to_a, &pair.a_to_b);
@@ -156,7 +156,7 @@ pub(crate) fn many_transfers_at_once_through_a_small_queue(provider: &Provider) 
     assert!(copy_of(&granted) == *source);
 }
 
-pub(crate) fn an_explanation_adds_up(provider: &Provider) {
+pub(crate) fn an_explanation_adds_up(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let deadline = std::time::Instant::now() + SOON;
     while pair.a_to_b.rails().len() < provider.rails {

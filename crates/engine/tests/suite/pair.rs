@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use farreach::provider::DeadKeys;
+use farreach::rail::EndedKeys;
 use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
 
 /// Nothing here takes so long; what does has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// A provider, as the suite knows it.
-pub(crate) struct Provider {
+pub(crate) struct RailUnderTest {
     /// Makes an engine over it.
     pub(crate) open: fn(Settings) -> Engine,
     /// Whether it has atomic operations; none where that differs with the library's release, and the rail says it.
@@ -18,7 +18,7 @@ pub(crate) struct Provider {
     pub(crate) rails: usize,
 }
 
-impl Provider {
+impl RailUnderTest {
     pub(crate) fn engine(&self, name: &str) -> Engine {
         (self.open)(settings(name))
     }
@@ -26,7 +26,7 @@ impl Provider {
 
 /// Whether the end of a key proves that nobody reaches memory by it.
 pub(crate) fn proves(engine: &Engine) -> bool {
-    engine.rails().iter().all(|rail| rail.dead_keys == DeadKeys::StopAll)
+    engine.rails().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll)
 }
 
 /// Patient enough for an emulated machine that does other things too.
@@ -44,7 +44,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn new(provider: &Provider) -> Self {
+    pub(crate) fn new(provider: &RailUnderTest) -> Self {
         Self::of(provider.engine("a"), provider.engine("b"))
     }
 

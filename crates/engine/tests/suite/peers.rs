@@ -9,11 +9,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::{Error, Outcome, PageMap, Rights, TransferReason};
+use farreach::{Error, Outcome, PageMap, Rights, SendError, TransferReason};
 
-use super::pair::{Pair, Provider, SOON, copy_of, counter, fill, grant, join};
+use super::pair::{Pair, RailUnderTest, SOON, copy_of, counter, fill, grant, join};
 
-pub(crate) fn eight_peers_at_once(provider: &Provider) {
+pub(crate) fn eight_peers_at_once(provider: &RailUnderTest) {
     let hub = provider.engine("hub");
     let spokes: Vec<_> = (0..8)
         .map(|number| {
@@ -61,7 +61,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-pub(crate) fn futures_need_no_thread_that_waits(provider: &Provider) {
+pub(crate) fn futures_need_no_thread_that_waits(provider: &RailUnderTest) {
     let (a, b) = (provider.engine("a"), provider.engine("b"));
     let address = b.listen("127.0.0.1:0").unwrap();
     block_on(async {
@@ -83,7 +83,7 @@ pub(crate) fn futures_need_no_thread_that_waits(provider: &Provider) {
     });
 }
 
-pub(crate) fn threads_share_an_engine(provider: &Provider) {
+pub(crate) fn threads_share_an_engine(provider: &RailUnderTest) {
     let pair = Arc::new(Pair::new(provider));
     let threads: Vec<_> = (0..4_u64)
         .map(|seed| {
@@ -106,7 +106,7 @@ pub(crate) fn threads_share_an_engine(provider: &Provider) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &Provider) {
+pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &RailUnderTest) {
     let hub = provider.engine("hub");
     for round in 0..3 {
         let spoke = provider.engine(&format!("round {round}"));
@@ -121,10 +121,14 @@ pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &Provider) 
         assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
         let refused = hub_to_spoke.grant(granted.revoke(SOON).unwrap(), Rights::READ).unwrap_err();
         assert!(matches!(refused.error, Error::PeerLost { .. }) && refused.memory.is_some(), "{refused:?}");
+        // The engine may have forgotten it by now; its handle knows why it is lost.
+        let unsent = hub_to_spoke.send("too late").wait(SOON).unwrap_err();
+        let reason = hub_to_spoke.lost().unwrap().clone();
+        assert_eq!(unsent, SendError::PeerLost { reason });
     }
 }
 
-pub(crate) fn nobody_listens_and_a_stranger_are_told_of(provider: &Provider) {
+pub(crate) fn nobody_listens_and_a_stranger_are_told_of(provider: &RailUnderTest) {
     let a = provider.engine("a");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let start = Instant::now();
@@ -141,7 +145,7 @@ pub(crate) fn nobody_listens_and_a_stranger_are_told_of(provider: &Provider) {
     assert_eq!(a.accept().wait(SOON).unwrap().name(), "b");
 }
 
-pub(crate) fn an_engine_that_ends_ends_all_waits(provider: &Provider) {
+pub(crate) fn an_engine_that_ends_ends_all_waits(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(4 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use farreach::{Error, Outcome, PageMap, Rights};
 
-use super::pair::{Pair, Provider, SOON, copy_of};
+use super::pair::{Pair, RailUnderTest, SOON, copy_of};
 
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -14,7 +14,7 @@ fn streams() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-pub(crate) fn a_connection_that_was_made_elsewhere_becomes_a_peer(provider: &Provider) {
+pub(crate) fn a_connection_that_was_made_elsewhere_becomes_a_peer(provider: &RailUnderTest) {
     let (mut one, mut other) = streams();
     one.write_all(b"hello").unwrap();
     other.read_exact(&mut [0; 5]).unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn a_connection_that_was_made_elsewhere_becomes_a_peer(provider: &Pro
     assert!(matches!(lost, Err(Error::PeerLost { .. })), "{lost:?}");
 }
 
-pub(crate) fn what_becomes_of_a_stream_is_told_to_its_own_side(provider: &Provider) {
+pub(crate) fn what_becomes_of_a_stream_is_told_to_its_own_side(provider: &RailUnderTest) {
     let engine = provider.engine("a");
     for is_connecting in [true, false] {
         let (one, mut other) = streams();

@@ -75,7 +75,7 @@ impl Node {
             let completion = match event {
                 Event::Completed(completion) => completion,
                 Event::Written(written) => return Ok(Some(Heard::Written(written.immediate))),
-                Event::Stray(failure) => return Ok(Some(Heard::Failed(*failure))),
+                Event::Unattributed(failure) => return Ok(Some(Heard::Failed(*failure))),
             };
             let tag = completion.tag();
             let (outcome, buffers) = completion.into_parts();

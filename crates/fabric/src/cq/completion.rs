@@ -22,7 +22,7 @@ use crate::error::meaning;
 ///     match event {
 ///         Event::Completed(completion) => println!("{}: {:?}", completion.tag(), completion.outcome()),
 ///         Event::Written(written) => println!("a peer has written, and says {:#x}", written.immediate),
-///         Event::Stray(failure) => println!("{failure}; {}", failure.fix()),
+///         Event::Unattributed(failure) => println!("{failure}; {}", failure.fix()),
 ///     }
 /// }
 /// # Ok(())
@@ -35,7 +35,7 @@ pub enum Event<'poller> {
     /// A peer has written to our memory, with immediate data. The bytes of that write are there.
     Written(Written),
     /// Something failed that is no operation of ours, or that the provider does not say the operation of.
-    Stray(Box<Failure>),
+    Unattributed(Box<Failure>),
 }
 
 impl Event<'_> {
@@ -44,7 +44,7 @@ impl Event<'_> {
         match self {
             Self::Completed(completion) => Event::Completed(completion.into_owned()),
             Self::Written(written) => Event::Written(written),
-            Self::Stray(failure) => Event::Stray(failure),
+            Self::Unattributed(failure) => Event::Unattributed(failure),
         }
     }
 }

@@ -188,7 +188,7 @@ impl<'poller> Iterator for Events<'poller> {
                         return Some(Event::Completed(Completion::new(operation, entry, failure)));
                     }
                 }
-                (None, Some(failure)) => return Some(Event::Stray(failure)),
+                (None, Some(failure)) => return Some(Event::Unattributed(failure)),
                 (None, None) => {}
             }
         }

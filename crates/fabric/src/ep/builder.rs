@@ -9,7 +9,7 @@ use super::atomics::{Atomics, Operands};
 use super::slots::Slots;
 use super::{Bound, Endpoint, Limits, Open, kept};
 use crate::handle::Handle;
-use crate::{Address, AddressVector, CompletionQueue, Domain, EndpointType, Error};
+use crate::{Address, AddressVector, Capabilities, CompletionQueue, Domain, EndpointType, Error};
 
 /// More operations of one endpoint in flight than this help nobody.
 const DEPTH_MAX: usize = 1 << 16;
@@ -152,6 +152,7 @@ impl Limits {
             needs_local_keys: domain.needs_local_keys(),
             keys_enforced: domain.profile().keys_enforced,
             keys_enforced_word: u64::from(domain.profile().keys_enforced),
+            one_sided_mask: if info.capabilities().contains(Capabilities::RMA) { u64::MAX } else { 0 },
             delivers: domain.delivers(),
         }
     }

@@ -88,6 +88,8 @@ struct Limits {
     keys_enforced: bool,
     /// The same as a word that is not 0, which is cheaper to combine.
     keys_enforced_word: u64,
+    /// All bits where there are one-sided operations, none where there are not: libfabric's functions would call through a null pointer.
+    one_sided_mask: u64,
     delivers: bool,
 }
 
@@ -201,7 +203,7 @@ impl Open {
         }
         domain.endpoint_closed();
         let are_peers_stopped = domain.profile().close_stops_peers;
-        let mut returned = Vec::new();
+        let (mut returned, mut is_any_kept) = (Vec::new(), false);
         for (slots, cq) in [(&self.transmit, transmit_cq), (&self.receive, receive_cq)] {
             cq.registry().retire(slots);
             for operation in slots.take_all() {
@@ -211,10 +213,15 @@ impl Open {
                 if !are_peers_stopped && kind != OperationKind::Receive {
                     leak::count(Kind::Operation);
                     std::mem::forget(buffers);
+                    is_any_kept = true;
                     continue;
                 }
                 returned.push(Returned { tag, kind, buffers });
             }
+        }
+        if is_any_kept {
+            // An operation that is kept names these too: its operands, or a byte where it has none of its own.
+            std::mem::forget((self.operands, self.nothing));
         }
         Ok(returned)
     }

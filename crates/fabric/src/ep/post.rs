@@ -1,4 +1,4 @@
-//! The safe door: operations go in with their buffers, which come back with the completion.
+//! The safe API: operations go in with their buffers, which come back with the completion.
 
 use std::mem::ManuallyDrop;
 
@@ -231,8 +231,8 @@ impl Open {
         let has_place = match operation {
             Transmit::Send => true,
             Transmit::Write(remote) => {
-                let is_right = self.limits.keys_enforced_word | remote.vouched_word();
-                len as u64 <= remote.len() && is_right != 0
+                let is_trusted = self.limits.keys_enforced_word | remote.vouched_word();
+                len as u64 <= remote.len() && is_trusted & self.limits.one_sided_mask != 0
             }
             _ => false,
         };
@@ -281,7 +281,7 @@ impl Open {
                 self.check_remote(remote, WORD)?;
                 let is_remote_word =
                     remote.len() as usize == WORD && remote.address().is_multiple_of(WORD as u64);
-                if is_word && is_remote_word { Ok(()) } else { Err(Refusal::NotAWord) }
+                if is_word && is_remote_word { Ok(()) } else { Err(Refusal::NotEightAlignedBytes) }
             }
         }
     }
@@ -298,6 +298,9 @@ impl Open {
     }
 
     pub(super) fn check_remote(&self, remote: RemoteRegion, len: usize) -> Result<(), Refusal> {
+        if self.limits.one_sided_mask == 0 {
+            return Err(Refusal::Unsupported("one-sided operations"));
+        }
         if len as u64 > remote.len() {
             return Err(Refusal::OutOfBounds { len, remote_len: remote.len() });
         }

@@ -74,7 +74,7 @@ pub enum Refusal {
         remote_len: u64,
     },
     /// An atomic operation on anything but eight bytes, aligned to eight.
-    NotAWord,
+    NotEightAlignedBytes,
     /// The provider's immediate data has fewer bytes than this needs.
     ImmediateTooLarge {
         /// The value.
@@ -105,7 +105,9 @@ impl Refusal {
             Self::NotWritable => "read into a slice, or into parts of one that is lent".to_owned(),
             Self::TooLong { .. } => "split it into several operations".to_owned(),
             Self::OutOfBounds { .. } => "check the peer's region, and what is left of it".to_owned(),
-            Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
+            Self::NotEightAlignedBytes => {
+                "use eight bytes at an address that is a multiple of eight".to_owned()
+            }
             Self::ImmediateTooLarge { bytes, .. } => format!("use a value of {bytes} bytes"),
             Self::OtherAddressVector => {
                 "insert the peer's address into the address vector of the endpoint".to_owned()
@@ -138,7 +140,9 @@ impl fmt::Display for Refusal {
             Self::OutOfBounds { len, remote_len } => {
                 write!(f, "{len} bytes do not fit into the peer's region of {remote_len}")
             }
-            Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
+            Self::NotEightAlignedBytes => {
+                f.write_str("an atomic operation is on eight bytes, aligned to eight")
+            }
             Self::ImmediateTooLarge { immediate, bytes } => {
                 write!(f, "{immediate:#x} does not fit into {bytes} bytes of immediate data")
             }

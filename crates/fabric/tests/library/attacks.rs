@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_fabric::{
-    Address, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest, Refusal,
-    RemoteRegion, TransmitRequest, leaked,
+    Address, Capabilities, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest,
+    Refusal, RemoteRegion, TransmitRequest, leaked,
 };
 use farreach_memory::{Memory, leaked_bytes};
 use farreach_testkit::wait_for;
@@ -86,6 +86,45 @@ fn an_offer_of_another_fabric_opens_no_domain() {
         }
     }
     assert!(refused >= 2, "{offers:#?}");
+}
+
+/// Providers may have no functions at all for what they were not asked for.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn an_endpoint_for_messages_alone_writes_and_reads_nothing() {
+    let hints = Hints::rdm().capabilities(Capabilities::MSG);
+    let offers = Info::query(&hints).unwrap();
+    let is_without = |offer: &&Info| !offer.capabilities().contains(Capabilities::RMA);
+    let mut refused = 0;
+    for offer in offers.iter().filter(is_without) {
+        let domain = Fabric::open(offer).unwrap().open_domain(offer).unwrap();
+        let (cq, av) = (domain.open_cq().unwrap(), domain.open_av().unwrap());
+        // Some are offered for addresses that are not there, and some do not take their own.
+        let Ok(endpoint) = EndpointBuilder::new(&cq, &av).build(&domain) else { continue };
+        let Ok(peer) = av.insert(endpoint.address()) else { continue };
+        let region = RemoteRegion::new(0, 4096, 1);
+        for is_write in [true, false] {
+            let slice = domain.allocate(64).unwrap();
+            let request = match is_write {
+                true => TransmitRequest::write(slice, &peer, region),
+                false => TransmitRequest::read(slice, &peer, region),
+            };
+            let error = endpoint.post(request).unwrap_err();
+            assert!(
+                matches!(error.reason, Refusal::Unsupported("one-sided operations")),
+                "{}: {error}",
+                offer.provider()
+            );
+        }
+        let error = endpoint.inject_write(&[], &peer, region, None).unwrap_err();
+        assert!(
+            matches!(error, Refusal::Unsupported("one-sided operations")),
+            "{}: {error}",
+            offer.provider()
+        );
+        refused += 1;
+    }
+    assert!(refused > 0, "{offers:#?}");
 }
 
 /// Closing takes away the mapping by which the other one reads what was sent.

@@ -1,4 +1,4 @@
-//! What the safe door costs above bare libfabric, in instructions and in system calls.
+//! What the safe API costs above bare libfabric, in instructions and in system calls.
 //!
 //! Counted over the example `fabric_cost`, built as packages are, and over `benches/bare/paged cost`, which does the same in C. Two runs of
 //! different length each: what is the same in both, from the loader to the last drop, is taken away.
@@ -34,7 +34,7 @@ fn a_write_makes_no_further_system_call() {
     for provider in ["shm", "tcp"] {
         let [bare, fabric] = both().map(|it| per_write(&it, provider, Counted::system_calls));
         let told =
-            format!("a write over {provider}: {bare:.3} system calls in C, {fabric:.3} by the safe door\n");
+            format!("a write over {provider}: {bare:.3} system calls in C, {fabric:.3} by the safe API\n");
         tell(&told);
         // Every write moves its bytes by one; how often nothing has happened yet when one looks differs a little.
         assert!(bare > 0.9 && fabric < bare + 0.05, "{told}");
@@ -45,7 +45,7 @@ fn compare_instructions(provider: &str) {
     let [bare, fabric] = both().map(|it| per_write(&it, provider, Counted::instructions));
     let more = fabric - bare;
     let told = format!(
-        "a write over {provider}, posted and completed: {bare:.1} instructions in C, {fabric:.1} by the safe door, {more:.1} more\n"
+        "a write over {provider}, posted and completed: {bare:.1} instructions in C, {fabric:.1} by the safe API, {more:.1} more\n"
     );
     tell(&told);
     assert!(bare > 100.0 && fabric > bare, "that was not counted: {told}");

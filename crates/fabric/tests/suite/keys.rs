@@ -31,7 +31,7 @@ fn write(pair: &mut Pair, remote: RemoteRegion, len: usize) -> Result<(), String
         let mut poller = pair[A].cq.poller();
         let told = poller.poll().unwrap().next();
         match told {
-            Some(Event::Stray(failure)) => Some(Some(failure.to_string())),
+            Some(Event::Unattributed(failure)) => Some(Some(failure.to_string())),
             None => None,
             Some(other) => panic!("{other:?}"),
         }

@@ -153,9 +153,13 @@ pub(crate) fn atomics_are_there_where_the_endpoint_says_so(provider: &Provider) 
 
     let unaligned = vouched(region.remote()).get(3, 8).unwrap();
     let refused = pair[A].endpoint.post(TransmitRequest::fetch_add(slice, &peer, unaligned, 1)).unwrap_err();
-    assert!(matches!(refused.reason, Refusal::NotAWord), "{}", refused.reason);
+    assert!(matches!(refused.reason, Refusal::NotEightAlignedBytes), "{}", refused.reason);
     let long = Memory::allocate(16).unwrap();
     let refused = pair[A].endpoint.post(TransmitRequest::fetch_add(long, &peer, word, 1)).unwrap_err();
-    assert!(matches!(refused.reason, Refusal::NotAWord | Refusal::NotRegistered), "{}", refused.reason);
+    assert!(
+        matches!(refused.reason, Refusal::NotEightAlignedBytes | Refusal::NotRegistered),
+        "{}",
+        refused.reason
+    );
     pair.assert_quiet();
 }

@@ -99,7 +99,7 @@ impl Poller<'_> {
             table.follow(self.cq.registry());
             (*next, *filled) = (0, 0);
             // SAFETY: this is the account: every request of a queue on the table is in its ring until its completion
-            // is taken here, and what is of nobody's was posted by the raw door.
+            // is taken here, and what is of nobody's was posted by the raw API.
             *filled = unsafe { self.cq.poll_raw(batch) }?;
         }
         Ok(*filled > 0)
@@ -177,7 +177,7 @@ impl<'poller> Iterator for Completions<'poller> {
                     return Some(WorkCompletion { request, wc, is_own });
                 }
             }
-            // Of a queue that is gone, or of the raw door: nobody's here.
+            // Of a queue that is gone, or of the raw API: nobody's here.
             *self.next += 1;
         }
     }

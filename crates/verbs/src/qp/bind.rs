@@ -1,4 +1,4 @@
-//! Binding windows by the safe door.
+//! Binding windows by the safe API.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

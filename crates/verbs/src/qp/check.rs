@@ -51,9 +51,9 @@ impl QueuePair {
             Operation::CompareSwap { remote, .. } | Operation::FetchAdd { remote, .. } => {
                 is_word(remote)?;
                 writable(buffers)?;
-                let [buffer] = buffers.as_slice() else { return Err(Refusal::NotAWord) };
+                let [buffer] = buffers.as_slice() else { return Err(Refusal::NotEightAlignedBytes) };
                 if buffer.len() != WORD || !buffer.address().cast::<u64>().is_aligned() {
-                    return Err(Refusal::NotAWord);
+                    return Err(Refusal::NotEightAlignedBytes);
                 }
             }
             Operation::AtomicWrite { remote, .. } => {
@@ -138,6 +138,6 @@ fn fits(len: usize, remote: RemoteRange) -> Result<(), Refusal> {
 fn is_word(remote: RemoteRange) -> Result<(), Refusal> {
     match remote.len() as usize == WORD && remote.address().is_multiple_of(WORD as u64) {
         true => Ok(()),
-        false => Err(Refusal::NotAWord),
+        false => Err(Refusal::NotEightAlignedBytes),
     }
 }

@@ -1,4 +1,4 @@
-//! Messages out of regions, by the safe door.
+//! Messages out of regions, by the safe API.
 
 use std::ptr::null_mut;
 

@@ -194,11 +194,11 @@ mod tests {
         let stopped = post_all(&mut requests, |part| {
             seen.push(part.to_vec());
             match part[0] {
-                6 => Part { posted: 1, stopped: Some(Refusal::NotAWord) },
+                6 => Part { posted: 1, stopped: Some(Refusal::NotEightAlignedBytes) },
                 _ => Part { posted: 3, stopped: None },
             }
         });
-        assert!(matches!(stopped, Err(Refusal::NotAWord)));
+        assert!(matches!(stopped, Err(Refusal::NotEightAlignedBytes)));
         assert_eq!(seen.iter().map(|part| part[0]).collect::<Vec<_>>(), [0, 3, 6]);
         assert_eq!(requests, [7, 8, 9]);
     }

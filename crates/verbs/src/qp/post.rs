@@ -1,4 +1,4 @@
-//! The safe door of sending: requests go in with their buffers, which come back with the completion.
+//! The safe API of sending: requests go in with their buffers, which come back with the completion.
 
 use std::ffi::c_int;
 use std::mem::{ManuallyDrop, MaybeUninit};

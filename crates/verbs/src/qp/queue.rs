@@ -81,10 +81,13 @@ impl InFlight {
     /// The buffers, out of the place where they are.
     #[inline(always)]
     pub(crate) fn into_buffers(taken: Taken<'_, Self>) -> Buffers {
-        // SAFETY: the buffers are read once and what is kept is dropped once; tag and kind are numbers.
+        // SAFETY: the buffers are read once and what is kept is dropped once, or is nothing; tag and kind are numbers.
         unsafe {
             taken.empty_with(|request| {
-                (&raw mut (*request).kept).drop_in_place();
+                // Most requests keep nothing, and dropping that would be a call all the same: some kinds take a lock.
+                if !matches!((*request).kept, Kept::Nothing) {
+                    (&raw mut (*request).kept).drop_in_place();
+                }
                 (&raw const (*request).buffers).read()
             })
         }
@@ -267,7 +270,7 @@ impl Drop for SharedQueue {
 
 /// How the device names a request: by its queue, and by its number there. Never a pointer.
 ///
-/// Queue 0 is nobody's: who posts by the raw door numbers his requests below 2^32.
+/// Queue 0 is nobody's: who posts by the raw API numbers his requests below 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkRequestId {
     pub(crate) queue: u32,

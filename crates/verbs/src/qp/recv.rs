@@ -1,4 +1,4 @@
-//! The safe door of receiving: on a queue pair's own queue, and on a shared one.
+//! The safe API of receiving: on a queue pair's own queue, and on a shared one.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, take};

@@ -2,9 +2,9 @@
 //! a device does too seldom (refuse to release, fail to post or to poll, complete in a given moment), and what it does too slowly
 //! (every order of dropping, of nine handles).
 
-mod door;
 mod part;
 mod region;
+mod safe_api;
 mod script;
 mod wait;
 

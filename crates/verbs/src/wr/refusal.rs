@@ -75,7 +75,7 @@ pub enum Refusal {
         remote_len: u64,
     },
     /// An atomic operation on anything but eight bytes, aligned to eight.
-    NotAWord,
+    NotEightAlignedBytes,
     /// A buffer that the card writes to is shared with readers.
     SharedDestination,
     /// A window or a region is of another protection domain.
@@ -151,7 +151,9 @@ impl Refusal {
             Self::TooManyBuffers { .. } => "use fewer buffers, or make the queue pair for more".to_owned(),
             Self::TooLong { .. } => "split it into several requests".to_owned(),
             Self::OutOfBounds { .. } => "check the peer's range, and what is left of it".to_owned(),
-            Self::NotAWord => "use eight bytes at an address that is a multiple of eight".to_owned(),
+            Self::NotEightAlignedBytes => {
+                "use eight bytes at an address that is a multiple of eight".to_owned()
+            }
             Self::SharedDestination => "use a slice that is not shared".to_owned(),
             Self::OtherDomain => "make queue pair, window and region in one protection domain".to_owned(),
             Self::Flag { .. } => "post it without that flag".to_owned(),
@@ -178,7 +180,9 @@ impl fmt::Display for Refusal {
             Self::OutOfBounds { len, remote_len } => {
                 write!(f, "{len} bytes do not fit into the peer's range of {remote_len}")
             }
-            Self::NotAWord => f.write_str("an atomic operation is on eight bytes, aligned to eight"),
+            Self::NotEightAlignedBytes => {
+                f.write_str("an atomic operation is on eight bytes, aligned to eight")
+            }
             Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
             Self::OtherDomain => f.write_str("a window or a region is of another protection domain"),
             Self::Flag { kind, flags } => {

@@ -1,4 +1,4 @@
-//! Connections without promises, and datagrams, through the safe door.
+//! Connections without promises, and datagrams, through the safe API.
 
 use std::time::Instant;
 

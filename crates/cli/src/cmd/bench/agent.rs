@@ -9,23 +9,24 @@ use crate::exit::{self, Exit, Failure};
 use crate::interrupt::GLANCE;
 use crate::measure::Stopwatch;
 use crate::native::{self, Cards};
-use crate::session::{Heard, Talk};
+use crate::session::{Channel, Received};
 
 /// Does what the client says, step by step.
-pub(crate) fn serve(engine: &Engine, cards: &Cards, talk: &Talk, _task: &Task) -> Result<()> {
+pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, _task: &Task) -> Result<()> {
     loop {
-        match talk.hear_at_last()? {
+        match channel.recv_at_last()? {
             Order::Step(step) => {
                 // What this side does not have is told, and the client goes on with something else.
-                let target = Target::open(engine, talk, &step).map_err(|error| Failure::of(&error));
-                talk.say(target.as_ref().map(Target::ends).map_err(Clone::clone))?;
-                let native = step.native().map(|rules| native::serve_stream(cards, talk, rules)).transpose();
+                let target = Target::open(engine, channel, &step).map_err(|error| Failure::of(&error));
+                channel.send(target.as_ref().map(Target::ends).map_err(Clone::clone))?;
+                let native =
+                    step.native().map(|rules| native::serve_stream(cards, channel, rules)).transpose();
                 let native = match native {
                     Err(error) if Failure::of(&error).exit != Exit::Unavailable => return Err(error),
                     // The client was told, and goes on with something else.
                     native => native.ok().flatten(),
                 };
-                let posted = measure(talk)?;
+                let posted = measure(channel)?;
                 if let Some(native) = native {
                     native.check(posted)?;
                 }
@@ -37,24 +38,24 @@ pub(crate) fn serve(engine: &Engine, cards: &Cards, talk: &Talk, _task: &Task) -
 }
 
 /// The repetitions of one step: how many operations the client has posted in all.
-fn measure(talk: &Talk) -> Result<u64> {
+fn measure(channel: &Channel) -> Result<u64> {
     let (mut stopwatch, mut messages) = (Stopwatch::start(), 0);
     loop {
-        match hear(talk)? {
-            Heard::Bytes(_) => messages += 1,
-            Heard::Word(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
-            Heard::Word(Order::End) => talk.say(Answer { messages, usage: stopwatch.usage() })?,
-            Heard::Word(Order::StepDone(posted)) => return Ok(posted),
-            Heard::Word(other) => bail!("the client says {other:?} in the middle of a step"),
+        match recv(channel)? {
+            Received::Bytes(_) => messages += 1,
+            Received::Message(Order::Begin) => (stopwatch, messages) = (Stopwatch::start(), 0),
+            Received::Message(Order::End) => channel.send(Answer { messages, usage: stopwatch.usage() })?,
+            Received::Message(Order::StepDone(posted)) => return Ok(posted),
+            Received::Message(other) => bail!("the client says {other:?} in the middle of a step"),
         }
     }
 }
 
 /// However long that takes, until the client is lost or this agent is told to end: of what a client does by itself an agent hears nothing, and
 /// a repetition is as long as a person wants.
-fn hear(talk: &Talk) -> Result<Heard<Order>> {
+fn recv(channel: &Channel) -> Result<Received<Order>> {
     loop {
-        match talk.hear_either(GLANCE) {
+        match channel.recv_either(GLANCE) {
             Err(error) if exit::is_timeout(&error) => {}
             heard => return heard,
         }

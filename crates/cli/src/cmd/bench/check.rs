@@ -90,7 +90,7 @@ pub(super) fn unwritable(file: &Path, error: &io::Error) -> Failure {
 /// Whether a session goes over as many rails as were asked for: with fewer, its rows would be those of another session.
 pub(super) fn rails(wanted: Option<usize>, session: &Session) -> Result<(), NotMeasured> {
     let Some(wanted) = wanted else { return Ok(()) };
-    let ready = || session.talks.iter().map(|talk| talk.peer.rails().len()).min().unwrap_or(0);
+    let ready = || session.channels.iter().map(|channel| channel.peer.rails().len()).min().unwrap_or(0);
     let deadline = Instant::now() + RAILS_PATIENCE;
     while ready() < wanted.min(session.choice.names.len())
         && Instant::now() < deadline

@@ -44,8 +44,8 @@ pub(super) fn row(
     let step = Step { operation, size_bytes, depth, wait: args.client.wait };
     let mut lanes = Vec::new();
     let measured = repetitions(args, session, &step, &mut lanes);
-    for (place, talk) in session.talks.iter().enumerate() {
-        talk.say(Order::StepDone(lanes.get(place).map_or(0, |(_, flow): &Lane| flow.total)))?;
+    for (place, channel) in session.channels.iter().enumerate() {
+        channel.send(Order::StepDone(lanes.get(place).map_or(0, |(_, flow): &Lane| flow.total)))?;
     }
     let repetitions = match measured {
         Ok(repetitions) => repetitions,
@@ -58,7 +58,7 @@ pub(super) fn row(
         operation: wanted.operation.name().to_owned(),
         size_bytes: wanted.size_bytes,
         depth: wanted.depth,
-        queues: session.talks.len() as u32,
+        queues: session.channels.len() as u32,
         rails: session.rails(),
     };
     Ok(Ok(Row::new(key, LatencyOf::Completion, repetitions)))
@@ -71,18 +71,18 @@ fn repetitions(
     lanes: &mut Vec<Lane>,
 ) -> Result<Vec<Repetition>> {
     let mut ends = Vec::new();
-    for talk in &session.talks {
-        talk.say(Order::Step(step.clone()))?;
-        let made: Result<Ends, Failure> = talk.hear()?;
+    for channel in &session.channels {
+        channel.send(Order::Step(step.clone()))?;
+        let made: Result<Ends, Failure> = channel.recv()?;
         ends.push(made);
     }
-    for (talk, ends) in session.talks.iter().zip(ends) {
+    for (channel, ends) in session.channels.iter().zip(ends) {
         let stream: Box<dyn Stream> = match step.native() {
             Some(rules) => {
                 let cards = Cards::of(&session.engine, args.client.rails.gid_index);
-                Box::new(native::client_stream(&cards, talk, rules)?)
+                Box::new(native::client_stream(&cards, channel, rules)?)
             }
-            None => streams::open(&session.engine, talk, step, &ends?)?,
+            None => streams::open(&session.engine, channel, step, &ends?)?,
         };
         lanes.push((stream, Flow::new(step.depth as usize)));
     }
@@ -124,18 +124,18 @@ fn repetition(
     lanes: &mut [Lane],
     time: Duration,
 ) -> Result<Option<Repetition>> {
-    for ((_, flow), talk) in lanes.iter_mut().zip(&session.talks) {
+    for ((_, flow), channel) in lanes.iter_mut().zip(&session.channels) {
         flow.latencies.reset();
-        talk.say(Order::Begin)?;
+        channel.send(Order::Begin)?;
     }
     let stopwatch = Stopwatch::start();
     let operations = run(lanes, time)?;
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
     // All are told before the first answer is waited for, which counts as time of the measurement.
-    session.talks.iter().try_for_each(|talk| talk.say(Order::End))?;
-    for talk in &session.talks {
-        let answer: Answer = talk.hear()?;
+    session.channels.iter().try_for_each(|channel| channel.send(Order::End))?;
+    for channel in &session.channels {
+        let answer: Answer = channel.recv()?;
         cpu_peer += Duration::from_nanos(answer.usage.cpu_ns);
         messages += answer.messages;
     }

@@ -285,9 +285,9 @@ fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()>
             Err(lacking) if report.not_measured.contains(&lacking) => {}
             Err(lacking) => report.not_measured.push(lacking),
         }
-        for talk in &session.talks {
+        for channel in &session.channels {
             // One that is lost was told of, or has nothing more to do.
-            let _ = talk.say(Order::Done);
+            let _ = channel.send(Order::Done);
         }
     }
     Ok(())

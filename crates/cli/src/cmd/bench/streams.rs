@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use farreach::{
-    Buffer, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter, RemoteSlice,
-    Rights, Sent, Shared, Slice, Transfer, Word,
+    Buffer, Counter, CounterToken, Engine, Fetched, Grant, GrantToken, PageMap, Pending, RemoteCounter,
+    RemoteSlice, Rights, Sent, Shared, Slice, Transfer,
 };
 use serde::{Deserialize, Serialize};
 
 use super::operation::Operation;
 use super::{PATIENCE, Step};
 use crate::measure::Pattern;
-use crate::session::Talk;
+use crate::session::Channel;
 use crate::stream::Stream;
 
 /// What the agent has ready: memory, and a counter where one is told.
@@ -30,7 +30,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn open(engine: &Engine, talk: &Talk, step: &Step) -> Result<Self> {
+    pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step) -> Result<Self> {
         let rights = match step.operation {
             Operation::Send | Operation::AtomicWrite | Operation::Flush => return Ok(Self::default()),
             Operation::Write | Operation::WriteImm => Rights::WRITE,
@@ -38,8 +38,8 @@ impl Target {
             Operation::Cas | Operation::Faa => Rights::ATOMIC,
         };
         let slice = engine.allocate(step.places_len())?;
-        let memory = Some(talk.peer.grant(slice, rights).map_err(|refused| refused.error)?);
-        let counter = (step.operation == Operation::WriteImm).then(|| talk.peer.counter()).transpose()?;
+        let memory = Some(channel.peer.grant(slice, rights).map_err(|refused| refused.error)?);
+        let counter = (step.operation == Operation::WriteImm).then(|| channel.peer.counter()).transpose()?;
         Ok(Self { memory, counter })
     }
 
@@ -52,31 +52,31 @@ impl Target {
 }
 
 /// The client's side.
-pub(super) fn open(engine: &Engine, talk: &Talk, step: &Step, ends: &Ends) -> Result<Box<dyn Stream>> {
+pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends) -> Result<Box<dyn Stream>> {
     let len = step.size_bytes as usize;
     if step.operation == Operation::Send {
         let message = Pattern::new(0, len).stamped(0).to_vec();
-        return Ok(Box::new(Messages { talk: talk.clone(), message, under_way: VecDeque::new() }));
+        return Ok(Box::new(Messages { channel: channel.clone(), message, under_way: VecDeque::new() }));
     }
-    let memory = talk.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
+    let memory = channel.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
     let place = |number: u64| memory.get(number * step.size_bytes, step.size_bytes);
     let places = Places { all: (0..u64::from(step.depth)).filter_map(place).collect(), next: 0 };
     let map = PageMap::contiguous(step.size_bytes, 1);
-    let talk = talk.clone();
+    let channel = channel.clone();
     Ok(match step.operation {
         Operation::Read => {
             let slices = (0..step.depth).map(|_| Ok(engine.allocate(len)?)).collect::<Result<_>>()?;
-            Box::new(Reads { talk, map, places, slices, under_way: VecDeque::new() })
+            Box::new(Reads { channel, map, places, slices, under_way: VecDeque::new() })
         }
         Operation::Cas | Operation::Faa => {
             let is_cas = step.operation == Operation::Cas;
-            Box::new(Words { talk, is_cas, places, under_way: VecDeque::new() })
+            Box::new(Words { channel, is_cas, places, under_way: VecDeque::new() })
         }
         _ => {
             let counter =
-                ends.counter.map(|token| talk.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
+                ends.counter.map(|token| channel.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
             let source = engine.allocate(len)?.share();
-            Box::new(Writes { talk, source, map, places, counter, under_way: VecDeque::new() })
+            Box::new(Writes { channel, source, map, places, counter, under_way: VecDeque::new() })
         }
     })
 }
@@ -97,14 +97,14 @@ impl Places {
 }
 
 struct Messages {
-    talk: Talk,
+    channel: Channel,
     message: Vec<u8>,
     under_way: VecDeque<Pending<Sent>>,
 }
 
 impl Stream for Messages {
     fn post(&mut self) -> Result<()> {
-        self.under_way.push_back(self.talk.peer.send(self.message.clone()));
+        self.under_way.push_back(self.channel.peer.send(self.message.clone()));
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Stream for Messages {
 }
 
 struct Writes {
-    talk: Talk,
+    channel: Channel,
     source: Shared,
     map: PageMap,
     places: Places,
@@ -128,7 +128,12 @@ struct Writes {
 impl Stream for Writes {
     fn post(&mut self) -> Result<()> {
         let (source, counter) = (self.source.clone(), self.counter.as_ref());
-        self.under_way.push_back(self.talk.peer.write_pages(source, &self.map, self.places.next(), counter));
+        self.under_way.push_back(self.channel.peer.write_pages(
+            source,
+            &self.map,
+            self.places.next(),
+            counter,
+        ));
         Ok(())
     }
 
@@ -141,7 +146,7 @@ impl Stream for Writes {
 }
 
 struct Reads {
-    talk: Talk,
+    channel: Channel,
     map: PageMap,
     places: Places,
     slices: Vec<Slice>,
@@ -151,7 +156,7 @@ struct Reads {
 impl Stream for Reads {
     fn post(&mut self) -> Result<()> {
         let into = self.slices.pop().context("more reads are under way than there is memory for")?;
-        self.under_way.push_back(self.talk.peer.read_pages(self.places.next(), &self.map, into));
+        self.under_way.push_back(self.channel.peer.read_pages(self.places.next(), &self.map, into));
         Ok(())
     }
 
@@ -166,15 +171,15 @@ impl Stream for Reads {
 }
 
 struct Words {
-    talk: Talk,
+    channel: Channel,
     is_cas: bool,
     places: Places,
-    under_way: VecDeque<Pending<Word>>,
+    under_way: VecDeque<Pending<Fetched>>,
 }
 
 impl Stream for Words {
     fn post(&mut self) -> Result<()> {
-        let (peer, place) = (&self.talk.peer, self.places.next());
+        let (peer, place) = (&self.channel.peer, self.places.next());
         // It finds zeros, and leaves them: each one succeeds.
         let word =
             if self.is_cas { peer.compare_and_swap(place, 0, 0, 0) } else { peer.fetch_add(place, 0, 1) };

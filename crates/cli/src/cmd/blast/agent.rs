@@ -8,61 +8,61 @@ use farreach::Engine;
 use super::lane::{Sink, Source};
 use super::{End, Ends, NEWS, Order, State, Task};
 use crate::measure::Stopwatch;
-use crate::session::Talk;
+use crate::session::Channel;
 
 /// Writes, or is written to, until the client has enough.
-pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
-    let sink = task.direction.client_writes().then(|| Sink::open(engine, talk, task)).transpose()?;
-    talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
-    let theirs: Ends = talk.hear_within(task.word_patience())?;
+pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
+    let sink = task.direction.client_writes().then(|| Sink::open(engine, channel, task)).transpose()?;
+    channel.send(Ends { memory: sink.as_ref().map(Sink::token) })?;
+    let theirs: Ends = channel.recv_within(task.word_patience())?;
     let mut source = match task.direction.server_writes() {
         true => {
             let memory = theirs.memory.context("the client grants no memory")?;
-            Some(Source::open(engine, talk, task, memory, task.alter_byte)?)
+            Some(Source::open(engine, channel, task, memory, task.alter_byte)?)
         }
         false => None,
     };
-    let Order::Go = talk.hear_within(task.word_patience())? else { return Ok(()) };
+    let Order::Go = channel.recv_within(task.word_patience())? else { return Ok(()) };
     let stopwatch = Stopwatch::start();
     let mut writing_ns = 0;
     if let Some(source) = &mut source {
-        let is_enough = write(talk, source)?;
+        let is_enough = write(channel, source)?;
         writing_ns = stopwatch.elapsed().as_nanos() as u64;
         if !is_enough {
-            talk.say(State { messages: source.messages, end: None })?;
-            while !matches!(talk.hear_at_last()?, Order::Enough) {}
+            channel.send(State { messages: source.messages, end: None })?;
+            while !matches!(channel.recv_at_last()?, Order::Enough) {}
         }
     } else {
-        while !matches!(talk.hear_at_last()?, Order::Enough) {}
+        while !matches!(channel.recv_at_last()?, Order::Enough) {}
     }
     let end = Some(End { usage: stopwatch.usage(), writing_ns });
-    talk.say(State { messages: source.map_or(0, |source| source.messages), end })?;
+    channel.send(State { messages: source.map_or(0, |source| source.messages), end })?;
     if let Some(sink) = sink {
-        let messages = talk.hear_within(task.word_patience())?;
+        let messages = channel.recv_within(task.word_patience())?;
         if task.alter_byte {
             sink.alter(task);
         }
         sink.check(task, messages)?;
-        talk.say(())?;
+        channel.send(())?;
     }
     Ok(())
 }
 
 /// Writes until all is written or the client has enough, and tells how far it is: whether it was the client. All has arrived then.
-fn write(talk: &Talk, source: &mut Source) -> Result<bool> {
+fn write(channel: &Channel, source: &mut Source) -> Result<bool> {
     let (mut told, mut looked) = (Instant::now(), Instant::now());
     while !source.is_done() {
         source.go_on()?;
         if looked.elapsed() > LOOK_EVERY {
             looked = Instant::now();
-            if let Some(Order::Enough) = talk.hear_for(Duration::ZERO)? {
+            if let Some(Order::Enough) = channel.recv_for(Duration::ZERO)? {
                 source.end()?;
                 return Ok(true);
             }
         }
         if told.elapsed() > NEWS {
             told = Instant::now();
-            talk.say(State { messages: source.messages, end: None })?;
+            channel.send(State { messages: source.messages, end: None })?;
         }
     }
     Ok(false)

@@ -10,7 +10,7 @@ use super::{BlastArgs, End, Ends, Order, State, Task};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
 use crate::report::{Head, Processors};
-use crate::session::{Rules, Session, Talk};
+use crate::session::{Channel, Rules, Session};
 use crate::show::progress::BlastProgress;
 
 pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
@@ -28,24 +28,25 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
 }
 
 fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport> {
-    let talk = session.talk();
-    let theirs: Ends = talk.hear_within(task.word_patience())?;
-    let sink = task.direction.server_writes().then(|| Sink::open(&session.engine, talk, task)).transpose()?;
-    talk.say(Ends { memory: sink.as_ref().map(Sink::token) })?;
+    let channel = session.channel();
+    let theirs: Ends = channel.recv_within(task.word_patience())?;
+    let sink =
+        task.direction.server_writes().then(|| Sink::open(&session.engine, channel, task)).transpose()?;
+    channel.send(Ends { memory: sink.as_ref().map(Sink::token) })?;
     let mut source = match task.direction.client_writes() {
         true => {
             let memory = theirs.memory.context("the server grants no memory")?;
-            Some(Source::open(&session.engine, talk, task, memory, false)?)
+            Some(Source::open(&session.engine, channel, task, memory, false)?)
         }
         false => None,
     };
     let head = Head::new("blast", session, args.client.wait);
-    talk.say(Order::Go)?;
+    channel.send(Order::Go)?;
     let stopwatch = Stopwatch::start();
     let progress = BlastProgress::new(args.client.json);
-    let mut watch = Watch { args, task, talk, from_server: 0, progress, own_part_took: None };
+    let mut watch = Watch { args, task, channel, from_server: 0, progress, own_part_took: None };
     let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
-    talk.say(Order::Enough)?;
+    channel.send(Order::Enough)?;
     if let Some(source) = &mut source {
         source.end()?;
     }
@@ -71,8 +72,8 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
         course,
     };
     if source.is_some() {
-        talk.say(messages)?;
-        let () = talk.hear_within(task.word_patience())?;
+        channel.send(messages)?;
+        let () = channel.recv_within(task.word_patience())?;
     }
     if let Some(sink) = sink {
         sink.check(task, last.messages)?;
@@ -83,7 +84,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
 struct Watch<'a> {
     args: &'a BlastArgs,
     task: &'a Task,
-    talk: &'a Talk,
+    channel: &'a Channel,
     /// Messages that the server has told of.
     from_server: u64,
     progress: BlastProgress,
@@ -116,17 +117,17 @@ impl Watch<'_> {
                         continue;
                     }
                     looked = Instant::now();
-                    self.hear(Duration::ZERO)?;
+                    self.recv(Duration::ZERO)?;
                 }
-                None => self.hear(Duration::from_millis(50))?,
+                None => self.recv(Duration::from_millis(50))?,
             }
             let messages = self.from_server + source.as_ref().map_or(0, |source| source.messages);
             self.progress.tick(messages * self.task.message_bytes);
         }
     }
 
-    fn hear(&mut self, patience: Duration) -> Result<()> {
-        if let Some(State { messages, .. }) = self.talk.hear_for(patience)? {
+    fn recv(&mut self, patience: Duration) -> Result<()> {
+        if let Some(State { messages, .. }) = self.channel.recv_for(patience)? {
             self.from_server = messages;
         }
         Ok(())
@@ -135,7 +136,7 @@ impl Watch<'_> {
     /// The server's last word, behind all that it said before.
     fn last_word(&mut self) -> Result<(State, End)> {
         loop {
-            let state: State = self.talk.hear_within(self.task.word_patience())?;
+            let state: State = self.channel.recv_within(self.task.word_patience())?;
             if let Some(end) = state.end {
                 return Ok((state, end));
             }

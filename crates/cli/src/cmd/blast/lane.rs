@@ -9,7 +9,7 @@ use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, 
 use super::Task;
 use crate::exit::{Exit, Failure};
 use crate::measure::Pattern;
-use crate::session::Talk;
+use crate::session::Channel;
 use crate::stream::{Flow, Stream};
 
 /// Memory that is written to.
@@ -19,9 +19,9 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    pub(super) fn open(engine: &Engine, talk: &Talk, task: &Task) -> Result<Self> {
+    pub(super) fn open(engine: &Engine, channel: &Channel, task: &Task) -> Result<Self> {
         let slice = engine.allocate(task.message_bytes as usize * task.depth)?;
-        Ok(Self { memory: talk.peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)? })
+        Ok(Self { memory: channel.peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)? })
     }
 
     pub(super) fn token(&self) -> GrantToken {
@@ -63,7 +63,7 @@ pub(super) struct Source {
 
 #[derive(Debug)]
 struct Writes {
-    talk: Talk,
+    channel: Channel,
     source: Shared,
     map: PageMap,
     places: Vec<RemoteSlice>,
@@ -76,13 +76,13 @@ impl Source {
     /// Writes to the other side's memory; with one byte spoilt where that is wanted.
     pub(super) fn open(
         engine: &Engine,
-        talk: &Talk,
+        channel: &Channel,
         task: &Task,
         memory: GrantToken,
         is_spoilt: bool,
     ) -> Result<Self> {
         let len = task.message_bytes;
-        let memory = talk.peer.remote(memory).wait(task.patience())?;
+        let memory = channel.peer.remote(memory).wait(task.patience())?;
         let places = (0..task.depth as u64).filter_map(|place| memory.get(place * len, len)).collect();
         let mut source = engine.allocate(len as usize)?;
         source.copy_from_slice(Pattern::new(task.seed, len as usize).stamped(0));
@@ -91,7 +91,7 @@ impl Source {
         }
         let (source, map) = (source.share(), PageMap::contiguous(len, 1));
         let (patience, under_way) = (task.patience(), VecDeque::new());
-        let writes = Writes { talk: talk.clone(), source, map, places, next: 0, patience, under_way };
+        let writes = Writes { channel: channel.clone(), source, map, places, next: 0, patience, under_way };
         Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0 })
     }
 
@@ -123,7 +123,7 @@ impl Stream for Writes {
     fn post(&mut self) -> Result<()> {
         let place = &self.places[self.next];
         self.next = (self.next + 1) % self.places.len();
-        self.under_way.push_back(self.talk.peer.write_pages(self.source.clone(), &self.map, place, None));
+        self.under_way.push_back(self.channel.peer.write_pages(self.source.clone(), &self.map, place, None));
         Ok(())
     }
 

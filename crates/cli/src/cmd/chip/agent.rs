@@ -7,21 +7,21 @@ use super::{Answered, Ask, End, MESSAGE_BYTES, PATIENCE, Task, Way, access, link
 use crate::exit::Failure;
 use crate::measure::{self, Pattern, Stopwatch};
 use crate::native::{self, Card, Cards, Link, Memory, Received};
-use crate::session::Talk;
+use crate::session::Channel;
 
 /// Offers the memory, and does what the client asks.
-pub(crate) fn serve(engine: &Engine, cards: &Cards, talk: &Talk, task: &Task) -> Result<()> {
-    match talk.hear()? {
-        Way::Cards => answer(&OnCard::open(cards, talk, task)?, talk, task),
-        Way::Engine => answer(&OnEngine::open(engine, talk, task)?, talk, task),
+pub(crate) fn serve(engine: &Engine, cards: &Cards, channel: &Channel, task: &Task) -> Result<()> {
+    match channel.recv()? {
+        Way::Cards => answer(&OnCard::open(cards, channel, task)?, channel, task),
+        Way::Engine => answer(&OnEngine::open(engine, channel, task)?, channel, task),
         Way::None => Ok(()),
     }
 }
 
-fn answer(memory: &dyn Offered, talk: &Talk, task: &Task) -> Result<()> {
+fn answer(memory: &dyn Offered, channel: &Channel, task: &Task) -> Result<()> {
     let stopwatch = Stopwatch::start();
     loop {
-        match talk.hear_at_last()? {
+        match channel.recv_at_last()? {
             Ask::Message => memory.send()?,
             Ask::Look => {
                 let mut found = vec![0; memory.len()];
@@ -30,16 +30,16 @@ fn answer(memory: &dyn Offered, talk: &Talk, task: &Task) -> Result<()> {
                 measure::compare(pattern.stamped(1), &found, || {
                     "what the client has written is not here".to_owned()
                 })?;
-                talk.say(Answered)?;
+                channel.send(Answered)?;
             }
             Ask::Clear => {
                 memory.write(0, &[0; lock::BYTES])?;
-                talk.say(Answered)?;
+                channel.send(Answered)?;
             }
             Ask::End => {
                 let mut counter = [0; 8];
                 memory.read(lock::COUNTER, &mut counter)?;
-                return talk.say(End { counter: u64::from_le_bytes(counter), usage: stopwatch.usage() });
+                return channel.send(End { counter: u64::from_le_bytes(counter), usage: stopwatch.usage() });
             }
         }
     }
@@ -61,7 +61,7 @@ struct OnCard {
 }
 
 impl OnCard {
-    fn open(cards: &Cards, talk: &Talk, task: &Task) -> Result<Self> {
+    fn open(cards: &Cards, channel: &Channel, task: &Task) -> Result<Self> {
         let rules = |card: &Card| Ok(link_rules(card, task));
         let memory = |card: &Card| {
             let memory = match task.host_memory {
@@ -71,7 +71,7 @@ impl OnCard {
             memory.write(0, Pattern::new(task.seed, memory.len()).stamped(0))?;
             Ok(memory)
         };
-        let Received { links, memory } = native::receive(cards, talk, rules, memory)?;
+        let Received { links, memory } = native::receive(cards, channel, rules, memory)?;
         Ok(Self { memory, links })
     }
 }
@@ -101,17 +101,17 @@ impl Offered for OnCard {
 
 struct OnEngine<'a> {
     memory: Grant,
-    talk: &'a Talk,
+    channel: &'a Channel,
 }
 
 impl<'a> OnEngine<'a> {
-    fn open(engine: &Engine, talk: &'a Talk, task: &Task) -> Result<Self> {
+    fn open(engine: &Engine, channel: &'a Channel, task: &Task) -> Result<Self> {
         let mut slice = engine.allocate(task.size_bytes)?;
         slice.copy_from_slice(Pattern::new(task.seed, task.size_bytes).stamped(0));
         let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
-        let memory = talk.peer.grant(slice, rights).map_err(|refused| refused.error)?;
-        talk.say(memory.token())?;
-        Ok(Self { memory, talk })
+        let memory = channel.peer.grant(slice, rights).map_err(|refused| refused.error)?;
+        channel.send(memory.token())?;
+        Ok(Self { memory, channel })
     }
 }
 
@@ -133,6 +133,6 @@ impl Offered for OnEngine<'_> {
     fn send(&self) -> Result<()> {
         let mut message = vec![0; MESSAGE_BYTES.min(self.memory.len())];
         self.memory.read_at(0, &mut message);
-        Ok(self.talk.peer.send(message).wait(PATIENCE)?)
+        Ok(self.channel.peer.send(message).wait(PATIENCE)?)
     }
 }

@@ -14,7 +14,7 @@ use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, compare};
 use crate::native::{self, Called, Cards};
 use crate::report::{Head, Processors};
-use crate::session::{Session, Talk};
+use crate::session::{Channel, Session};
 
 /// This side's memory of a client that reaches lock and counter only.
 const SCRATCH_BYTES: usize = 64;
@@ -32,7 +32,7 @@ pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
     let mut server = Server::open(&session, args, &task)?;
     let head = Head::new("chip", &session, args.client.wait);
     let mut report = ChipReport::new(head, server.memory.clone());
-    let walked = server.walk(session.talk(), args, &task, &mut report);
+    let walked = server.walk(session.channel(), args, &task, &mut report);
     report.end(walked.err().map(|error| Failure::of(&error)), interrupt::is_asked());
     Ok(report)
 }
@@ -47,24 +47,24 @@ struct Server {
 
 impl Server {
     fn open(session: &Session, args: &ChipArgs, task: &Task) -> Result<Self> {
-        let (talk, cards) = (session.talk(), Cards::of(&session.engine, args.client.rails.gid_index));
-        if cards.reach(&talk.peer) {
-            talk.say(Way::Cards)?;
-            return Self::by_cards(&cards, talk, task);
+        let (channel, cards) = (session.channel(), Cards::of(&session.engine, args.client.rails.gid_index));
+        if cards.reach(&channel.peer) {
+            channel.send(Way::Cards)?;
+            return Self::by_cards(&cards, channel, task);
         }
         if task.host_memory {
-            talk.say(Way::Engine)?;
+            channel.send(Way::Engine)?;
             return Self::by_engine(session, task);
         }
-        talk.say(Way::None)?;
+        channel.send(Way::None)?;
         Err(Failure::new(Exit::Unavailable, "there is no on-chip memory over these rails")
             .cause(format!("{} is libfabric's, which has no such memory: nothing could be asked for it", session.rails().join(", ")))
             .fix("take an RDMA card that has some (farreach devices -v), or do the same on the host's memory: --host-memory")
             .into())
     }
 
-    fn by_cards(cards: &Cards, talk: &Talk, task: &Task) -> Result<Self> {
-        let called = native::call(cards, talk, |card| Ok(link_rules(card, task)))?;
+    fn by_cards(cards: &Cards, channel: &Channel, task: &Task) -> Result<Self> {
+        let called = native::call(cards, channel, |card| Ok(link_rules(card, task)))?;
         let Called { links, memory, card, other_card, has_atomics } = called;
         let size_bytes = memory.len() as usize;
         let mut clients: Vec<Box<dyn Reach>> = Vec::new();
@@ -88,14 +88,14 @@ impl Server {
     }
 
     fn by_engine(session: &Session, task: &Task) -> Result<Self> {
-        let talk = session.talk();
-        let token: GrantToken = talk.hear()?;
-        let remote = talk.peer.remote(token).wait(PATIENCE)?;
+        let channel = session.channel();
+        let token: GrantToken = channel.recv()?;
+        let remote = channel.peer.remote(token).wait(PATIENCE)?;
         let mut clients: Vec<Box<dyn Reach>> = Vec::new();
         for number in 0..task.clients {
             let scratch =
                 session.engine.allocate(if number == 0 { task.size_bytes } else { SCRATCH_BYTES })?;
-            clients.push(Box::new(EngineReach::new(talk.clone(), remote.clone(), scratch)));
+            clients.push(Box::new(EngineReach::new(channel.clone(), remote.clone(), scratch)));
         }
         let ready = session.rails();
         let mut rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
@@ -114,15 +114,21 @@ impl Server {
     }
 
     /// Every step; what was done is in the report also where one fails.
-    fn walk(&mut self, talk: &Talk, args: &ChipArgs, task: &Task, report: &mut ChipReport) -> Result<()> {
+    fn walk(
+        &mut self,
+        channel: &Channel,
+        args: &ChipArgs,
+        task: &Task,
+        report: &mut ChipReport,
+    ) -> Result<()> {
         let stopwatch = Stopwatch::start();
-        self.steps(talk, task, report)?;
+        self.steps(channel, task, report)?;
         let contest = match &self.no_atomics {
-            None if !interrupt::is_asked() => Some(self.contend(talk, args.rounds)?),
+            None if !interrupt::is_asked() => Some(self.contend(channel, args.rounds)?),
             _ => None,
         };
-        talk.say(Ask::End)?;
-        let end: End = talk.hear()?;
+        channel.send(Ask::End)?;
+        let end: End = channel.recv()?;
         report.processors = Some(Processors { client: stopwatch.usage(), server: end.usage });
         match (contest, &self.no_atomics) {
             (Some((contest, counter)), _) => {
@@ -135,7 +141,7 @@ impl Server {
     }
 
     /// The message, and the bytes.
-    fn steps(&mut self, talk: &Talk, task: &Task, report: &mut ChipReport) -> Result<()> {
+    fn steps(&mut self, channel: &Channel, task: &Task, report: &mut ChipReport) -> Result<()> {
         let len = self.memory.size_bytes;
         let reach = self.clients.first_mut().context("there is no client")?;
         let mut pattern = Pattern::new(task.seed, len);
@@ -147,8 +153,8 @@ impl Server {
         let expected = &pattern.stamped(0)[..MESSAGE_BYTES.min(len)];
         reach.expect_message(expected.len())?;
         let began = Instant::now();
-        talk.say(Ask::Message)?;
-        let message = reach.hear_message()?;
+        channel.send(Ask::Message)?;
+        let message = reach.recv_message()?;
         let took = began.elapsed();
         compare(expected, &message, || "the message is not what lies in the memory".to_owned())?;
         if note(Step::Message, message.len(), took) {
@@ -163,7 +169,7 @@ impl Server {
 
         reach.scratch().copy_from_slice(pattern.stamped(1));
         let took = timed(|| reach.write(0, len))?;
-        ask(talk, Ask::Look)?;
+        ask(channel, Ask::Look)?;
         if note(Step::Write, len, took) {
             return Ok(());
         }
@@ -178,8 +184,8 @@ impl Server {
     }
 
     /// The lock: what came of it, and the counter as a client reads it.
-    fn contend(&mut self, talk: &Talk, rounds: u64) -> Result<(Contest, u64)> {
-        ask(talk, Ask::Clear)?;
+    fn contend(&mut self, channel: &Channel, rounds: u64) -> Result<(Contest, u64)> {
+        ask(channel, Ask::Clear)?;
         let contest = lock::contend(&mut self.clients, rounds, &interrupt::is_asked)?;
         let reach = self.clients.first_mut().context("there is no client")?;
         let counter = lock::counter(reach.as_mut())?;
@@ -187,9 +193,9 @@ impl Server {
     }
 }
 
-fn ask(talk: &Talk, what: Ask) -> Result<()> {
-    talk.say(what)?;
-    let Answered = talk.hear()?;
+fn ask(channel: &Channel, what: Ask) -> Result<()> {
+    channel.send(what)?;
+    let Answered = channel.recv()?;
     Ok(())
 }
 

@@ -277,7 +277,7 @@ mod tests {
             unreachable!("nobody sends one")
         }
 
-        fn hear_message(&mut self) -> Result<Vec<u8>> {
+        fn recv_message(&mut self) -> Result<Vec<u8>> {
             unreachable!("nobody sends one")
         }
     }

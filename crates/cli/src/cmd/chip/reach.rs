@@ -6,7 +6,7 @@ use farreach_verbs::wr::{RemoteRange, SendRequest};
 
 use super::PATIENCE;
 use crate::native::Link;
-use crate::session::Talk;
+use crate::session::Channel;
 
 /// The server's memory, and as much of this side's for what goes there and comes from there.
 pub(super) trait Reach: Send {
@@ -26,7 +26,7 @@ pub(super) trait Reach: Send {
     fn expect_message(&mut self, len: usize) -> Result<()>;
 
     /// Waits for that message.
-    fn hear_message(&mut self) -> Result<Vec<u8>>;
+    fn recv_message(&mut self) -> Result<Vec<u8>>;
 }
 
 /// What the memory is lost with: the connection has failed.
@@ -98,7 +98,7 @@ impl Reach for NativeReach {
         Ok(self.link.post_recv(message)?)
     }
 
-    fn hear_message(&mut self) -> Result<Vec<u8>> {
+    fn recv_message(&mut self) -> Result<Vec<u8>> {
         let done = self.link.complete()?;
         let len = done.success.byte_len as usize;
         let Ok(message) = done.buffers.into_slice() else { bail!(LOST) };
@@ -116,14 +116,14 @@ impl NativeReach {
 
 /// Through the engine.
 pub(super) struct EngineReach {
-    talk: Talk,
+    channel: Channel,
     memory: RemoteSlice,
     scratch: Option<Slice>,
 }
 
 impl EngineReach {
-    pub(super) fn new(talk: Talk, memory: RemoteSlice, scratch: Slice) -> Self {
-        Self { talk, memory, scratch: Some(scratch) }
+    pub(super) fn new(channel: Channel, memory: RemoteSlice, scratch: Slice) -> Self {
+        Self { channel, memory, scratch: Some(scratch) }
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<RemoteSlice> {
@@ -150,7 +150,7 @@ impl Reach for EngineReach {
         let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
         let rest = slice.split_off(len);
         let map = PageMap::contiguous(len as u64, 1);
-        let done = self.talk.peer.read_pages(&range, &map, slice).wait(PATIENCE)?;
+        let done = self.channel.peer.read_pages(&range, &map, slice).wait(PATIENCE)?;
         self.put_back(done.buffer, rest)
     }
 
@@ -159,19 +159,23 @@ impl Reach for EngineReach {
         let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
         let rest = slice.split_off(len);
         let map = PageMap::contiguous(len as u64, 1);
-        let done = self.talk.peer.write_pages(slice, &map, &range, None).wait(PATIENCE)?;
+        let done = self.channel.peer.write_pages(slice, &map, &range, None).wait(PATIENCE)?;
         self.put_back(done.buffer, rest)
     }
 
     fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64> {
-        Ok(self.talk.peer.compare_and_swap(&self.memory, offset as u64, expected, desired).wait(PATIENCE)?)
+        Ok(self
+            .channel
+            .peer
+            .compare_and_swap(&self.memory, offset as u64, expected, desired)
+            .wait(PATIENCE)?)
     }
 
     fn expect_message(&mut self, _len: usize) -> Result<()> {
         Ok(())
     }
 
-    fn hear_message(&mut self) -> Result<Vec<u8>> {
-        self.talk.hear_bytes(PATIENCE)
+    fn recv_message(&mut self) -> Result<Vec<u8>> {
+        self.channel.recv_bytes(PATIENCE)
     }
 }

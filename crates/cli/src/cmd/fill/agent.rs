@@ -8,11 +8,11 @@ use farreach::{Engine, PageMap, RemoteSlice, Shared, Transfer};
 use super::pages::Region;
 use super::{BATCHES, Ends, Go, Ready, Share, Summary, Task};
 use crate::measure::Stopwatch;
-use crate::session::{Talk, patience};
+use crate::session::{Channel, patience};
 
 /// Writes all pages.
-pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
-    let ends: Ends = talk.hear_within(task.making_patience())?;
+pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
+    let ends: Ends = channel.recv_within(task.making_patience())?;
     ensure!(
         ends.regions.len() == task.regions as usize,
         "the client has told of {} regions",
@@ -21,26 +21,31 @@ pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
     let mut batches = VecDeque::new();
     for (number, token) in ends.regions.iter().enumerate() {
         let region = Region::new(task, number as u32);
-        let memory = talk.peer.remote(*token).wait(patience(0))?;
+        let memory = channel.peer.remote(*token).wait(patience(0))?;
         let is_spoilt = task.alter_byte && number == 0;
-        batches.extend(make(engine, talk, task, &region, is_spoilt, &memory)?);
+        batches.extend(make(engine, channel, task, &region, is_spoilt, &memory)?);
     }
-    let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
-    talk.say(Ready)?;
-    let Go = talk.hear()?;
+    let counter = channel.peer.remote_counter(ends.counter).wait(patience(0))?;
+    channel.send(Ready)?;
+    let Go = channel.recv()?;
     let stopwatch = Stopwatch::start();
     let (mut under_way, mut shares) = (VecDeque::new(), Vec::new());
     while let Some(batch) = batches.pop_front() {
-        talk.check_end()?;
+        channel.check_end()?;
         if under_way.len() == BATCHES {
             finish(task, &mut under_way, &mut shares)?;
         }
-        under_way.push_back(talk.peer.write_pages(batch.source, &batch.map, &batch.memory, Some(&counter)));
+        under_way.push_back(channel.peer.write_pages(
+            batch.source,
+            &batch.map,
+            &batch.memory,
+            Some(&counter),
+        ));
     }
     while !under_way.is_empty() {
         finish(task, &mut under_way, &mut shares)?;
     }
-    talk.say(Summary { rails: shares, usage: stopwatch.usage() })
+    channel.send(Summary { rails: shares, usage: stopwatch.usage() })
 }
 
 /// Pages that are written by one transfer.
@@ -53,7 +58,7 @@ struct Batch {
 /// Makes the pages of one region.
 fn make(
     engine: &Engine,
-    talk: &Talk,
+    channel: &Channel,
     task: &Task,
     region: &Region,
     is_spoilt: bool,
@@ -62,7 +67,7 @@ fn make(
     let page_len = task.page_bytes as usize;
     let mut source = engine.allocate(page_len * task.pages as usize)?;
     for (number, page) in source.chunks_mut(page_len).enumerate() {
-        talk.check_end()?;
+        channel.check_end()?;
         region.make(number, page);
     }
     if is_spoilt {

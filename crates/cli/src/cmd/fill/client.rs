@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
 use crate::report::{Head, Processors};
-use crate::session::{Rules, Session, Talk, patience};
+use crate::session::{Channel, Rules, Session, patience};
 use crate::show::progress::FillProgress;
 use crate::units;
 
@@ -22,18 +22,18 @@ pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
 }
 
 fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
-    let talk = session.talk();
+    let channel = session.channel();
     let regions: Vec<Region> = (0..task.regions).map(|number| Region::new(task, number)).collect();
     let grants = regions.iter().map(|region| grant(session, region)).collect::<Result<Vec<_>>>()?;
-    let counter = talk.peer.counter()?;
+    let counter = channel.peer.counter()?;
     let tokens = grants.iter().map(Grant::token).collect();
-    talk.say(Ends { regions: tokens, counter: counter.token() })?;
-    let Ready = talk.hear_or_end(task.making_patience())?;
+    channel.send(Ends { regions: tokens, counter: counter.token() })?;
+    let Ready = channel.recv_or_interrupted(task.making_patience())?;
 
     let mut report = FillReport::new(Head::new("fill", session, args.client.wait), task);
     let stopwatch = Stopwatch::start();
-    talk.say(Go)?;
-    report.pages_arrived = arrive(args, task, talk, &counter)?;
+    channel.send(Go)?;
+    report.pages_arrived = arrive(args, task, channel, &counter)?;
     report.elapsed_ns = stopwatch.elapsed().as_nanos() as u64;
     report.sum_up();
     let client = stopwatch.usage();
@@ -41,7 +41,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
         report.head.is_interrupted = true;
         return Ok(report);
     }
-    let Summary { rails, usage: server } = talk.hear()?;
+    let Summary { rails, usage: server } = channel.recv()?;
     report.server_rails = rails;
     report.processors = Some(Processors { client, server });
     for (number, (region, grant)) in regions.iter().zip(grants).enumerate() {
@@ -64,24 +64,24 @@ fn grant(session: &Session, region: &Region) -> Result<Grant> {
             .fix("ask for fewer or smaller pages; see `free -h`")
     })?;
     region.clear(&mut slice);
-    Ok(session.talk().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)
+    Ok(session.channel().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)
 }
 
 /// Waits for the pages: how many have come when all have, or the person has had enough.
-fn arrive(args: &FillArgs, task: &Task, talk: &Talk, counter: &Counter) -> Result<u64> {
+fn arrive(args: &FillArgs, task: &Task, channel: &Channel, counter: &Counter) -> Result<u64> {
     let mut progress = FillProgress::new(task.bytes(), args.client.json);
     let (total, mut reached, mut moved_at) = (task.pages_total(), 0, Instant::now());
     while !interrupt::is_asked() {
         match counter.wait(total, Duration::from_millis(50)) {
             Outcome::Reached => return Ok(total),
             Outcome::TimedOut => {}
-            other => return Err(talk.why_not(other, "the pages").into()),
+            other => return Err(channel.why_not(other, "the pages").into()),
         }
         let now = counter.reached();
         if now != reached {
             (reached, moved_at) = (now, Instant::now());
         } else if moved_at.elapsed() > patience(task.batch_bytes()) {
-            return Err(talk.why_not(Outcome::TimedOut, "the next page").into());
+            return Err(channel.why_not(Outcome::TimedOut, "the next page").into());
         }
         progress.tick(reached * task.page_bytes);
     }

@@ -79,7 +79,9 @@ impl Task {
 
     /// How long a side may take to have its memory: to allocate, fill and register it.
     fn making_patience(&self) -> Duration {
-        Duration::from_secs(60 + self.bytes() / MAKING_BYTES_PER_SECOND)
+        let (bytes, pages) =
+            (self.bytes() / MAKING_BYTES_PER_SECOND, self.pages_total() / MAKING_PAGES_PER_SECOND);
+        Duration::from_secs(60 + bytes + pages)
     }
 
     /// Pages of one transfer; the client's counter tells of each.
@@ -135,6 +137,9 @@ struct Share {
 
 /// How fast a side makes its memory at worst: random bytes come at some 200 MB/s, and a busy host makes them at a part of that.
 const MAKING_BYTES_PER_SECOND: u64 = 32 << 20;
+
+/// The same for pages, each of which has a generator of its own: a busy processor of an emulated machine makes as many.
+const MAKING_PAGES_PER_SECOND: u64 = 5_000;
 
 /// What both sides allocate.
 const BYTES_MAX: u64 = 1 << 40;

@@ -10,34 +10,34 @@ use super::laps::Laps;
 use super::{Begin, Enough, Operation, Task};
 use crate::interrupt::GLANCE;
 use crate::measure::{Pattern, Stopwatch, Usage};
-use crate::session::{Heard, Talk};
+use crate::session::{Channel, Received};
 
 /// Answers, size by size, until the client has enough or is gone.
-pub(crate) fn serve(engine: &Engine, talk: &Talk, task: &Task) -> Result<()> {
+pub(crate) fn serve(engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
     for size in &task.sizes {
         let pattern = Pattern::new(task.seed, *size);
         let usage = match task.operation {
-            Operation::Send => messages(talk, task, pattern)?,
-            Operation::Write => writes(engine, talk, task, pattern)?,
-            Operation::Read => reads(engine, talk, task, pattern)?,
+            Operation::Send => messages(channel, task, pattern)?,
+            Operation::Write => writes(engine, channel, task, pattern)?,
+            Operation::Read => reads(engine, channel, task, pattern)?,
         };
-        talk.say(usage)?;
+        channel.send(usage)?;
     }
     Ok(())
 }
 
-fn messages(talk: &Talk, task: &Task, mut pattern: Pattern) -> Result<Usage> {
+fn messages(channel: &Channel, task: &Task, mut pattern: Pattern) -> Result<Usage> {
     let mut laps = Laps::start();
     let mut number = 0;
     loop {
-        match talk.hear_either(pattern.patience())? {
-            Heard::Word(Enough { warm_up }) => return Ok(laps.usage_behind(warm_up)),
-            Heard::Bytes(bytes) => {
+        match channel.recv_either(pattern.patience())? {
+            Received::Message(Enough { warm_up }) => return Ok(laps.usage_behind(warm_up)),
+            Received::Bytes(bytes) => {
                 let mut answer = pattern.stamped(number).to_vec();
                 if task.alter_byte {
                     alter(&mut answer);
                 }
-                talk.peer.send(answer).wait(pattern.patience())?;
+                channel.peer.send(answer).wait(pattern.patience())?;
                 pattern.check(number, &bytes)?;
                 laps.answered(number);
                 number += 1;
@@ -46,13 +46,13 @@ fn messages(talk: &Talk, task: &Task, mut pattern: Pattern) -> Result<Usage> {
     }
 }
 
-fn writes(engine: &Engine, talk: &Talk, task: &Task, pattern: Pattern) -> Result<Usage> {
-    let mut half = Writes::open(engine, talk.clone(), pattern)?;
+fn writes(engine: &Engine, channel: &Channel, task: &Task, pattern: Pattern) -> Result<Usage> {
+    let mut half = Writes::open(engine, channel.clone(), pattern)?;
     let mut laps = Laps::start();
     let mut number = 0;
     loop {
         // While messages come without a pause nothing else is heard.
-        talk.check_end()?;
+        channel.check_end()?;
         half.prepare(number);
         if task.alter_byte {
             half.alter();
@@ -61,11 +61,11 @@ fn writes(engine: &Engine, talk: &Talk, task: &Task, pattern: Pattern) -> Result
             match half.wait(number, GLANCE) {
                 Outcome::Reached => break,
                 Outcome::TimedOut => {
-                    if let Some(Enough { warm_up }) = talk.hear_for(Duration::ZERO)? {
+                    if let Some(Enough { warm_up }) = channel.recv_for(Duration::ZERO)? {
                         return Ok(laps.usage_behind(warm_up));
                     }
                 }
-                other => return Err(talk.why_not(other, "a message").into()),
+                other => return Err(channel.why_not(other, "a message").into()),
             }
         }
         half.write(number)?;
@@ -75,18 +75,18 @@ fn writes(engine: &Engine, talk: &Talk, task: &Task, pattern: Pattern) -> Result
     }
 }
 
-fn reads(engine: &Engine, talk: &Talk, task: &Task, mut pattern: Pattern) -> Result<Usage> {
+fn reads(engine: &Engine, channel: &Channel, task: &Task, mut pattern: Pattern) -> Result<Usage> {
     let mut slice = engine.allocate(pattern.len())?;
     slice.copy_from_slice(pattern.stamped(0));
     if task.alter_byte {
         alter(&mut slice);
     }
-    let memory = talk.peer.grant(slice, Rights::READ).map_err(|refused| refused.error)?;
-    talk.say(memory.token())?;
+    let memory = channel.peer.grant(slice, Rights::READ).map_err(|refused| refused.error)?;
+    channel.send(memory.token())?;
     // Its card answers, and it hears of no read: so it is told when they count.
-    let Begin = talk.hear_at_last()?;
+    let Begin = channel.recv_at_last()?;
     let stopwatch = Stopwatch::start();
-    talk.say(Begin)?;
-    let Enough { .. } = talk.hear_at_last()?;
+    channel.send(Begin)?;
+    let Enough { .. } = channel.recv_at_last()?;
     Ok(stopwatch.usage())
 }

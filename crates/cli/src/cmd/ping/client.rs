@@ -12,7 +12,7 @@ use crate::exit::Failure;
 use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, Usage};
 use crate::report::{Head, Processors};
-use crate::session::{Session, Talk, patience};
+use crate::session::{Channel, Session, patience};
 use crate::show::progress::PingProgress;
 
 /// Measures every size in turn.
@@ -33,8 +33,8 @@ fn measure_all(args: &PingArgs, task: &Task, session: &Session) -> Result<(PingR
         trips.begin()?;
         let tell = |histogram: &Histogram<u64>| progress.tick(*size, histogram);
         let (histogram, client) = measure(args, trips.as_mut(), warm_up, tell)?;
-        session.talk().say(Enough { warm_up })?;
-        let server: Usage = session.talk().hear()?;
+        session.channel().send(Enough { warm_up })?;
+        let server: Usage = session.channel().recv()?;
         report.rows.push(Row::new(*size, &histogram, Processors { client, server }));
         histograms.push(histogram);
         if interrupt::is_asked() {
@@ -97,17 +97,17 @@ trait Trips {
 }
 
 fn open(session: &Session, task: &Task, size: usize) -> Result<Box<dyn Trips>> {
-    let (engine, talk) = (&session.engine, session.talk().clone());
+    let (engine, channel) = (&session.engine, session.channel().clone());
     let pattern = Pattern::new(task.seed, size);
     Ok(match task.operation {
-        Operation::Send => Box::new(Messages { talk, pattern, answer: Vec::new() }),
-        Operation::Write => Box::new(Writes::open(engine, talk, pattern)?),
-        Operation::Read => Box::new(Reads::open(engine, talk, pattern)?),
+        Operation::Send => Box::new(Messages { channel, pattern, answer: Vec::new() }),
+        Operation::Write => Box::new(Writes::open(engine, channel, pattern)?),
+        Operation::Read => Box::new(Reads::open(engine, channel, pattern)?),
     })
 }
 
 struct Messages {
-    talk: Talk,
+    channel: Channel,
     pattern: Pattern,
     answer: Vec<u8>,
 }
@@ -116,8 +116,8 @@ impl Trips for Messages {
     fn go(&mut self, number: u64) -> Result<Duration> {
         let message = self.pattern.stamped(number).to_vec();
         let began = Instant::now();
-        self.talk.peer.send(message).wait(self.pattern.patience())?;
-        self.answer = self.talk.hear_bytes(self.pattern.patience())?;
+        self.channel.peer.send(message).wait(self.pattern.patience())?;
+        self.answer = self.channel.recv_bytes(self.pattern.patience())?;
         Ok(began.elapsed())
     }
 
@@ -140,27 +140,27 @@ pub(super) struct Writes {
     counter: Counter,
     source: Option<Slice>,
     map: PageMap,
-    talk: Talk,
+    channel: Channel,
     targets: [RemoteSlice; 2],
     target_counter: RemoteCounter,
     found: Vec<u8>,
 }
 
 impl Writes {
-    pub(super) fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
+    pub(super) fn open(engine: &Engine, channel: Channel, pattern: Pattern) -> Result<Self> {
         let len = pattern.len();
         let memory =
-            talk.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
-        let counter = talk.peer.counter()?;
-        talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
-        let theirs: Ends = talk.hear()?;
-        let target = talk.peer.remote(theirs.memory).wait(patience(0))?;
+            channel.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
+        let counter = channel.peer.counter()?;
+        channel.send(Ends { memory: memory.token(), counter: counter.token() })?;
+        let theirs: Ends = channel.recv()?;
+        let target = channel.peer.remote(theirs.memory).wait(patience(0))?;
         let half = |start| target.get(start, len as u64).context("the other side's memory is too short");
         let targets = [half(0)?, half(len as u64)?];
-        let target_counter = talk.peer.remote_counter(theirs.counter).wait(patience(0))?;
+        let target_counter = channel.peer.remote_counter(theirs.counter).wait(patience(0))?;
         let (source, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
         let found = vec![0; len];
-        Ok(Self { pattern, memory, counter, source, map, talk, targets, target_counter, found })
+        Ok(Self { pattern, memory, counter, source, map, channel, targets, target_counter, found })
     }
 
     /// Makes the bytes of message `number`.
@@ -181,7 +181,8 @@ impl Writes {
     pub(super) fn write(&mut self, number: u64) -> Result<()> {
         let Some(source) = self.source.take() else { bail!("the last write did not give its memory back") };
         let target = &self.targets[(number % 2) as usize];
-        let mut transfer = self.talk.peer.write_pages(source, &self.map, target, Some(&self.target_counter));
+        let mut transfer =
+            self.channel.peer.write_pages(source, &self.map, target, Some(&self.target_counter));
         match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.source = Some(slice),
             _ => bail!("a write gave back another kind of memory"),
@@ -208,7 +209,7 @@ impl Trips for Writes {
         self.write(number)?;
         match self.wait(number, self.pattern.patience()) {
             Outcome::Reached => Ok(began.elapsed()),
-            other => Err(self.talk.why_not(other, "the answer").into()),
+            other => Err(self.channel.why_not(other, "the answer").into()),
         }
     }
 
@@ -218,7 +219,7 @@ impl Trips for Writes {
 }
 
 struct Reads {
-    talk: Talk,
+    channel: Channel,
     pattern: Pattern,
     memory: RemoteSlice,
     into: Option<Slice>,
@@ -226,11 +227,11 @@ struct Reads {
 }
 
 impl Reads {
-    fn open(engine: &Engine, talk: Talk, pattern: Pattern) -> Result<Self> {
-        let memory = talk.peer.remote(talk.hear()?).wait(patience(0))?;
+    fn open(engine: &Engine, channel: Channel, pattern: Pattern) -> Result<Self> {
+        let memory = channel.peer.remote(channel.recv()?).wait(patience(0))?;
         let len = pattern.len();
         let (into, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
-        Ok(Self { talk, pattern, memory, into, map })
+        Ok(Self { channel, pattern, memory, into, map })
     }
 }
 
@@ -240,7 +241,7 @@ impl Trips for Reads {
         // What a read leaves as it is must not look like what it should have brought.
         into.fill(0);
         let began = Instant::now();
-        let mut transfer = self.talk.peer.read_pages(&self.memory, &self.map, into);
+        let mut transfer = self.channel.peer.read_pages(&self.memory, &self.map, into);
         match transfer.wait(self.pattern.patience())?.buffer {
             Buffer::Slice(slice) => self.into = Some(slice),
             _ => bail!("a read gave back another kind of memory"),
@@ -253,8 +254,8 @@ impl Trips for Reads {
     }
 
     fn begin(&self) -> Result<()> {
-        self.talk.say(Begin)?;
-        let Begin = self.talk.hear()?;
+        self.channel.send(Begin)?;
+        let Begin = self.channel.recv()?;
         Ok(())
     }
 }

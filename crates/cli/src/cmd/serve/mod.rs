@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     args.tls.as_deref().map(open_tls).transpose()?;
     let rails = scout::send(&args.rails)?;
     let address = listener.local_addr().context("cannot tell where it listens")?;
-    terminal::print(&greeting(address, &rails))?;
+    terminal::print(&startup_lines(address, &rails))?;
     let names = rails.into_iter().map(|rail| rail.name).collect();
     let mut agents = Agents::new(names, args.rails.gid_index, args.tls.clone());
     let exit = serve(args, &listener, &mut agents)?;
@@ -110,7 +110,7 @@ fn listen(args: &ServeArgs) -> Result<TcpListener, Failure> {
     })
 }
 
-fn greeting(address: SocketAddr, rails: &[Found]) -> String {
+fn startup_lines(address: SocketAddr, rails: &[Found]) -> String {
     let place = if address.ip().is_unspecified() {
         let which = if address.is_ipv4() { "every IPv4 address" } else { "every address" };
         format!("port {}, {which}", address.port())
@@ -184,7 +184,7 @@ mod tests {
             ("0.0.0.0:99", "listening on port 99, every IPv4 address\n"),
             ("127.0.0.1:99", "listening on 127.0.0.1:99\n"),
         ] {
-            assert!(greeting(address.parse().expect(address), &[]).starts_with(told), "{address}");
+            assert!(startup_lines(address.parse().expect(address), &[]).starts_with(told), "{address}");
         }
     }
 }

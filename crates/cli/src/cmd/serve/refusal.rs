@@ -78,7 +78,7 @@ fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<
     let mut line = line.secure_as_server(&open_tls(folder)?)?;
     tell_refusal(&mut line, refusal)?;
     // Who leaves while something is unread takes back what it has said.
-    Ok(line.hear_head(Other::Client)?)
+    Ok(line.recv_head(Other::Client)?)
 }
 
 fn log(client: SocketAddr, count: usize, told: Result<()>) {

@@ -38,7 +38,7 @@ fn both_sides_go_on_where_they_have_stopped_talking() {
 
 /// Each side is told before anything that it says, and not twice.
 #[test]
-fn it_is_told_when_the_other_side_has_greeted() {
+fn it_is_told_when_the_handshake_is_done() {
     let (one, mut other) = streams();
     let mut side = Side::new();
     let id = adopt(&mut side, one);
@@ -70,7 +70,7 @@ fn its_end_and_a_stranger_are_told() {
     let id = adopt(&mut side, one);
     drop(other);
     let reason = side.until_closed(id);
-    assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Broken { .. }), "{reason}");
+    assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Closed { .. }), "{reason}");
     let (one, mut other) = streams();
     let id = adopt(&mut side, one);
     other.write_all(b"still talking").unwrap();

@@ -32,7 +32,7 @@ fn the_last_words_arrive_before_the_end() {
 #[test]
 fn an_end_in_the_middle_of_a_frame_is_told_as_such() {
     let (mut called, address) = Side::listening();
-    let mut peer = greeted_by_hand(address);
+    let mut peer = raw_peer(address);
     peer.write_all(&[0, 0, 0, 100, 1, 2]).unwrap();
     let id = called.until_accepted();
     peer.read_exact(&mut [0; PREAMBLE_LEN]).unwrap();
@@ -45,7 +45,7 @@ fn an_end_in_the_middle_of_a_frame_is_told_as_such() {
 fn a_killed_process_is_told_at_once() {
     let (mut called, address) = Side::listening();
     // From here on only that process has the socket.
-    let socket = OwnedFd::from(greeted_by_hand(address));
+    let socket = OwnedFd::from(raw_peer(address));
     let mut peer = Command::new("sleep").arg("1000").stdin(Stdio::from(socket)).spawn().unwrap();
     let id = called.until_accepted();
     called.control.sleep(Some(Duration::from_millis(50))).unwrap();
@@ -56,14 +56,14 @@ fn a_killed_process_is_told_at_once() {
     let reason = called.until_closed(id);
     assert!(killed.elapsed() < Duration::from_secs(1), "{:?}", killed.elapsed());
     peer.wait().unwrap();
-    assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Broken { .. }), "{reason}");
+    assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Closed { .. }), "{reason}");
 }
 
 /// The peer's last word and its reset come in one moment: the word is told, though writing to it fails first.
 #[test]
 fn a_word_before_a_reset_is_not_lost() {
     let (mut called, address) = Side::listening();
-    let mut peer = greeted_by_hand(address);
+    let mut peer = raw_peer(address);
     let id = called.until_accepted();
     let mut bytes = Vec::new();
     farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
@@ -79,7 +79,7 @@ fn a_word_before_a_reset_is_not_lost() {
 #[test]
 fn a_peer_that_does_not_read_is_given_up() {
     let (mut called, address) = Side::listening();
-    let mut peer = greeted_by_hand(address);
+    let mut peer = raw_peer(address);
     let id = called.until_accepted();
     let message = Frame::Message { sequence: 1, bytes: vec![0; 60_000] };
     let mut sent = 0_usize;
@@ -139,7 +139,7 @@ fn with_few_descriptors() {
     let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
     files.pop();
     // The kernel connects it though nobody lets it in.
-    let peer = greeted_by_hand(address);
+    let peer = raw_peer(address);
     called.until(|side| (!side.events.is_empty()).then_some(()));
     let begun = Instant::now();
     called.control.sleep(Some(Duration::from_millis(50))).unwrap();
@@ -161,36 +161,36 @@ fn with_few_descriptors() {
 #[test]
 fn who_does_not_leave_is_left() {
     let (mut called, address) = Side::listening();
-    let peer = greeted_by_hand(address);
+    let peer = raw_peer(address);
     let id = called.until_accepted();
     called.control.close(id);
     let closed = Instant::now();
-    called.until(|side| side.control.leaving.due().is_none().then_some(()));
+    called.until(|side| side.control.lingering.due().is_none().then_some(()));
     assert!(closed.elapsed() > Duration::from_secs(1), "it was given time");
     drop(peer);
 }
 
 /// Whoever has connected or was called, is there, and says nothing.
 #[test]
-fn who_does_not_greet_is_given_up() {
+fn a_handshake_that_takes_too_long_times_out() {
     let (mut side, address) = Side::listening();
-    side.control.set_patience(Duration::from_millis(200));
-    side.control.patience.1 = Duration::from_millis(300);
+    side.control.set_handshake_timeout(Duration::from_millis(200));
+    side.control.handshake_timeouts.1 = Duration::from_millis(300);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut greeting = greeted_by_hand(address);
+    let mut slow = raw_peer(address);
     let from = side.until_accepted();
     let silent = TcpStream::connect(address).unwrap();
-    let called = side.control.connect(listener.local_addr().unwrap(), Speech::Plain).unwrap();
+    let called = side.control.connect(listener.local_addr().unwrap(), RecordLayer::Plain).unwrap();
     let both = side.until(|side| {
         let closed = side.events.iter().filter(|event| matches!(event, ControlEvent::Closed(..)));
         (closed.count() == 2).then(|| side.closed(called).unwrap())
     });
-    assert!(both.to_string().ends_with("the peer has not greeted within 300ms"), "{both}");
+    assert!(both.to_string().ends_with("the handshake was not done within 300ms"), "{both}");
     assert!(both.fix().contains("stopped or busy"), "{}", both.fix());
     assert_eq!(side.closed(from), None, "this one has");
     let mut bytes = Vec::new();
     farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
-    greeting.write_all(&bytes).unwrap();
+    slow.write_all(&bytes).unwrap();
     side.until(|side| (side.frames(from).len() == 1).then_some(()));
     drop(silent);
 }

@@ -31,7 +31,7 @@ fn frames_go_both_ways_and_in_order() {
 #[test]
 fn what_is_said_before_the_connection_stands_goes_out_first() {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let id = caller.control.connect(address, Speech::Plain).unwrap();
+    let id = caller.control.connect(address, RecordLayer::Plain).unwrap();
     caller.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
     let from = run(&mut caller, &mut called, |_, called| match &called.events[..] {
         [ControlEvent::Accepted(from, _), ControlEvent::Frame(..)] => Some(*from),
@@ -74,7 +74,7 @@ fn the_longest_frame_passes_and_a_longer_one_is_handed_back() {
 #[test]
 fn a_talkative_peer_does_not_silence_another() {
     let (mut called, address) = Side::listening();
-    let (mut talkative, mut quiet) = (greeted_by_hand(address), greeted_by_hand(address));
+    let (mut talkative, mut quiet) = (raw_peer(address), raw_peer(address));
     let mut bytes = Vec::new();
     for nonce in 0..5000 {
         encode(&Frame::Ping { nonce }, &mut bytes).unwrap();
@@ -100,7 +100,7 @@ fn one_poll_tells_a_bounded_number() {
     for nonce in 0..1000 {
         encode(&Frame::Ping { nonce }, &mut bytes).unwrap();
     }
-    let mut peers: Vec<_> = (0..20).map(|_| greeted_by_hand(address)).collect();
+    let mut peers: Vec<_> = (0..20).map(|_| raw_peer(address)).collect();
     for peer in &mut peers {
         peer.write_all(&bytes).unwrap();
     }
@@ -117,7 +117,8 @@ fn a_thousand_connections_in_one_process() {
     const COUNT: usize = 1000;
     raise_file_limit(2 * COUNT as u64 + 200);
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let ids: Vec<_> = (0..COUNT).map(|_| caller.control.connect(address, Speech::Plain).unwrap()).collect();
+    let ids: Vec<_> =
+        (0..COUNT).map(|_| caller.control.connect(address, RecordLayer::Plain).unwrap()).collect();
     for (number, id) in ids.iter().enumerate() {
         caller.control.send(*id, &Frame::Ping { nonce: number as u64 }).unwrap();
     }
@@ -162,6 +163,6 @@ fn the_preamble_comes_unasked() {
 fn it_listens_on_several_addresses() {
     let (mut called, first) = Side::listening();
     let second = called.control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let _peers = [greeted_by_hand(first), greeted_by_hand(second)];
+    let _peers = [raw_peer(first), raw_peer(second)];
     called.until(|side| (side.events.len() == 2).then_some(()));
 }

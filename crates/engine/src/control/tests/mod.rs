@@ -1,12 +1,12 @@
 //! With real sockets, on loopback.
 
 mod adopted;
-mod bell;
 mod ends;
 mod frames;
 mod refusals;
 #[cfg(feature = "tls")]
 mod tls;
+mod wakeup;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use farreach_core::wire::{Frame, preamble};
 
-use super::{CloseReason, ConnectionId, Control, ControlEvent, Speech};
+use super::{CloseReason, ConnectionId, Control, ControlEvent, RecordLayer};
 
 /// A test that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -95,7 +95,7 @@ impl Side {
 /// Two engines' control channels, connected: the caller and its connection, the called and its.
 fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
-    let id = caller.control.connect(address, Speech::Plain).unwrap();
+    let id = caller.control.connect(address, RecordLayer::Plain).unwrap();
     let called_id = run(&mut caller, &mut called, |caller, called| {
         called.poll();
         called.events.iter().find_map(|event| match event {
@@ -121,8 +121,8 @@ fn run<T>(one: &mut Side, other: &mut Side, mut holds: impl FnMut(&mut Side, &mu
     }
 }
 
-/// A peer by hand that has greeted well.
-fn greeted_by_hand(address: SocketAddr) -> TcpStream {
+/// A peer without an engine, whose handshake is done.
+fn raw_peer(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&preamble()).unwrap();
     stream

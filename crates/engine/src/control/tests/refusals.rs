@@ -57,7 +57,7 @@ fn an_engine_of_another_version_is_told_apart_by_its_caller() {
     for (theirs, to_upgrade) in [(VERSION - 1, "upgrade the peer"), (VERSION + 1, "upgrade this side")] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut caller = Side::new();
-        let id = caller.control.connect(listener.local_addr().unwrap(), Speech::Plain).unwrap();
+        let id = caller.control.connect(listener.local_addr().unwrap(), RecordLayer::Plain).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         peer.write_all(&preamble_of(theirs)).unwrap();
         let reason = caller.until_closed(id);
@@ -84,7 +84,7 @@ fn a_stranger_is_refused_at_its_first_byte() {
 #[test]
 fn a_frame_that_means_nothing_ends_the_connection() {
     let (mut called, address) = Side::listening();
-    let mut peer = greeted_by_hand(address);
+    let mut peer = raw_peer(address);
     peer.write_all(&[0, 0, 0, 2, 255, 255]).unwrap();
     let id = called.until_accepted();
     let reason = called.until_closed(id);
@@ -95,7 +95,7 @@ fn a_frame_that_means_nothing_ends_the_connection() {
 fn nobody_there_is_told_with_what_to_do() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut caller = Side::new();
-    let id = caller.control.connect(free, Speech::Plain).unwrap();
+    let id = caller.control.connect(free, RecordLayer::Plain).unwrap();
     let reason = caller.until_closed(id);
     assert_eq!(reason.to_string(), format!("connect to {free}: connection refused"));
     assert!(reason.fix().contains(&free.port().to_string()), "{}", reason.fix());
@@ -106,7 +106,7 @@ fn no_way_there_is_told_at_once() {
     let mut caller = Side::new();
     // A broadcast address: TCP has no way to it, wherever this runs.
     let nowhere = "255.255.255.255:18520".parse().unwrap();
-    let id = caller.control.connect(nowhere, Speech::Plain).unwrap();
+    let id = caller.control.connect(nowhere, RecordLayer::Plain).unwrap();
     let reason = caller.until_closed(id);
     assert!(
         reason.to_string().starts_with("connect to 255.255.255.255:18520: network is unreachable"),

@@ -1,7 +1,8 @@
 //! Two machines over simulated cards, and what the histories of the simulation have found to be wrong: each by itself.
 
+mod closing;
 mod pair;
-mod strays;
+mod unstopped;
 
 use farreach_core::wire::Hello;
 

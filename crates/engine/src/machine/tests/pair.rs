@@ -7,14 +7,15 @@ use farreach_core::wire::Frame;
 use farreach_memory::{Memory, Slice};
 
 use crate::Rights;
-use crate::helm::{Ticket, promise};
+use crate::delivery::{Delivery, Waiter};
 use crate::machine::grant::GrantMade;
 use crate::machine::peer::Link;
 use crate::machine::{
-    Direction, Held, Machine, Order, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning, plain_hello,
+    Direction, Held, Machine, NewTransfer, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning, plain_hello,
 };
-use crate::provider::Provider;
-use crate::provider::sim::{CardId, SimCard, SimNetwork, SimProvider, SimSettings};
+use crate::progress::oneshot;
+use crate::rail::Rail;
+use crate::rails::sim::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
 
 const MS: u64 = 1_000_000;
 /// From one look at everything to the next.
@@ -35,6 +36,7 @@ pub(super) struct Pair {
 
 pub(super) struct Side {
     pub(super) machine: Machine,
+    pub(super) delivery: Delivery,
     pub(super) card: CardId,
     /// What has come to it and was not read.
     inbox: VecDeque<Frame>,
@@ -46,8 +48,8 @@ pub(super) struct Side {
 
 impl Side {
     fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
-        let provider = SimProvider::new(network, host, card);
-        let card = provider.id();
+        let rail = SimRail::new(network, host, card);
+        let card = rail.id();
         let hello = plain_hello(host.into());
         let tuning = Tuning {
             heartbeat: 2 * MS,
@@ -58,9 +60,17 @@ impl Side {
             messages: 4,
             message_max: 48,
         };
-        let providers: Vec<Box<dyn Provider>> = vec![Box::new(provider)];
-        let machine = Machine::new(providers, hello, tuning).unwrap();
-        Self { machine, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
+        let rails_mut: Vec<Box<dyn Rail>> = vec![Box::new(rail)];
+        let machine = Machine::new(rails_mut, hello, tuning).unwrap();
+        let delivery = Delivery::default();
+        Self { machine, delivery, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
+    }
+
+    /// What it has to tell is told.
+    pub(super) fn deliver(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            self.delivery.deliver(event, &mut Vec::new());
+        }
     }
 
     pub(super) fn link(&mut self) -> &mut Link {
@@ -78,7 +88,8 @@ impl Pair {
         let network = SimNetwork::new(SimSettings { delay_ns: 1_000..=1_000, ..SimSettings::new(7) });
         let mut sides = [0, 1].map(|host| Side::new(&network, host, card.clone()));
         for (side, it) in sides.iter_mut().enumerate() {
-            it.machine.add_peer(side == FIRST, 0);
+            let key = it.machine.add_peer(side == FIRST, 0);
+            it.delivery.add_peer(key);
         }
         Self { network, now: 0, sides }
     }
@@ -87,7 +98,7 @@ impl Pair {
     pub(super) fn connected(card: &SimCard) -> Self {
         let mut pair = Self::new(card);
         pair.run_until("a link is ready", |pair| {
-            pair.sides.iter_mut().all(|side| side.machine.peer(PEER).is_some_and(|peer| peer.cell.is_up()))
+            pair.sides.iter_mut().all(|side| side.machine.peer(PEER).is_some_and(|peer| peer.is_up))
         });
         pair
     }
@@ -121,6 +132,7 @@ impl Pair {
                 self.sides[1 - side].inbox.push_back(frame);
             }
         }
+        self.sides[side].deliver();
         let reader = &mut self.sides[1 - side];
         if reader.is_deaf {
             return;
@@ -128,6 +140,7 @@ impl Pair {
         for frame in std::mem::take(&mut reader.inbox) {
             reader.machine.frame(PEER, frame, self.now);
         }
+        reader.deliver();
     }
 
     /// One side grants some memory to the other.
@@ -137,22 +150,25 @@ impl Pair {
         id
     }
 
-    pub(super) fn revoke(&mut self, side: usize, id: u64, within_ns: u64) -> Ticket<RevokeAnswer> {
-        let (promise, ticket) = promise();
-        self.sides[side].machine.revoke(id, self.now + within_ns, Some(promise), self.now);
-        ticket
+    pub(super) fn revoke(&mut self, side: usize, id: u64, within_ns: u64) -> oneshot::Receiver<RevokeAnswer> {
+        let (sender, receiver) = oneshot::channel();
+        let it = &mut self.sides[side];
+        let op = it.delivery.wait_for(Waiter::Revoked(sender));
+        it.machine.revoke(Some(op), id, self.now + within_ns, self.now);
+        it.deliver();
+        receiver
     }
 
     /// One side writes all of what the other has granted.
-    pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> Ticket<TransferAnswer> {
+    pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> oneshot::Receiver<TransferAnswer> {
         let source = memory(len);
-        let machine = &mut self.sides[side].machine;
-        machine.register(source.memory()).unwrap();
+        let it = &mut self.sides[side];
+        it.machine.register(source.memory()).unwrap();
         let pages = || Pages { indices: vec![0], stride: len as u64, offset: 0 };
         let plan = Plan::new(len as u64, (pages(), len as u64), (pages(), len as u64)).unwrap();
-        let (promise, ticket) = promise();
-        let order = Order {
-            number: 1,
+        let (sender, receiver) = oneshot::channel();
+        let order = NewTransfer {
+            op: it.delivery.wait_for(Waiter::Transfer(sender)),
             peer: PEER,
             direction: Direction::Write,
             held: Held::Lent(source.lend()),
@@ -161,10 +177,9 @@ impl Pair {
             base: 0,
             len: len as u64,
             counter: None,
-            promise,
         };
-        machine.submit(order, self.now).unwrap();
-        ticket
+        it.machine.submit(order, self.now).unwrap();
+        receiver
     }
 }
 

@@ -1,4 +1,4 @@
-//! The objects on a real device: made, used by the raw door, and dropped in every order.
+//! The objects on a real device: made, used by the raw API, and dropped in every order.
 //!
 //! Every test is of this process with itself: queue pairs of one device, joined over one of its addresses.
 

@@ -266,7 +266,10 @@ impl Bench {
         let (request, _window) = self.request(what, Of::Slice);
         self.pair.a.post_send(request.tag(1)).unwrap();
         let done = next(&self.pair.cq_a);
-        assert_eq!((done.tag, done.outcome.unwrap_err().status), (1, WorkStatus::Flushed));
+        let status = done.outcome.unwrap_err().status;
+        // Linux 6.1 tells that the operation is none of the queue pair's, later kernels that it was flushed.
+        assert!(matches!(status, WorkStatus::Flushed | WorkStatus::LocalQueuePair), "{status:?}");
+        assert_eq!(done.tag, 1);
     }
 
     /// Waits for what was posted, and gives its completion.

@@ -1,4 +1,4 @@
-//! The safe door on a real device: every operation by its effect on memory, and every refusal with its request handed back.
+//! The safe API on a real device: every operation by its effect on memory, and every refusal with its request handed back.
 
 mod combinations;
 mod failures;

@@ -111,7 +111,7 @@ fn atomics_change_the_word_and_tell_what_was_there() {
         let pair = Pair::rc();
         let region = pair.exposed(0, 64);
         let word = region.remote().get(8, 8).unwrap();
-        region.bytes().word_at(8).store(40, Ordering::Relaxed);
+        region.bytes().atomic_at(8).store(40, Ordering::Relaxed);
         let was = |request: SendRequest| {
             pair.a.post_send(request).unwrap();
             let done = next(&pair.cq_a);
@@ -125,7 +125,7 @@ fn atomics_change_the_word_and_tell_what_was_there() {
             "not as expected: unchanged"
         );
         assert_eq!(was(SendRequest::compare_swap(pair.filled(0, 8), word, 42, 7)), 42);
-        assert_eq!(region.bytes().word_at(8).load(Ordering::Relaxed), 7);
+        assert_eq!(region.bytes().atomic_at(8).load(Ordering::Relaxed), 7);
     });
 }
 
@@ -155,7 +155,7 @@ fn atomic_write_and_flush_run_where_the_device_has_them() {
         for one in done {
             one.outcome.unwrap();
         }
-        assert_eq!(region.bytes().word_at(16).load(Ordering::Relaxed), 0x1122_3344_5566_7788);
+        assert_eq!(region.bytes().atomic_at(16).load(Ordering::Relaxed), 0x1122_3344_5566_7788);
     });
 }
 
@@ -329,9 +329,15 @@ fn what_cannot_work_is_refused_before_it_is_posted() {
         let long = SendRequest::write(pair.filled(0, 65), region.remote());
         assert!(matches!(refused(long), Refusal::OutOfBounds { len: 65, remote_len: 64 }));
         let word = region.remote().get(0, 8).unwrap();
-        assert!(matches!(refused(SendRequest::fetch_add(pair.filled(0, 4), word, 1)), Refusal::NotAWord));
+        assert!(matches!(
+            refused(SendRequest::fetch_add(pair.filled(0, 4), word, 1)),
+            Refusal::NotEightAlignedBytes
+        ));
         let crooked = region.remote().get(1, 8).unwrap();
-        assert!(matches!(refused(SendRequest::fetch_add(pair.filled(0, 8), crooked, 1)), Refusal::NotAWord));
+        assert!(matches!(
+            refused(SendRequest::fetch_add(pair.filled(0, 8), crooked, 1)),
+            Refusal::NotEightAlignedBytes
+        ));
         assert!(matches!(refused(SendRequest::atomic_write(word, 1)), Refusal::Unsupported("ATOMIC WRITE")));
         let many = (0..5).map(|_| pair.filled(0, 1).into()).collect::<Vec<_>>();
         assert!(matches!(refused(SendRequest::send(many)), Refusal::TooManyBuffers { count: 5, .. }));

@@ -1,4 +1,4 @@
-//! Windows, bound and ended by the safe door.
+//! Windows, bound and ended by the safe API.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

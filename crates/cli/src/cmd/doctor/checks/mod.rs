@@ -133,7 +133,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         name: "partition keys",
-        why: "Two InfiniBand ports talk only within a partition, one of them as a full member.",
+        why: "Two InfiniBand ports channel only within a partition, one of them as a full member.",
         look: subnet::partition_keys,
     },
     Check {

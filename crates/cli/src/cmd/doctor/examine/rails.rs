@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use farreach::provider::verbs::{self, VerbsSettings};
+use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_verbs::Error;
 use farreach_verbs::device::DeviceList;
 use serde::{Deserialize, Serialize};

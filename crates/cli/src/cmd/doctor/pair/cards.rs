@@ -9,8 +9,8 @@ use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::state::PeerAddress;
 use farreach_verbs::wr::{RemoteRange, SendRequest};
 
+use super::probe::{DATAGRAMS, DEPTH, LONG_BYTES, MTUS, Probe, SHORT_BYTES, Wire};
 use super::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
-use super::station::{DATAGRAMS, DEPTH, LONG_BYTES, MTUS, SHORT_BYTES, Station, Wire};
 use super::words::{CardTold, ConnectTold, DatagramsTold, Step};
 use crate::exit::{Exit, Failure};
 use crate::measure::{Pattern, any_seed};
@@ -28,10 +28,10 @@ const RATE_BYTES: u64 = 16 << 20;
 
 /// Tries them, on a connection whose agent has heard of it.
 pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -> Result<Cell> {
-    let station = Station::open(&cell.local, gid_index)?;
-    let told: Result<CardTold, Failure> = line.hear()?;
+    let probe = Probe::open(&cell.local, gid_index)?;
+    let told: Result<CardTold, Failure> = line.recv()?;
     let told = told.map_err(of_the_server)?;
-    let local = station.reading()?;
+    let local = probe.reading()?;
     let path_mtu_bytes = local.mtu_bytes.min(told.card.mtu_bytes);
     let mut tried = CardsTried {
         local,
@@ -48,38 +48,38 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
         mtu_that_works_bytes: None,
     };
     if let Some(there) = told.datagrams.and_then(|end| end.address()) {
-        datagrams(line, &station, &there, &mut tried)?;
+        datagrams(line, &probe, &there, &mut tried)?;
     }
     // A kernel that has asked in vain for seconds would ask again.
     let troubles = [&tried.there.trouble, &tried.back.trouble];
     if !troubles.into_iter().flatten().any(|trouble| trouble.obstacle.is_of_the_way()) {
-        reliable(line, &station, &mut tried, &mut cell)?;
+        reliable(line, &probe, &mut tried, &mut cell)?;
     }
-    line.say(&Step::Enough)?;
+    line.send(&Step::Enough)?;
     cell.cards = Some(tried);
     Ok(cell)
 }
 
-fn datagrams(line: &mut Line, station: &Station, there: &PeerAddress, tried: &mut CardsTried) -> Result<()> {
-    let Some(own) = station.datagram_address() else { return Ok(()) };
-    let sent = station.send_datagrams(there);
+fn datagrams(line: &mut Line, probe: &Probe, there: &PeerAddress, tried: &mut CardsTried) -> Result<()> {
+    let Some(own) = probe.datagram_address() else { return Ok(()) };
+    let sent = probe.send_datagrams(there);
     if let Err(trouble) = &sent
         && trouble.obstacle.is_of_the_way()
     {
         tried.there.trouble = Some(trouble.clone());
         return Ok(());
     }
-    line.say(&Step::Datagrams { to: End::of(&own) })?;
-    let told: DatagramsTold = line.hear()?;
+    line.send(&Step::Datagrams { to: End::of(&own) })?;
+    let told: DatagramsTold = line.recv()?;
     tried.there = Arrived { count: sent.is_ok().then_some(told.arrived), trouble: sent.err() };
-    let count = told.trouble.is_none().then(|| station.count_datagrams());
+    let count = told.trouble.is_none().then(|| probe.count_datagrams());
     tried.back = Arrived { count, trouble: told.trouble };
     Ok(())
 }
 
 /// A reliable connection: one packet, then full ones, then figures.
-fn reliable(line: &mut Line, station: &Station, tried: &mut CardsTried, cell: &mut Cell) -> Result<()> {
-    let Some(mut route) = connect(line, station, tried.path_mtu_bytes, tried)? else { return Ok(()) };
+fn reliable(line: &mut Line, probe: &Probe, tried: &mut CardsTried, cell: &mut Cell) -> Result<()> {
+    let Some(mut route) = connect(line, probe, tried.path_mtu_bytes, tried)? else { return Ok(()) };
     tried.short = Tried::from(&route.write_short());
     if tried.short != Tried::Worked {
         return Ok(());
@@ -89,7 +89,7 @@ fn reliable(line: &mut Line, station: &Station, tried: &mut CardsTried, cell: &m
     tried.long_there = Tried::from(&route.write_long());
     // After a failure a queue pair is good for nothing: the way back has one of its own.
     if tried.long_there != Tried::Worked {
-        let Some(again) = connect(line, station, tried.path_mtu_bytes, &mut tried.clone())? else {
+        let Some(again) = connect(line, probe, tried.path_mtu_bytes, &mut tried.clone())? else {
             return Ok(());
         };
         route = again;
@@ -99,15 +99,15 @@ fn reliable(line: &mut Line, station: &Station, tried: &mut CardsTried, cell: &m
         cell.rate_bits_per_second = route.rate().ok();
         return Ok(());
     }
-    tried.mtu_that_works_bytes = largest_that_works(line, station, tried)?;
+    tried.mtu_that_works_bytes = largest_that_works(line, probe, tried)?;
     Ok(())
 }
 
 /// The largest packets that arrive, both ways.
-fn largest_that_works(line: &mut Line, station: &Station, tried: &CardsTried) -> Result<Option<u32>> {
+fn largest_that_works(line: &mut Line, probe: &Probe, tried: &CardsTried) -> Result<Option<u32>> {
     let smaller = MTUS.into_iter().filter_map(Mtu::bytes);
     for bytes in smaller.filter(|bytes| *bytes < tried.path_mtu_bytes) {
-        let Some(mut route) = connect(line, station, bytes, &mut tried.clone())? else { return Ok(None) };
+        let Some(mut route) = connect(line, probe, bytes, &mut tried.clone())? else { return Ok(None) };
         if route.write_long().is_ok() && route.read_long(true).is_ok() {
             return Ok(Some(bytes));
         }
@@ -116,34 +116,29 @@ fn largest_that_works(line: &mut Line, station: &Station, tried: &CardsTried) ->
 }
 
 /// Both ends with packets of this size; none where one does not come to it, which is noted.
-fn connect(
-    line: &mut Line,
-    station: &Station,
-    mtu_bytes: u32,
-    tried: &mut CardsTried,
-) -> Result<Option<Route>> {
-    let wire = match station.wire(mtu_bytes) {
+fn connect(line: &mut Line, probe: &Probe, mtu_bytes: u32, tried: &mut CardsTried) -> Result<Option<Route>> {
+    let wire = match probe.wire(mtu_bytes) {
         Ok(wire) => wire,
         Err(trouble) => {
             tried.connected_here = Tried::Failed(trouble);
             return Ok(None);
         }
     };
-    line.say(&Step::Connect { end: End::of(&wire.address()), mtu_bytes })?;
-    let told: ConnectTold = line.hear()?;
+    line.send(&Step::Connect { end: End::of(&wire.address()), mtu_bytes })?;
+    let told: ConnectTold = line.recv()?;
     tried.connected_there = told.tried;
     let Some((end, place)) = told.end else { return Ok(None) };
     let connected = end.address().ok_or_else(|| {
         let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense");
         Trouble::new(Obstacle::Other, failure.fix("install the same farreach on both sides"))
     });
-    let connected = connected.and_then(|other| station.connect(&wire, &other));
+    let connected = connected.and_then(|other| probe.connect(&wire, &other));
     tried.connected_here = Tried::from(&connected);
     if connected.is_err() || tried.connected_there != Tried::Worked {
         return Ok(None);
     }
-    let slices = (0..DEPTH).map(|_| station.allocate(LONG_BYTES)).collect::<Result<Vec<_>, _>>();
-    let short = station.allocate(SHORT_BYTES);
+    let slices = (0..DEPTH).map(|_| probe.allocate(LONG_BYTES)).collect::<Result<Vec<_>, _>>();
+    let short = probe.allocate(SHORT_BYTES);
     let (slices, short) = slices.and_then(|slices| Ok((slices, short?))).map_err(|trouble| Failure {
         cause: trouble.cause,
         fix: trouble.fix,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use farreach::provider::fabric;
+use farreach::rails::fabric;
 
 use super::readings::{Cell, Control, LeftOut, Obstacle, PairReadings, Trouble};
 use super::words::{HostTold, Looking, Task};
@@ -41,7 +41,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     let control = begin(args, &mut line)?;
     // Both look at the same time.
     let here = collect::host(Some(NO_TRANSFERS));
-    let told: Result<HostTold, Failure> = line.hear_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
+    let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
     let (pairs, left_out) = pairs(&own_rails(&args.rails)?, &told.rails);
@@ -68,8 +68,8 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
 fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     let order = engine::order(Wish::default(), Task::Look);
     let began = Instant::now();
-    line.say(&order)?;
-    let Looking = line.hear()?;
+    line.send(&order)?;
+    let Looking = line.recv()?;
     let round_trip_ns = began.elapsed().as_nanos() as u64;
     let told = |address: io::Result<SocketAddr>| {
         let address = address.context("the connection is gone")?;
@@ -152,7 +152,7 @@ fn meet(args: &ClientArgs, cell: Cell) -> Result<Cell> {
     }
     let (mut line, _) = session::call(args)?;
     let task = Task::Cards { server: cell.remote.clone(), client: cell.local.clone() };
-    line.say(&engine::order(Wish::default(), task))?;
+    line.send(&engine::order(Wish::default(), task))?;
     cards::attempt(&mut line, cell, args.rails.gid_index)
 }
 

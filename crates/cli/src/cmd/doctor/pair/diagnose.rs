@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use farreach::provider::fabric;
+use farreach::rails::fabric;
 
 use super::cause::{self, Names};
 use super::readings::{CardsTried, Cell, Control, Obstacle, PairReadings, Tried, Trouble};

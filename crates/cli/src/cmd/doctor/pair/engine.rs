@@ -11,7 +11,7 @@ use super::words;
 use crate::args::ClientArgs;
 use crate::measure::{Pattern, compare};
 use crate::rails;
-use crate::session::{self, EngineRules, MESSAGES, Order, Talk, Task, host_name, patience};
+use crate::session::{self, Channel, EngineRules, MESSAGES, Order, Task, host_name, patience};
 
 /// Messages that are answered: enough for a median.
 const ROUND_TRIPS: u64 = 200;
@@ -63,43 +63,43 @@ pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
     let engine = Engine::with(settings)?;
     let peer = session::meet(&engine, line, &order(choice.wish, words::Task::Engine))?;
-    let talk = Talk::of_client(peer);
-    let measured = measure(&engine, &talk);
-    let (round_trip_ns, rate) = measured.map_err(|error| match talk.last_words() {
-        Some(words) => words.into(),
-        None => talk.explained(error),
+    let channel = Channel::of_client(peer);
+    let measured = measure(&engine, &channel);
+    let (round_trip_ns, rate) = measured.map_err(|error| match channel.ended_by(&error) {
+        Some(failure) => failure.into(),
+        None => channel.explained(error),
     })?;
     cell.round_trip_ns = Some(round_trip_ns);
     cell.rate_bits_per_second = Some(rate);
     Ok(cell)
 }
 
-fn measure(engine: &Engine, talk: &Talk) -> Result<(u64, u64)> {
-    let round_trip_ns = round_trip(talk)?;
-    let ends: Ends = talk.hear()?;
-    let target = talk.peer.remote(ends.memory).wait(patience(0))?;
-    let counter = talk.peer.remote_counter(ends.counter).wait(patience(0))?;
+fn measure(engine: &Engine, channel: &Channel) -> Result<(u64, u64)> {
+    let round_trip_ns = round_trip(channel)?;
+    let ends: Ends = channel.recv()?;
+    let target = channel.peer.remote(ends.memory).wait(patience(0))?;
+    let counter = channel.peer.remote_counter(ends.counter).wait(patience(0))?;
     let mut source = engine.allocate(PAGES as usize * PAGE_BYTES)?;
     source.copy_from_slice(Pattern::new(SEED, PAGES as usize * PAGE_BYTES).stamped(0));
     let bits = 8 * source.len() as u64;
     let map = PageMap::contiguous(PAGE_BYTES as u64, PAGES);
     let began = Instant::now();
-    talk.peer.write_pages(source, &map, &target, Some(&counter)).wait(patience(bits))?;
-    let Landed = talk.hear()?;
+    channel.peer.write_pages(source, &map, &target, Some(&counter)).wait(patience(bits))?;
+    let Landed = channel.recv()?;
     let seconds = began.elapsed().as_secs_f64();
-    let Verified = talk.hear()?;
+    let Verified = channel.recv()?;
     Ok((round_trip_ns, (bits as f64 / seconds) as u64))
 }
 
 /// The median of messages until they are answered.
-fn round_trip(talk: &Talk) -> Result<u64> {
+fn round_trip(channel: &Channel) -> Result<u64> {
     let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
     let mut times = Vec::new();
     for number in 0..ROUND_TRIPS {
         let message = pattern.stamped(number).to_vec();
         let began = Instant::now();
-        talk.peer.send(message).wait(pattern.patience())?;
-        let answer = talk.hear_bytes(pattern.patience())?;
+        channel.peer.send(message).wait(pattern.patience())?;
+        let answer = channel.recv_bytes(pattern.patience())?;
         times.push(began.elapsed().as_nanos() as u64);
         pattern.check(number, &answer)?;
     }
@@ -108,23 +108,23 @@ fn round_trip(talk: &Talk) -> Result<u64> {
 }
 
 /// The agent's side.
-pub(crate) fn serve(engine: &Engine, talk: &Talk) -> Result<()> {
+pub(crate) fn serve(engine: &Engine, channel: &Channel) -> Result<()> {
     let mut pattern = Pattern::new(SEED, MESSAGE_BYTES);
     for number in 0..ROUND_TRIPS {
-        let bytes = talk.hear_bytes(pattern.patience())?;
-        talk.peer.send(pattern.stamped(number).to_vec()).wait(pattern.patience())?;
+        let bytes = channel.recv_bytes(pattern.patience())?;
+        channel.peer.send(pattern.stamped(number).to_vec()).wait(pattern.patience())?;
         pattern.check(number, &bytes)?;
     }
     let len = PAGES as usize * PAGE_BYTES;
-    let memory = talk.peer.grant(engine.allocate(len)?, Rights::WRITE).map_err(|refused| refused.error)?;
-    let counter = talk.peer.counter()?;
-    talk.say(Ends { memory: memory.token(), counter: counter.token() })?;
+    let memory = channel.peer.grant(engine.allocate(len)?, Rights::WRITE).map_err(|refused| refused.error)?;
+    let counter = channel.peer.counter()?;
+    channel.send(Ends { memory: memory.token(), counter: counter.token() })?;
     match counter.wait(PAGES.into(), patience(len as u64)) {
-        Outcome::Reached => talk.say(Landed)?,
-        other => return Err(talk.why_not(other, "the last page").into()),
+        Outcome::Reached => channel.send(Landed)?,
+        other => return Err(channel.why_not(other, "the last page").into()),
     }
     let mut found = vec![0; len];
     memory.read_at(0, &mut found);
     compare(Pattern::new(SEED, len).stamped(0), &found, || "pages are not what was sent".to_owned())?;
-    talk.say(Verified)
+    channel.send(Verified)
 }

@@ -37,19 +37,19 @@ fn what_a_session_has_decrypted_is_not_lost() {
     said.extend(preamble());
     let message = Frame::Message { sequence: 1, bytes: vec![7; 3000] };
     encode(&message, &mut said).unwrap();
-    let talker = thread::spawn(move || {
+    let exchanger = thread::spawn(move || {
         let mut session = here.connecting("127.0.0.1").unwrap();
-        let mut talk = rustls::Stream::new(&mut session, &mut one);
-        talk.write_all(&said).unwrap();
+        let mut exchange = rustls::Stream::new(&mut session, &mut one);
+        exchange.write_all(&said).unwrap();
         let mut answer = [0; 3];
-        talk.read_exact(&mut answer).unwrap();
+        exchange.read_exact(&mut answer).unwrap();
         (one, session)
     });
     let mut session = there.accepting().unwrap();
-    let mut talk = rustls::Stream::new(&mut session, &mut other);
-    talk.read_exact(&mut [0; 9]).unwrap();
-    talk.write_all(b"two").unwrap();
-    let (_one, _session) = talker.join().unwrap();
+    let mut exchange = rustls::Stream::new(&mut session, &mut other);
+    exchange.read_exact(&mut [0; 9]).unwrap();
+    exchange.write_all(b"two").unwrap();
+    let (_one, _session) = exchanger.join().unwrap();
     let mut side = Side::new();
     let id = adopt(&mut side, other, session);
     let begun = Instant::now();
@@ -63,14 +63,14 @@ fn what_a_session_has_decrypted_is_not_lost() {
 #[test]
 fn what_a_session_has_read_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());
-    let talker = thread::spawn(move || {
+    let exchanger = thread::spawn(move || {
         let mut session = here.connecting("127.0.0.1").unwrap();
         session.complete_io(&mut one).unwrap();
         (one, session)
     });
     let mut session = there.accepting().unwrap();
     session.complete_io(&mut other).unwrap();
-    let (mut one, mut talking) = talker.join().unwrap();
+    let (mut one, mut talking) = exchanger.join().unwrap();
     let mut said = preamble().to_vec();
     encode(&Frame::Ping { nonce: 1 }, &mut said).unwrap();
     let mut bytes = Vec::new();
@@ -97,9 +97,9 @@ fn what_a_session_has_not_written_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());
     let listener = thread::spawn(move || {
         let mut session = there.accepting().unwrap();
-        let mut talk = rustls::Stream::new(&mut session, &mut other);
+        let mut exchange = rustls::Stream::new(&mut session, &mut other);
         let mut heard = [0; 5];
-        talk.read_exact(&mut heard).unwrap();
+        exchange.read_exact(&mut heard).unwrap();
         (other, session, heard)
     });
     let mut session = here.connecting("127.0.0.1").unwrap();

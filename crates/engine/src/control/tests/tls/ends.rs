@@ -47,7 +47,7 @@ fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
     let mut hello = Vec::new();
     here.connecting("127.0.0.1").unwrap().write_tls(&mut hello).unwrap();
     let (mut called, address) = listening_over(there);
-    called.control.set_patience(Duration::from_millis(300));
+    called.control.set_handshake_timeout(Duration::from_millis(300));
     for said in [0, 1, hello.len() / 2, hello.len()] {
         called.events.clear();
         let mut peer = TcpStream::connect(address).unwrap();
@@ -55,7 +55,7 @@ fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
         let begun = Instant::now();
         let reason = called.until(|side| side.any_closed());
         assert!(begun.elapsed() < Duration::from_secs(5) && begun.elapsed() > Duration::from_millis(200));
-        assert!(reason.to_string().ends_with("the peer has not greeted within 300ms"), "{reason}");
+        assert!(reason.to_string().ends_with("the handshake was not done within 300ms"), "{reason}");
         assert!(called.accepted().is_none(), "it is nobody");
         assert!(called.control.connections.is_empty());
         // It is told by the end of its connection.
@@ -71,10 +71,10 @@ fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
     let (here, there) = friends();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut caller = Side::new();
-    caller.control.patience.1 = Duration::from_millis(300);
+    caller.control.handshake_timeouts.1 = Duration::from_millis(300);
     // One that says nothing, and one that answers the first flight and then stops.
     for answers in [false, true] {
-        let session = speech(here.connecting("127.0.0.1").unwrap());
+        let session = record_layer(here.connecting("127.0.0.1").unwrap());
         let id = caller.control.connect(listener.local_addr().unwrap(), session).unwrap();
         let (mut peer, _) = listener.accept().unwrap();
         if answers {
@@ -89,7 +89,7 @@ fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
             peer.write_all(&flight[..flight.len() / 2]).unwrap();
         }
         let reason = caller.until_closed(id);
-        assert!(reason.to_string().ends_with("the peer has not greeted within 300ms"), "{reason}");
+        assert!(reason.to_string().ends_with("the handshake was not done within 300ms"), "{reason}");
         assert!(!reason.fix().is_empty());
     }
 }
@@ -125,7 +125,7 @@ fn a_cut_connection_is_told_and_so_is_a_changed_byte() {
             CloseReason::Tls { ref cause, .. } if is_changed => {
                 assert!(cause.starts_with("TLS with the peer failed"), "{reason}");
             }
-            CloseReason::Ended { .. } | CloseReason::Broken { .. } if !is_changed => {}
+            CloseReason::Ended { .. } | CloseReason::Closed { .. } if !is_changed => {}
             other => panic!("{other}"),
         }
     }

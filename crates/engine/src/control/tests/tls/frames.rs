@@ -32,7 +32,7 @@ fn frames_of_all_sizes_go_both_ways_and_in_order() {
 fn what_is_said_before_the_handshake_goes_out_after_it() {
     let (here, there) = friends();
     let ((mut called, address), mut caller) = (listening_over(there), Side::new());
-    let id = caller.control.connect(address, speech(here.connecting("127.0.0.1").unwrap())).unwrap();
+    let id = caller.control.connect(address, record_layer(here.connecting("127.0.0.1").unwrap())).unwrap();
     caller.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
     let from = run(&mut caller, &mut called, |_, called| match &called.events[..] {
         [ControlEvent::Accepted(from, _), ControlEvent::Frame(..)] => Some(*from),
@@ -78,7 +78,7 @@ fn nothing_goes_in_the_clear() {
     let (mut called, address) = listening_over(there);
     let between = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut caller = Side::new();
-    let session = speech(here.connecting("127.0.0.1").unwrap());
+    let session = record_layer(here.connecting("127.0.0.1").unwrap());
     let id = caller.control.connect(between.local_addr().unwrap(), session).unwrap();
     let secret = b"the key of granted memory is 4711".repeat(10);
     caller.control.send(id, &Frame::Message { sequence: 1, bytes: secret.clone() }).unwrap();

@@ -1,7 +1,7 @@
 //! Over TLS, with real sockets and certificates.
 
 mod adopted;
-mod distrust;
+mod certificate_errors;
 mod ends;
 mod frames;
 
@@ -23,8 +23,8 @@ fn friends() -> (Tls, Tls) {
     (one, tls(&authority.certify(&["127.0.0.1"]), &authority))
 }
 
-fn speech(session: impl Into<rustls::Connection>) -> Speech {
-    Speech::Tls(Box::new(Session::new(session)))
+fn record_layer(session: impl Into<rustls::Connection>) -> RecordLayer {
+    RecordLayer::Tls(Box::new(Session::new(session)))
 }
 
 fn listening_over(tls: Tls) -> (Side, SocketAddr) {
@@ -37,7 +37,7 @@ fn listening_over(tls: Tls) -> (Side, SocketAddr) {
 fn secure_pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     let (here, there) = friends();
     let ((mut called, address), mut caller) = (listening_over(there), Side::new());
-    let id = caller.control.connect(address, speech(here.connecting("127.0.0.1").unwrap())).unwrap();
+    let id = caller.control.connect(address, record_layer(here.connecting("127.0.0.1").unwrap())).unwrap();
     let from =
         run(&mut caller, &mut called, |caller, called| called.accepted().filter(|_| caller.is_connected(id)));
     ((caller, id), (called, from))

@@ -1,0 +1,265 @@
+//! What the two sides tell each other while they measure: typed messages over the rails.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use farreach::{Error, LostReason, Outcome, Peer};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::{self, Exit, Failure};
+use crate::interrupt;
+
+/// How long so many bytes may take that are on their way: more than any network needs that works, and less than a person waits.
+pub(crate) fn patience(bytes: u64) -> Duration {
+    Duration::from_secs(8 + bytes / SLOWEST_BYTES_PER_SECOND)
+}
+
+/// An emulated card has been seen at a few MB/s.
+const SLOWEST_BYTES_PER_SECOND: u64 = 1 << 20;
+
+/// How long the other side may take for a message that it sends at once.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// How long a side that has sent its last message waits for the other one to leave.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How long a last message may take that was sent before what made us ask.
+const LAST_MESSAGE: Duration = Duration::from_millis(200);
+
+/// How long an agent that ends may take from giving its memory back to its last message, or to its end.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+
+/// One end of the channel.
+#[derive(Debug, Clone)]
+pub(crate) struct Channel {
+    pub(crate) peer: Peer,
+    /// One who is told to end does so; a client first tells what it has measured.
+    is_agent: bool,
+}
+
+/// A message, or why there is none.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message<T> {
+    Value(T),
+    Failed(Failure),
+}
+
+impl Channel {
+    pub(crate) fn of_client(peer: Peer) -> Self {
+        Self { peer, is_agent: false }
+    }
+
+    pub(crate) fn of_agent(peer: Peer) -> Self {
+        Self { peer, is_agent: true }
+    }
+
+    /// Sends something.
+    pub(crate) fn send(&self, message: impl Serialize) -> Result<()> {
+        self.send_message(&Message::Value(message))
+    }
+
+    /// Sends what went wrong on this side, and waits until the other one has received it and gone.
+    pub(crate) fn send_failure(&self, failure: &Failure) -> Result<()> {
+        self.send_message(&Message::<()>::Failed(failure.clone()))?;
+        self.linger();
+        Ok(())
+    }
+
+    /// Waits for the other side to leave, a moment at most: what was said last is lost with this process.
+    pub(crate) fn linger(&self) {
+        let deadline = Instant::now() + LINGER;
+        while self.peer.lost().is_none() && Instant::now() < deadline {
+            // Whatever it still says is of no interest.
+            let _ = self.peer.recv().wait(interrupt::GLANCE);
+        }
+    }
+
+    fn send_message<T: Serialize>(&self, message: &Message<T>) -> Result<()> {
+        let mut bytes = MESSAGE_MARK.to_vec();
+        serde_json::to_writer(&mut bytes, message).context("cannot encode a message")?;
+        Ok(self.peer.send(bytes).wait(SOON)?)
+    }
+
+    /// Receives something that is said at once.
+    pub(crate) fn recv<T: DeserializeOwned>(&self) -> Result<T> {
+        self.recv_within(SOON)
+    }
+
+    /// Receives something, at the latest then.
+    pub(crate) fn recv_within<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(message) = self.recv_for(interrupt::GLANCE)? {
+                return Ok(message);
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+            }
+        }
+    }
+
+    /// Receives something that takes the other side so long that a person may have enough before.
+    pub(crate) fn recv_or_interrupted<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(message) = self.recv_for(interrupt::GLANCE)? {
+                return Ok(message);
+            }
+            if interrupt::is_asked() {
+                return Err(interrupt::before_anything().into());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+            }
+        }
+    }
+
+    /// Receives something, however long that takes: until the other side is lost, or this one is told to end.
+    pub(crate) fn recv_at_last<T: DeserializeOwned>(&self) -> Result<T> {
+        loop {
+            if let Some(message) = self.recv_for(interrupt::GLANCE)? {
+                return Ok(message);
+            }
+            if interrupt::is_asked() {
+                return Err(stopped().into());
+            }
+        }
+    }
+
+    /// Receives something, if it comes within so long.
+    pub(crate) fn recv_for<T: DeserializeOwned>(&self, patience: Duration) -> Result<Option<T>> {
+        match self.recv_raw(patience)? {
+            Some(bytes) => understand(&bytes).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Receives the bytes of a test.
+    pub(crate) fn recv_bytes(&self, patience: Duration) -> Result<Vec<u8>> {
+        match self.recv_either::<Never>(patience)? {
+            Received::Bytes(bytes) => Ok(bytes),
+            Received::Message(never) => match never {},
+        }
+    }
+
+    /// Receives the bytes of a test, or a message in between.
+    pub(crate) fn recv_either<T: DeserializeOwned>(&self, patience: Duration) -> Result<Received<T>> {
+        let Some(bytes) = self.recv_raw(patience)? else {
+            return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+        };
+        match bytes.strip_prefix(MESSAGE_MARK) {
+            Some(_) => understand(&bytes).map(Received::Message),
+            None => Ok(Received::Bytes(bytes)),
+        }
+    }
+
+    /// An error if this is an agent that was told to end.
+    pub(crate) fn check_end(&self) -> Result<()> {
+        if interrupt::is_asked() && self.is_agent { Err(stopped().into()) } else { Ok(()) }
+    }
+
+    fn recv_raw(&self, patience: Duration) -> Result<Option<Vec<u8>>> {
+        self.check_end()?;
+        match self.peer.recv().wait(patience) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What the other side has said went wrong there, before it went. It may have said other things before, which are of no interest any more.
+    fn last_failure(&self, within: Duration) -> Option<Failure> {
+        let deadline = Instant::now() + within;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let bytes = self.peer.recv().wait(left).ok()?;
+            let message = bytes.strip_prefix(MESSAGE_MARK).map(serde_json::from_slice::<Message<IgnoredAny>>);
+            if let Some(Ok(Message::Failed(failure))) = message {
+                return Some(of_the_other_side(failure));
+            }
+        }
+    }
+
+    /// Why the other side has ended the test, if it has.
+    pub(crate) fn ended_by(&self, error: &anyhow::Error) -> Option<Failure> {
+        // Memory is given back when the other side's test has ended, and it says why, or leaves, afterwards.
+        let is_ending = exit::is_revoked(error);
+        let failure = self.last_failure(if is_ending { ENDS_WITHIN } else { LAST_MESSAGE });
+        failure.or_else(|| self.peer.lost().filter(|_| is_ending).map(exit::lost))
+    }
+
+    /// Why something was not counted.
+    pub(crate) fn why_not(&self, outcome: Outcome, what: &str) -> Failure {
+        if let Some(failure) = self.last_failure(LAST_MESSAGE) {
+            return failure;
+        }
+        match outcome {
+            Outcome::PeerLost => exit::lost(self.peer.lost().unwrap_or(&LostReason::Gone)),
+            Outcome::TimedOut => self.stuck(format!("{what} has not come in time")),
+            _ => exit::lost(format!("the other side has given {what} up")),
+        }
+    }
+
+    /// What is behind an error of a test: where something took too long, what is wrong with the links.
+    pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
+        if !exit::is_timeout(&error) || self.peer.notes().is_empty() {
+            return error;
+        }
+        self.stuck(Failure::of(&error).error).into()
+    }
+
+    /// Something takes too long, though the other side is there.
+    fn stuck(&self, what: String) -> Failure {
+        let failure = Failure::new(Exit::PeerLost, what);
+        match self.peer.notes().pop() {
+            Some(note) => failure
+                .cause(format!("the two sides hear each other over TCP, but what goes over the rail does not arrive: {note}"))
+                .fix(note.fix),
+            None => failure
+                .cause("the other side is there, and does not come to it")
+                .fix("see the server's log, and whether its host is overloaded"),
+        }
+    }
+}
+
+/// Bytes of a test, or a message.
+#[derive(Debug)]
+pub(crate) enum Received<T> {
+    Message(T),
+    Bytes(Vec<u8>),
+}
+
+/// A message that nobody sends.
+#[derive(Debug, Deserialize)]
+enum Never {}
+
+/// Messages begin with this, and bytes of tests hardly ever: sixteen bytes that nobody sends by chance.
+const MESSAGE_MARK: &[u8] = b"farreach message";
+
+fn understand<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let not_understood = |cause: String| {
+        let failure = Failure::new(Exit::Failed, "the other side says what is not understood");
+        failure.cause(cause).fix("install the same farreach on both sides")
+    };
+    let Some(message) = bytes.strip_prefix(MESSAGE_MARK) else {
+        return Err(not_understood("bytes came where a message was expected".to_owned()).into());
+    };
+    match serde_json::from_slice(message) {
+        Ok(Message::Value(message)) => Ok(message),
+        Ok(Message::Failed(failure)) => Err(of_the_other_side(failure).into()),
+        Err(error) => Err(not_understood(error.to_string()).into()),
+    }
+}
+
+pub(super) fn stopped() -> Failure {
+    Failure::new(Exit::PeerLost, "the server was told to end").fix("start it again, and the test")
+}
+
+fn of_the_other_side(failure: Failure) -> Failure {
+    // It says itself who that is.
+    if failure == stopped() {
+        return failure;
+    }
+    Failure { error: format!("on the other side: {}", failure.error), ..failure }
+}

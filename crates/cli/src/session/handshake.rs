@@ -1,0 +1,376 @@
+//! The first words: on the connection itself, before an engine has it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use farreach::rustls::{self, Connection};
+use farreach::{ControlStream, Tls};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Order, Welcome};
+use crate::exit::{Exit, Failure};
+use crate::interrupt::{self, GLANCE};
+
+/// The version of all that a client and an agent tell each other. It changes with every change of it.
+pub(crate) const PROTOCOL: u16 = 2;
+
+/// What both sides begin with; then comes the version, the higher byte first. This never changes.
+const MAGIC: [u8; 6] = *b"frcmd\n";
+
+const HEAD_LEN: usize = MAGIC.len() + 2;
+
+/// What an engine of the library begins with: it was called in place of the command, or has called.
+const ENGINE_MAGIC: [u8; 6] = *b"farrch";
+
+/// What a client that speaks TLS begins with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// The longest that is said here.
+const WORD_MAX: usize = 64 * 1024;
+
+/// How long the other side may take for its first word: its process has to be started for that.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take for its next word. It opens its rails meanwhile, which takes a second and more where many cards are.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection on which the first words are said.
+#[derive(Debug)]
+pub(crate) struct Line {
+    stream: Patient,
+    /// What they are encrypted by, where they are.
+    session: Option<Box<Connection>>,
+}
+
+impl Line {
+    pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(GLANCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: Patient { stream, patience: FIRST_PATIENCE }, session: None })
+    }
+
+    /// Speaks TLS from here on, as the side that has called: the handshake is done when this returns.
+    pub(crate) fn secure_as_client(mut self, tls: &Tls, host: &str) -> Result<Self, Failure> {
+        let session = tls.connecting(host).map_err(|error| Failure::of(&error.into()))?;
+        self.shake_hands(session.into(), Other::Server)?;
+        Ok(self)
+    }
+
+    /// The same, as the side that was called. One who does not speak it is told so.
+    pub(crate) fn secure_as_server(mut self, tls: &Tls) -> Result<Self, Failure> {
+        let mut first = [0];
+        let len = self.stream.peek(&mut first).map_err(|error| ended(&error))?;
+        if len == 1 && first[0] != TLS_HANDSHAKE {
+            let refusal = Failure::new(Exit::PeerLost, "it speaks TLS only")
+                .cause("the client has begun without")
+                .fix("give the client --tls FOLDER with a certificate that the server's ca.pem vouches for");
+            tell_refusal(&mut self, &refusal)?;
+            return Err(refusal);
+        }
+        let session = tls.accepting().map_err(|error| Failure::of(&error.into()))?;
+        self.shake_hands(session.into(), Other::Client)?;
+        Ok(self)
+    }
+
+    fn shake_hands(&mut self, mut session: Connection, other: Other) -> Result<(), Failure> {
+        while session.is_handshaking() {
+            session.complete_io(&mut self.stream).map_err(|error| distrusted(&error, other))?;
+        }
+        self.session = Some(Box::new(session));
+        Ok(())
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream.stream
+    }
+
+    /// The first words are said: it is an engine's now.
+    pub(crate) fn into_control(self) -> ControlStream {
+        match self.session {
+            Some(session) => ControlStream::tls(self.stream.stream, *session),
+            None => self.stream.stream.into(),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let written = match &mut self.session {
+            Some(session) => write_secured(session, &mut self.stream, bytes),
+            None => self.stream.write_all(bytes),
+        };
+        written.map_err(|error| ended(&error))
+    }
+
+    fn read(&mut self, into: &mut [u8]) -> Result<(), Failure> {
+        let read = match &mut self.session {
+            Some(session) => read_secured(session, &mut self.stream, into),
+            None => self.stream.read_exact(into),
+        };
+        read.map_err(|error| ended(&error))
+    }
+
+    /// Sends something.
+    pub(crate) fn send(&mut self, word: &impl Serialize) -> Result<(), Failure> {
+        let bytes = serde_json::to_vec(word).map_err(|error| garbled(error.to_string()))?;
+        let mut framed = (bytes.len() as u32).to_be_bytes().to_vec();
+        framed.extend(bytes);
+        self.write(&framed)
+    }
+
+    /// Receives something.
+    pub(crate) fn recv<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        self.recv_up_to(WORD_MAX)
+    }
+
+    /// Receives something long, which takes the other side so much time.
+    pub(crate) fn recv_long<T: DeserializeOwned>(
+        &mut self,
+        bytes_max: usize,
+        patience: Duration,
+    ) -> Result<T, Failure> {
+        let before = std::mem::replace(&mut self.stream.patience, patience);
+        let heard = self.recv_up_to(bytes_max);
+        self.stream.patience = before;
+        heard
+    }
+
+    fn recv_up_to<T: DeserializeOwned>(&mut self, bytes_max: usize) -> Result<T, Failure> {
+        let mut len = [0; 4];
+        self.read(&mut len)?;
+        let len = u32::from_be_bytes(len) as usize;
+        if len > bytes_max {
+            return Err(garbled(format!("it announces {len} bytes, where {bytes_max} are the most")));
+        }
+        let mut bytes = vec![0; len];
+        self.read(&mut bytes)?;
+        serde_json::from_slice(&bytes).map_err(|error| garbled(error.to_string()))
+    }
+
+    /// Says this side's version.
+    pub(crate) fn say_head(&mut self) -> Result<(), Failure> {
+        let head = [&MAGIC[..], &PROTOCOL.to_be_bytes()].concat();
+        self.write(&head)
+    }
+
+    /// Hears the other side's version; `other` is what it is, for people.
+    pub(crate) fn recv_head(&mut self, other: Other) -> Result<(), Failure> {
+        let mut head = [0; HEAD_LEN];
+        self.read(&mut head)?;
+        self.stream.patience = PATIENCE;
+        check_head(&head, other)
+    }
+}
+
+/// A connection that is read from for so long at most, and not when this process is told to end.
+#[derive(Debug)]
+struct Patient {
+    /// Its own patience is a glance.
+    stream: TcpStream,
+    patience: Duration,
+}
+
+impl Patient {
+    fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_for(|stream| stream.peek(into))
+    }
+
+    fn wait_for(&self, mut read: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            match read(&self.stream) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    if interrupt::is_asked() {
+                        return Err(io::Error::other(ToldToEnd));
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_for(|mut stream| stream.read(into))
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Why nothing was heard any more.
+#[derive(Debug, thiserror::Error)]
+#[error("told to end")]
+struct ToldToEnd;
+
+fn write_secured(session: &mut Connection, stream: &mut Patient, bytes: &[u8]) -> io::Result<()> {
+    session.writer().write_all(bytes)?;
+    while session.wants_write() {
+        session.write_tls(stream)?;
+    }
+    Ok(())
+}
+
+fn read_secured(session: &mut Connection, stream: &mut Patient, into: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match session.reader().read(&mut into[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if session.read_tls(stream)? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                session.process_new_packets().map_err(io::Error::other)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Who is on the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Other {
+    Server,
+    Client,
+}
+
+fn check_head(head: &[u8; HEAD_LEN], other: Other) -> Result<(), Failure> {
+    let (magic, version) = head.split_at(MAGIC.len());
+    let (it, fix) = match other {
+        Other::Server => ("what listens there", "see which port `farreach serve` printed, and give it"),
+        Other::Client => ("what has called", "it is none of our clients"),
+    };
+    if magic[0] == TLS_HANDSHAKE {
+        let error = format!("{it} speaks TLS, and this side does not");
+        return Err(
+            Failure::new(Exit::PeerLost, error).fix("start both sides with --tls FOLDER, or both without")
+        );
+    }
+    if magic == ENGINE_MAGIC {
+        let error = format!("{it} is a program that uses the library farreach, not the command");
+        return Err(Failure::new(Exit::PeerLost, error).fix(fix));
+    }
+    if magic != MAGIC {
+        let error = format!("{it} does not speak as farreach does");
+        return Err(Failure::new(Exit::PeerLost, error).fix(fix));
+    }
+    let theirs = version.iter().fold(0_u16, |version, byte| version << 8 | u16::from(*byte));
+    if theirs == PROTOCOL {
+        return Ok(());
+    }
+    let (other, this) = match other {
+        Other::Server => ("server", "client"),
+        Other::Client => ("client", "server"),
+    };
+    let older = if theirs > PROTOCOL { this } else { other };
+    let cause =
+        format!("the {other} speaks version {theirs} of the protocol, and this {this} version {PROTOCOL}");
+    Err(Failure::new(Exit::PeerLost, format!("the two sides are of different versions: upgrade the {older}"))
+        .cause(cause)
+        .fix(format!("install the same farreach on both sides; the {older}'s is the older one")))
+}
+
+fn ended(error: &io::Error) -> Failure {
+    if error.get_ref().is_some_and(|inner| inner.is::<ToldToEnd>()) {
+        return interrupt::before_anything();
+    }
+    let failure = Failure::new(Exit::PeerLost, "the two sides did not come to an agreement");
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => failure
+            .cause("the other side is connected, and says nothing")
+            .fix("see whether it is `farreach serve`, and whether it hangs or was stopped"),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => failure
+            .cause("the other side closed the connection")
+            .fix("see what it said on its own screen or in its log"),
+        _ => failure.cause(error.to_string()).fix("see whether the network between the two is well"),
+    }
+}
+
+/// Why there was no handshake.
+fn distrusted(error: &io::Error, other: Other) -> Failure {
+    let (this, that) = match other {
+        Other::Server => ("the server", "start `farreach serve --tls FOLDER` there, or leave --tls out here"),
+        Other::Client => {
+            ("the client", "see that its folder has a certificate that this side's ca.pem vouches for")
+        }
+    };
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            Failure::new(Exit::PeerLost, format!("{this} does not speak TLS")).cause("its first bytes are something else").fix(that)
+        }
+        Some(reason) => Failure::new(Exit::PeerLost, format!("{this} is not trusted, or does not trust this side"))
+            .cause(reason.to_string())
+            .fix("see that both have a valid certificate of the other's ca.pem, and that the server's names the host as it was typed (or give --tls-name)"),
+        None => ended(error),
+    }
+}
+
+fn garbled(cause: String) -> Failure {
+    Failure::new(Exit::PeerLost, "the other side says what is not understood")
+        .cause(cause)
+        .fix("install the same farreach on both sides")
+}
+
+/// The agent's first words, and its client's order.
+pub(crate) fn handshake(line: &mut Line, welcome: &Welcome) -> Result<Order, Failure> {
+    line.say_head()?;
+    line.recv_head(Other::Client)?;
+    line.send(&Ok::<_, Failure>(welcome))?;
+    line.recv()
+}
+
+/// Tells a client why it is not served, instead of a welcome.
+pub(crate) fn tell_refusal(line: &mut Line, refusal: &Failure) -> Result<(), Failure> {
+    line.say_head()?;
+    line.send(&Err::<Welcome, _>(refusal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(magic: &[u8; 6], version: u16) -> [u8; HEAD_LEN] {
+        let mut head = [0; HEAD_LEN];
+        head[..6].copy_from_slice(magic);
+        head[6..].copy_from_slice(&version.to_be_bytes());
+        head
+    }
+
+    #[test]
+    fn the_older_side_is_named() {
+        for (theirs, other, older) in [
+            (PROTOCOL + 1, Other::Server, "upgrade the client"),
+            (PROTOCOL - 1, Other::Server, "upgrade the server"),
+            (PROTOCOL + 1, Other::Client, "upgrade the server"),
+            (PROTOCOL - 1, Other::Client, "upgrade the client"),
+        ] {
+            let refused = check_head(&head(&MAGIC, theirs), other).expect_err("versions differ");
+            assert!(refused.error.ends_with(older), "{refused:?}");
+        }
+        check_head(&head(&MAGIC, PROTOCOL), Other::Server).expect("the same");
+    }
+
+    #[test]
+    fn an_engine_and_a_stranger_are_told_from_a_server() {
+        let engine = check_head(&head(&ENGINE_MAGIC, 1), Other::Server).expect_err("no command");
+        assert!(engine.error.contains("uses the library"), "{engine:?}");
+        let stranger = check_head(b"HTTP/1.1", Other::Server).expect_err("no farreach");
+        assert!(stranger.error.contains("does not speak"), "{stranger:?}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The record layer of a connection: plaintext, or TLS.
+
+use farreach_core::wire::{self, Frame, WireError};
+
+#[cfg(feature = "tls")]
+use super::session::Session;
+
+/// The record layer of one connection.
+#[derive(Debug)]
+pub(crate) enum RecordLayer {
+    /// Bytes as they are.
+    Plain,
+    /// Encrypted, to a peer that has shown its certificate.
+    #[cfg(feature = "tls")]
+    Tls(Box<Session>),
+}
+
+impl RecordLayer {
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
+    /// Appends a frame to what is to be sent.
+    #[inline]
+    pub(super) fn write(&mut self, frame: &Frame, outgoing: &mut Vec<u8>) -> Result<(), WireError> {
+        match self {
+            Self::Plain => wire::encode(frame, outgoing),
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => {
+                let mut bytes = Vec::new();
+                wire::encode(frame, &mut bytes)?;
+                session.write(&bytes, outgoing);
+                Ok(())
+            }
+        }
+    }
+
+    /// Appends the preamble to what is to be sent, after the first records of the TLS handshake.
+    pub(super) fn write_preamble(&mut self, outgoing: &mut Vec<u8>) {
+        match self {
+            Self::Plain => outgoing.extend(wire::preamble()),
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => session.write(&wire::preamble(), outgoing),
+        }
+    }
+
+    /// Appends `close_notify`, over TLS.
+    pub(super) fn write_close(&mut self, _outgoing: &mut Vec<u8>) {
+        match self {
+            Self::Plain => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => session.write_close(_outgoing),
+        }
+    }
+
+    /// Returns whether something can be taken without reading the socket: plaintext, or the end of the session.
+    #[inline]
+    pub(super) fn has_something_left(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => session.has_something_left(),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn memory(&self) -> usize {
+        match self {
+            Self::Plain => 0,
+            #[cfg(feature = "tls")]
+            Self::Tls(session) => session.memory(),
+        }
+    }
+}

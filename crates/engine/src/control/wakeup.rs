@@ -1,0 +1,89 @@
+//! Ends a sleep from another thread.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::progress;
+use crate::progress::sync::{AtomicU8, Ordering};
+
+/// Ends a sleep in [`Control::sleep`](super::Control::sleep), or the next one, from any thread.
+///
+/// Several wakeups before the next sleep have the effect of one. A wakeup while nobody sleeps costs no system call.
+#[derive(Debug, Clone)]
+pub(crate) struct Wakeup(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: WakeupState,
+    eventfd: OwnedFd,
+}
+
+impl Wakeup {
+    pub(super) fn new() -> io::Result<Self> {
+        let eventfd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Shared { state: WakeupState::new(), eventfd })))
+    }
+
+    /// Returns whether the sleeper may sleep: there was no wakeup since it last woke up.
+    pub(super) fn fall_asleep(&self) -> bool {
+        self.0.state.fall_asleep()
+    }
+
+    /// The sleeper is awake again, for whatever reason.
+    pub(super) fn wake_up(&self) {
+        self.0.state.wake_up();
+    }
+}
+
+impl progress::Wakeup for Wakeup {
+    fn wake(&self) {
+        if self.0.state.signal() {
+            // It says EAGAIN after 2⁶⁴ - 2 wakeups, and fails in no other way.
+            let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl AsFd for Wakeup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.eventfd.as_fd()
+    }
+}
+
+/// Whether a wakeup has to write to the eventfd.
+///
+/// The sleeper and the thread that wakes it each change this one word in a single operation, so one of them is first: a wakeup that is first
+/// keeps the sleeper awake, and a sleeper that is first is seen to be asleep.
+#[derive(Debug)]
+pub(crate) struct WakeupState(AtomicU8);
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const SIGNALLED: u8 = 2;
+
+impl WakeupState {
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(AWAKE))
+    }
+
+    /// Returns whether the sleeper is asleep, so that it has to be woken. What was done before is visible to a sleeper that this keeps awake.
+    pub(crate) fn signal(&self) -> bool {
+        self.0.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP
+    }
+
+    /// Returns `false` if there was a signal since the last [`wake_up`](Self::wake_up).
+    pub(crate) fn fall_asleep(&self) -> bool {
+        let fell = self.0.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !fell {
+            self.wake_up();
+        }
+        fell
+    }
+
+    pub(crate) fn wake_up(&self) {
+        self.0.swap(AWAKE, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,122 @@
+//! From what the machine tells to whoever waits for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use farreach_core::counter::CounterId;
+
+use crate::machine::{Event, IdMap, OpId, PeerChange, PeerKey, RevokeAnswer, TransferAnswer};
+use crate::progress::oneshot::Sender;
+use crate::watch::{CounterCell, PeerCell};
+use crate::{AtomicError, SendError};
+
+/// Names of whatever is asked, for whole processes: a caller has the name before the machine hears of it.
+static NEXT_OP: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn next_op() -> OpId {
+    OpId(NEXT_OP.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Who waits for the end of what was asked.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Transfer(Sender<TransferAnswer>),
+    Atomic(Sender<Result<u64, AtomicError>>),
+    Sent(Sender<Result<(), SendError>>),
+    Revoked(Sender<RevokeAnswer>),
+    Closed(Sender<()>),
+}
+
+/// Who waits for what, and what of peers and counters is looked at without asking.
+///
+/// Dropped, it ends every wait: each learns that the engine has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Delivery {
+    waiters: IdMap<OpId, Waiter>,
+    peers: HashMap<PeerKey, Arc<PeerCell>>,
+    counters: IdMap<CounterId, Arc<CounterCell>>,
+}
+
+impl Delivery {
+    /// Has somebody wait. The name it gives is what the machine is asked by.
+    pub(crate) fn wait_for(&mut self, waiter: Waiter) -> OpId {
+        let op = next_op();
+        self.wait_by_name(op, waiter);
+        op
+    }
+
+    pub(crate) fn wait_by_name(&mut self, op: OpId, waiter: Waiter) {
+        self.waiters.insert(op, waiter);
+    }
+
+    pub(crate) fn add_peer(&mut self, key: PeerKey) -> Arc<PeerCell> {
+        Arc::clone(self.peers.entry(key).or_default())
+    }
+
+    pub(crate) fn add_counter(&mut self, counter: CounterId) -> Arc<CounterCell> {
+        Arc::clone(self.counters.entry(counter).or_default())
+    }
+
+    pub(crate) fn remove_counter(&mut self, counter: CounterId) {
+        self.counters.remove(&counter);
+    }
+
+    /// Bytes that are held for a peer until its user takes them.
+    pub(crate) fn peer_memory(&self, key: PeerKey) -> usize {
+        self.peers.get(&key).map_or(0, |cell| cell.memory())
+    }
+
+    /// Tells whoever waits for it. Tasks among them are to be woken, by the wakers that are left in `wakers`.
+    pub(crate) fn deliver(&mut self, event: Event, wakers: &mut Vec<Waker>) {
+        match event {
+            Event::Transfer(op, answer) => {
+                if let Some(Waiter::Transfer(sender)) = self.waiters.remove(&op) {
+                    sender.send(answer, wakers);
+                }
+            }
+            Event::Atomic(op, answer) => {
+                if let Some(Waiter::Atomic(sender)) = self.waiters.remove(&op) {
+                    sender.send(answer, wakers);
+                }
+            }
+            Event::Sent(op, answer) => {
+                if let Some(Waiter::Sent(sender)) = self.waiters.remove(&op) {
+                    sender.send(answer, wakers);
+                }
+            }
+            Event::Revoked(op, answer) => {
+                if let Some(Waiter::Revoked(sender)) = self.waiters.remove(&op) {
+                    sender.send(answer, wakers);
+                }
+            }
+            Event::Closed(op) => {
+                if let Some(Waiter::Closed(sender)) = self.waiters.remove(&op) {
+                    sender.send((), wakers);
+                }
+            }
+            Event::Reached(counter, reached) => {
+                if let Some(cell) = self.counters.get(&counter) {
+                    cell.raise(reached, wakers);
+                }
+            }
+            Event::CounterEnded(counter, outcome) => {
+                if let Some(cell) = self.counters.get(&counter) {
+                    cell.end(outcome, wakers);
+                }
+            }
+            Event::Message(key, bytes) => {
+                if let Some(cell) = self.peers.get(&key) {
+                    cell.put_message(bytes, wakers);
+                }
+            }
+            Event::Peer(key, PeerChange::Forgotten) => drop(self.peers.remove(&key)),
+            Event::Peer(key, change) => {
+                if let Some(cell) = self.peers.get(&key) {
+                    cell.change(change, wakers);
+                }
+            }
+        }
+    }
+}

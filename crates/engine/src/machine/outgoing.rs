@@ -1,0 +1,307 @@
+//! Messages to one peer: numbered in their order, and kept until the peer's engine holds them.
+//!
+//! A link that fails does not say what became of the messages on it, so they are posted again, and the receiver takes each number once.
+//! Also those that it had delivered: they may have been with the receiver's card, and are gone with its end of the link.
+
+use std::collections::VecDeque;
+
+use farreach_core::counter::LinkId;
+use farreach_core::inflight::{SlotId, Slots};
+
+use super::OpId;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    next: u64,
+    /// How many more the peer holds for its user.
+    room: u32,
+    /// Wait for room.
+    waiting: VecDeque<(Vec<u8>, OpId)>,
+    /// Numbers of those that are to be posted, or posted again, in order.
+    to_post: VecDeque<u64>,
+    in_flight: Slots<InFlight>,
+    /// All that the peer's engine does not hold yet, in order.
+    kept: VecDeque<Kept>,
+    /// Who hears when all before a number are held.
+    flushes: VecDeque<(u64, OpId)>,
+}
+
+/// A message that has its number.
+#[derive(Debug)]
+struct Kept {
+    sequence: u64,
+    bytes: Vec<u8>,
+    /// The link that has delivered it, as far as is known here.
+    link: Option<LinkId>,
+    op: OpId,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    sequence: u64,
+    /// Which of the peer's links it is posted to.
+    link: usize,
+}
+
+impl Outgoing {
+    /// None yet, and no room. So many may be in flight.
+    pub(super) fn new(in_flight_max: u32) -> Self {
+        Self {
+            next: 0,
+            room: 0,
+            waiting: VecDeque::new(),
+            to_post: VecDeque::new(),
+            in_flight: Slots::new(in_flight_max),
+            kept: VecDeque::new(),
+            flushes: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, op: OpId, bytes: Vec<u8>) {
+        self.waiting.push_back((bytes, op));
+    }
+
+    /// The peer has room for so many more.
+    pub(super) fn add_room(&mut self, count: u32) {
+        self.room = self.room.saturating_add(count);
+    }
+
+    /// Numbers those that there is room for: they can be posted.
+    pub(super) fn number(&mut self) {
+        while self.room > 0
+            && let Some((bytes, op)) = self.waiting.pop_front()
+        {
+            self.to_post.push_back(self.next);
+            self.kept.push_back(Kept { sequence: self.next, bytes, link: None, op });
+            self.next += 1;
+            self.room -= 1;
+        }
+    }
+
+    /// Whether there is one to be numbered or posted.
+    pub(super) fn has_work(&self) -> bool {
+        (self.room > 0 && !self.waiting.is_empty()) || !self.to_post.is_empty()
+    }
+
+    /// The first one that is to be posted. Those that the peer holds meanwhile are not.
+    pub(super) fn front(&mut self) -> Option<(u64, &[u8])> {
+        let sequence = loop {
+            let sequence = *self.to_post.front()?;
+            if self.kept(sequence).is_some() {
+                break sequence;
+            }
+            self.to_post.pop_front();
+        };
+        self.kept(sequence).map(|kept| (sequence, kept.bytes.as_slice()))
+    }
+
+    /// Takes the [first one](Self::front) out: nothing more is heard of it before the peer holds it.
+    pub(super) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
+        let (sequence, bytes) = self.front().map(|(sequence, bytes)| (sequence, bytes.to_vec()))?;
+        self.to_post.pop_front();
+        Some((sequence, bytes))
+    }
+
+    /// The [first one](Self::front) is about to be posted to a link; none where there is none, or too many are in flight.
+    pub(super) fn begin(&mut self, link: usize) -> Option<SlotId> {
+        let (sequence, _) = self.front()?;
+        let slot = self.in_flight.put(InFlight { sequence, link }).ok()?;
+        self.to_post.pop_front();
+        Some(slot)
+    }
+
+    /// One that is in flight.
+    pub(super) fn get(&self, slot: SlotId) -> Option<(u64, &[u8])> {
+        let sequence = self.in_flight.get(slot)?.sequence;
+        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
+        self.kept.get(place as usize).map(|kept| (sequence, kept.bytes.as_slice()))
+    }
+
+    /// It was not posted: it is the first again.
+    pub(super) fn refuse(&mut self, slot: SlotId) {
+        if let Some(InFlight { sequence, .. }) = self.in_flight.take(slot) {
+            self.to_post.push_front(sequence);
+        }
+    }
+
+    /// It is done with: delivered by this link, or to be posted again. The receiver knows by its number whether it has it.
+    pub(super) fn end(&mut self, slot: SlotId, delivered_by: Option<LinkId>) {
+        let Some(InFlight { sequence, .. }) = self.in_flight.take(slot) else { return };
+        match delivered_by {
+            None => self.post_again(sequence),
+            Some(link) => {
+                if let Some(kept) = self.kept(sequence) {
+                    kept.link = Some(link);
+                }
+            }
+        }
+    }
+
+    /// A link is lost: what it has delivered may not have come.
+    pub(super) fn lose(&mut self, link: LinkId) {
+        let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
+        let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
+        again.into_iter().for_each(|sequence| self.post_again(sequence));
+    }
+
+    /// What is in flight on one of the peer's links will never come back.
+    pub(super) fn abandon(&mut self, link: usize) {
+        let on_link = self.in_flight.iter().filter(|(_, message)| message.link == link);
+        let on_link: Vec<SlotId> = on_link.map(|(slot, _)| slot).collect();
+        on_link.into_iter().for_each(|slot| self.end(slot, None));
+    }
+
+    fn post_again(&mut self, sequence: u64) {
+        let place = self.to_post.partition_point(|other| *other < sequence);
+        self.to_post.insert(place, sequence);
+    }
+
+    /// The peer's engine holds all before this number: who hears of that.
+    pub(super) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
+        let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
+        let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
+        let sent = self.kept.drain(..sent).map(|kept| kept.op);
+        sent.chain(self.flushes.drain(..flushed).map(|(_, op)| op))
+    }
+
+    /// Who hears when all until now are held; whether they are.
+    pub(super) fn flush(&mut self, op: OpId) -> bool {
+        if self.is_held() {
+            return true;
+        }
+        self.flushes.push_back((self.next + self.waiting.len() as u64, op));
+        false
+    }
+
+    /// Whether the peer's engine holds all of them.
+    pub(super) fn is_held(&self) -> bool {
+        self.waiting.is_empty() && self.kept.is_empty()
+    }
+
+    /// Whether none is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Nobody will hold what is left: who is to be told so. What is in flight comes back all the same.
+    pub(super) fn give_up(&mut self) -> Vec<OpId> {
+        self.to_post.clear();
+        let kept = self.kept.drain(..).map(|kept| kept.op);
+        let waiting = self.waiting.drain(..).map(|(_, op)| op);
+        kept.chain(waiting).chain(self.flushes.drain(..).map(|(_, op)| op)).collect()
+    }
+
+    fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
+        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
+        self.kept.get_mut(place as usize)
+    }
+
+    /// Bytes that are held here.
+    pub(super) fn memory(&self) -> usize {
+        let waiting = self.waiting.iter().map(|(bytes, _)| bytes.capacity() + size_of::<(Vec<u8>, OpId)>());
+        let kept = self.kept.iter().map(|kept| kept.bytes.capacity() + size_of::<Kept>());
+        waiting.chain(kept).sum::<usize>()
+            + self.to_post.capacity() * size_of::<u64>()
+            + self.in_flight.capacity() * size_of::<InFlight>()
+    }
+
+    /// How many are not delivered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.in_flight.len() + self.to_post.len() + self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(messages: u64, room: u32) -> Outgoing {
+        let mut outgoing = Outgoing::new(8);
+        (0..messages).for_each(|number| outgoing.push(OpId(number), vec![number as u8; 3]));
+        outgoing.add_room(room);
+        outgoing.number();
+        outgoing
+    }
+
+    fn numbers(outgoing: &mut Outgoing) -> Vec<u64> {
+        std::iter::from_fn(|| outgoing.take_front()).map(|(sequence, _)| sequence).collect()
+    }
+
+    #[test]
+    fn those_without_room_wait() {
+        let mut outgoing = with(3, 2);
+        assert_eq!(numbers(&mut outgoing), [0, 1]);
+        assert!(!outgoing.has_work() && !outgoing.is_held());
+        outgoing.add_room(5);
+        assert!(outgoing.has_work());
+        outgoing.number();
+        assert_eq!(outgoing.front(), Some((2, &[2; 3][..])));
+    }
+
+    #[test]
+    fn one_that_was_not_delivered_is_posted_again_in_its_turn() {
+        let mut outgoing = with(3, 3);
+        let slots: Vec<SlotId> = (0..3).map(|_| outgoing.begin(0).unwrap()).collect();
+        assert_eq!(outgoing.get(slots[1]), Some((1, &[1; 3][..])));
+        outgoing.end(slots[2], None);
+        outgoing.end(slots[0], None);
+        outgoing.end(slots[1], Some(LinkId(7)));
+        assert!(outgoing.is_idle());
+        assert_eq!(numbers(&mut outgoing), [0, 2]);
+    }
+
+    #[test]
+    fn what_a_lost_link_has_delivered_is_posted_again_unless_it_is_held() {
+        let mut outgoing = with(4, 4);
+        for link in [7, 7, 8, 7] {
+            let slot = outgoing.begin(0).unwrap();
+            outgoing.end(slot, Some(LinkId(link)));
+        }
+        assert_eq!(outgoing.held(1).collect::<Vec<_>>(), [OpId(0)]);
+        outgoing.lose(LinkId(7));
+        outgoing.lose(LinkId(7));
+        assert_eq!(numbers(&mut outgoing), [1, 3], "each once, and not the one that is held");
+    }
+
+    #[test]
+    fn one_that_is_held_meanwhile_is_not_posted_again() {
+        let mut outgoing = with(2, 2);
+        let slots = [outgoing.begin(0).unwrap(), outgoing.begin(1).unwrap()];
+        outgoing.abandon(0);
+        outgoing.end(slots[1], None);
+        assert_eq!(outgoing.held(1).count(), 1);
+        assert_eq!(numbers(&mut outgoing), [1]);
+    }
+
+    #[test]
+    fn a_refused_one_stays_the_first() {
+        let mut outgoing = with(2, 2);
+        let slot = outgoing.begin(0).unwrap();
+        outgoing.refuse(slot);
+        outgoing.refuse(slot);
+        assert_eq!(numbers(&mut outgoing), [0, 1]);
+    }
+
+    #[test]
+    fn a_flush_ends_with_the_last_that_was_pushed_before_it() {
+        let mut outgoing = with(3, 2);
+        assert!(!outgoing.flush(OpId(99)));
+        assert_eq!(outgoing.held(2).collect::<Vec<_>>(), [OpId(0), OpId(1)]);
+        outgoing.add_room(1);
+        outgoing.number();
+        assert_eq!(outgoing.held(3).collect::<Vec<_>>(), [OpId(2), OpId(99)]);
+        assert!(outgoing.flush(OpId(100)), "nothing is to be waited for");
+    }
+
+    #[test]
+    fn everybody_hears_that_it_was_given_up() {
+        let mut outgoing = with(3, 1);
+        outgoing.flush(OpId(99));
+        let slot = outgoing.begin(0).unwrap();
+        assert_eq!(outgoing.give_up(), [OpId(0), OpId(1), OpId(2), OpId(99)]);
+        outgoing.end(slot, None);
+        assert!(outgoing.front().is_none() && outgoing.is_idle() && outgoing.is_held());
+    }
+}

@@ -1,0 +1,143 @@
+//! A channel for one value, from the machine to the caller that asked.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::sync::{AtomicBool, Mutex, Ordering, lock};
+use super::{Awaited, Listener, wake_all};
+
+/// The receiving side. It can be dropped at any time.
+pub(crate) struct Receiver<T>(Arc<Cell<T>>);
+
+/// The sending side. Dropped without a value, it closes the channel.
+pub(crate) struct Sender<T>(Arc<Cell<T>>);
+
+struct Cell<T> {
+    /// Whether there is a value, or will never be one: so that a leader that looks after each step takes no lock for it.
+    is_ready: AtomicBool,
+    state: Mutex<State<T>>,
+}
+
+enum State<T> {
+    Open(Option<Listener>),
+    Sent(T),
+    /// There will never be a value.
+    Closed,
+    /// There was one.
+    Taken,
+}
+
+/// Creates both sides.
+pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let cell = Cell { is_ready: AtomicBool::new(false), state: Mutex::new(State::Open(None)) };
+    let cell = Arc::new(cell);
+    (Sender(Arc::clone(&cell)), Receiver(cell))
+}
+
+/// The receiving side of one whose value is there.
+pub(crate) fn sent<T>(value: T) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    // Nobody listens yet.
+    sender.send(value, &mut Vec::new());
+    receiver
+}
+
+impl<T> Sender<T> {
+    /// Sends the value. A task that waits for it is to be woken, by the waker that is left in `wakers`.
+    pub(crate) fn send(self, value: T, wakers: &mut Vec<Waker>) {
+        self.0.end(State::Sent(value), wakers);
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if !self.0.is_ready.load(Ordering::Acquire) {
+            let mut wakers = Vec::new();
+            self.0.end(State::Closed, &mut wakers);
+            wake_all(wakers);
+        }
+    }
+}
+
+impl<T> Cell<T> {
+    fn end(&self, end: State<T>, wakers: &mut Vec<Waker>) {
+        let mut state = lock(&self.state);
+        let before = std::mem::replace(&mut *state, end);
+        self.is_ready.store(true, Ordering::Release);
+        drop(state);
+        if let State::Open(Some(listener)) = before {
+            listener.tell(wakers);
+        }
+    }
+}
+
+/// No value will come: the engine has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+impl<T> Receiver<T> {
+    /// Takes the value, if it is there.
+    ///
+    /// # Panics
+    ///
+    /// If it was taken before.
+    pub(crate) fn take(&self) -> Option<Result<T, Closed>> {
+        if !self.is_ready() {
+            return None;
+        }
+        let mut state = lock(&self.0.state);
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Sent(value) => Some(Ok(value)),
+            State::Taken => {
+                drop(state);
+                panic!("it has ended, and its outcome was taken before");
+            }
+            _ => {
+                *state = State::Closed;
+                Some(Err(Closed))
+            }
+        }
+    }
+}
+
+impl<T> Awaited for Receiver<T> {
+    fn is_ready(&self) -> bool {
+        self.0.is_ready.load(Ordering::Acquire)
+    }
+
+    fn listen(&self, listener: &Listener) {
+        let mut state = lock(&self.0.state);
+        let State::Open(before) = &mut *state else { return };
+        if !before.as_ref().is_some_and(|before| before.is_same(listener)) {
+            let before = before.replace(listener.clone());
+            // Dropping a waker may do anything, so no lock is held.
+            drop(state);
+            drop(before);
+        }
+    }
+}
+
+/// Makes no progress by itself: somebody has to lead.
+impl<T> Future for Receiver<T> {
+    type Output = Result<T, Closed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // Registered before looking, so that a value in between wakes.
+        self.listen(&Listener::Task(cx.waker().clone()));
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("is_ready", &self.is_ready()).finish()
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,150 @@
+//! What threads share here is made of these. A model has those of loom instead, which tries every order in which threads can run and
+//! every value that a load may see.
+
+#[cfg(test)]
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[cfg(all(loom, test))]
+pub(crate) use modelled::*;
+#[cfg(not(all(loom, test)))]
+pub(crate) use real::*;
+
+/// As good as for ever, without running out of what a clock can say.
+pub(crate) const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Where one thread sleeps. Whoever has it too ends that sleep, or the next one.
+///
+/// The thread's own parking would do, if it were not also everybody else's: an executor's wake-up could be lost in it.
+#[derive(Debug, Default)]
+pub struct Parker {
+    is_unparked: Mutex<bool>,
+    has_changed: Condvar,
+}
+
+impl Parker {
+    /// Sleeps until it is unparked, or `until`.
+    pub(crate) fn park(&self, until: Option<Instant>) {
+        let mut is_late = until.is_some_and(has_passed);
+        let mut is_unparked = lock(&self.is_unparked);
+        while !*is_unparked && !is_late {
+            (is_unparked, is_late) = wait(&self.has_changed, is_unparked, until);
+        }
+        *is_unparked = false;
+    }
+
+    pub(crate) fn unpark(&self) {
+        *lock(&self.is_unparked) = true;
+        self.has_changed.notify_one();
+    }
+}
+
+/// As an executor's thread has one.
+#[cfg(test)]
+impl std::task::Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.unpark();
+    }
+}
+
+#[cfg(not(all(loom, test)))]
+mod real {
+    use std::cell::Cell;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub(crate) use std::thread;
+    use std::time::Instant;
+
+    pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+
+    /// How often a waiter that finds a leader for one step looks again before it parks.
+    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 32;
+
+    #[inline(always)]
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock()
+    }
+
+    pub(super) fn has_passed(until: Instant) -> bool {
+        until <= Instant::now()
+    }
+
+    thread_local! {
+        static LEADS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Returns whether this thread leads: it is in a rail then.
+    pub(crate) fn is_leading() -> bool {
+        LEADS.get()
+    }
+
+    /// This thread leads until this is dropped.
+    pub(crate) fn lead() -> Leading {
+        Leading { before: LEADS.replace(true) }
+    }
+
+    pub(crate) struct Leading {
+        before: bool,
+    }
+
+    impl Drop for Leading {
+        fn drop(&mut self) {
+            LEADS.set(self.before);
+        }
+    }
+
+    /// Sleeps until the condition is notified or the time is over, and which of the two.
+    pub(super) fn wait<'a, T>(
+        condition: &Condvar,
+        mut guard: MutexGuard<'a, T>,
+        until: Option<Instant>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let is_late = match until {
+            Some(until) => condition.wait_until(&mut guard, until).timed_out(),
+            None => {
+                condition.wait(&mut guard);
+                false
+            }
+        };
+        (guard, is_late)
+    }
+}
+
+#[cfg(all(loom, test))]
+mod modelled {
+    use std::time::Instant;
+
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use loom::thread;
+
+    /// None: each would be one more order of the threads that shows nothing new.
+    pub(crate) const LOOKS_BEFORE_PARKING: u32 = 0;
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().expect("nobody panics under it")
+    }
+
+    /// Nobody's waker does anything here.
+    pub(crate) fn is_leading() -> bool {
+        false
+    }
+
+    pub(crate) fn lead() {}
+
+    /// Time does not pass here. It is over once the others had a chance to run, or never comes.
+    pub(super) fn has_passed(until: Instant) -> bool {
+        let is_soon = until < Instant::now() + super::FAR_AWAY / 2;
+        if is_soon {
+            thread::yield_now();
+        }
+        is_soon
+    }
+
+    pub(super) fn wait<'a, T>(
+        condition: &Condvar,
+        guard: MutexGuard<'a, T>,
+        _until: Option<Instant>,
+    ) -> (MutexGuard<'a, T>, bool) {
+        (condition.wait(guard).expect("nobody panics under it"), false)
+    }
+}

@@ -1,0 +1,265 @@
+//! What a rail is to the engine: one card, or one provider of libfabric's, with links to peers.
+//!
+//! The engine decides what is posted where, and what a completion means for a transfer. A provider knows its library. It keeps no list of
+//! transfers and no clock, starts no thread, and never waits: all that takes time is asked for by one call and told of by a later
+//! [`poll`](Rail::poll).
+
+mod error;
+mod segments;
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farreach_memory::{Buffers, Exposed, Memory};
+
+pub use error::RailError;
+pub use farreach_core::plan::{Extent, Limits};
+pub use segments::RemoteSegments;
+
+use crate::Rights;
+
+/// One rail of this host.
+pub trait Rail: Send + fmt::Debug {
+    /// What it is and can do. It stays the same.
+    fn properties(&self) -> &Properties;
+
+    /// Makes this side's end of a link to one peer: its name here, and what the other end needs to know of it. The name is never used
+    /// again for another link.
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError>;
+
+    /// Connects an end to the peer's. When this returns, the peer's operations are served here (as long as this side polls), so that the
+    /// peer may be told to begin.
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError>;
+
+    /// Ends a link. Nothing more can be posted to it, and what is in flight on it comes back by [`poll`](Self::poll), as
+    /// [`Event::Completed`] that failed.
+    ///
+    /// Where [links end by themselves](Properties::links_end_alone) this is also the proof that nothing which the peer has begun over
+    /// it lands any more, and what was in flight comes with the next poll. Elsewhere it may come late, or only after a
+    /// [reset](Self::reset).
+    fn close_link(&mut self, link: LinkKey);
+
+    /// Ends all links of this rail at once, and begins anew with none. It is the proof, also for rails whose links do not end by themselves,
+    /// that nothing of a peer's lands over it any more. What was in flight comes back by the next [`poll`](Self::poll). Immediates and messages that had
+    /// come and were not polled for may be lost.
+    ///
+    /// After an error the rail is of no use any more.
+    fn reset(&mut self) -> Result<(), RailError>;
+
+    /// Registers pages, so that requests may take slices of them along. Again it does nothing.
+    fn register(&mut self, memory: &Memory) -> Result<(), RailError>;
+
+    /// Makes a key by which peers reach this memory over this rail: the memory [counts](Exposed::keys) it.
+    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError>;
+
+    /// Ends a key: nothing that a peer begins from now on lands by it. The memory counts the key until it is proven that nothing is under way
+    /// by it either: at once, or by a [reset](Self::reset), as [`Properties::ended_keys`] says. Where the key cannot be ended it counts for good, and
+    /// an error is returned.
+    fn end_key(&mut self, key: KeyId) -> Result<(), RailError>;
+
+    /// Hands a request to the card, with its buffers. `tag` comes back with its completion.
+    ///
+    /// Where it is refused the buffers are handed back, and the card has nothing of them.
+    fn post(
+        &mut self,
+        link: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)>;
+
+    /// Tells what has happened, and keeps the library moving: at most some dozens of events at a time. It tells how many.
+    ///
+    /// An error proves nothing about what is in flight.
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError>;
+
+    /// What becomes readable when there is something to poll for; none where one has to look. After a [reset](Self::reset) it may be another
+    /// one, and the old one is closed.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Prepares for sleeping on [`wait_fd`](Self::wait_fd); `false` where there is something to poll for first.
+    fn may_sleep(&mut self) -> Result<bool, RailError>;
+
+    /// Whether keys that were ended hold so much memory until the next reset that it is time for one.
+    fn holds_too_much(&mut self) -> bool {
+        false
+    }
+
+    /// How many requests it has in flight, on all links, closed ones too. Receives of its own do not count.
+    fn in_flight(&self) -> usize;
+}
+
+/// A link, as its own side's provider names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkKey(pub u64);
+
+/// A key that was made, as its own side's provider names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub u64);
+
+/// What a rail is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Properties {
+    /// For people: `rxe0`, `tcp;ofi_rxm`.
+    pub name: String,
+    /// For people: where it is in its own network's words, such as a GID, or the address that libfabric gave it when it was opened.
+    pub native: String,
+    /// Ends of the same kind can be connected.
+    pub kind: String,
+    /// Whether a card moves the bytes, or at least its protocol is spoken: not tcp.
+    pub is_rdma: bool,
+    /// What one write or read may be, and whether writes land in the order of posting.
+    pub limits: Limits,
+    /// How many requests one link may have in flight.
+    pub window: u32,
+    /// The longest message, with what the engine adds to it.
+    pub message_max: usize,
+    /// Whether it has fetch-and-add and compare-and-swap on eight bytes.
+    pub has_atomics: bool,
+    /// What a completed write proves.
+    pub writes_prove: Proof,
+    /// Whether [`Event::Immediate`] says over which link it came.
+    pub immediates_name_link: bool,
+    /// Whether closing one link stops all that was begun over it, on both sides.
+    pub links_end_alone: bool,
+    /// What a key that was ended proves.
+    pub ended_keys: EndedKeys,
+    /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
+    pub rate_bps: u64,
+}
+
+/// What a completion proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// The buffers are free.
+    Sent,
+    /// The bytes are there.
+    Delivered,
+}
+
+/// What a key that was ended proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndedKeys {
+    /// Nothing that a peer has begun or will begin by it lands.
+    StopAll,
+    /// Nothing that a peer will begin by it lands. What is under way may go on.
+    StopNew,
+}
+
+/// A key that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Its name on this side.
+    pub id: KeyId,
+    /// Where the memory begins, in the words of the peer's requests.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+}
+
+/// A range of a peer's memory, which is inside of what the peer has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteSegment {
+    /// Where it begins, in the peer's words.
+    pub address: u64,
+    /// The key.
+    pub key: u64,
+    /// Its bytes.
+    pub len: u64,
+}
+
+/// What a card is asked to do with the buffers that it is handed. Every one of them is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkRequest<'a> {
+    /// Bytes to a peer's memory. Without any, only the immediate arrives.
+    Write {
+        /// Where to: as many bytes. Without any, a place in what the peer has granted all the same: libraries look at the key.
+        target: RemoteSegment,
+        /// What the peer is told when the bytes are there.
+        immediate: Option<u32>,
+    },
+    /// Bytes to several ranges of a peer's memory, filled one after the other: at most as many as [`Limits::targets`].
+    WriteScattered {
+        /// Where to: as many bytes, and at least one range.
+        targets: RemoteSegments<'a>,
+        /// What the peer is told when the bytes are there.
+        immediate: Option<u32>,
+    },
+    /// Bytes from a peer's memory, to slices or lent parts.
+    Read {
+        /// Where from: as many bytes.
+        target: RemoteSegment,
+    },
+    /// Bytes from several ranges of a peer's memory, one after the other, to slices or lent parts: at most as many as [`Limits::targets`].
+    ReadGathered {
+        /// Where from: as many bytes, and at least one range.
+        targets: RemoteSegments<'a>,
+    },
+    /// A message.
+    Send,
+    /// Adds to eight bytes. What was there goes to a slice of eight bytes.
+    FetchAdd {
+        /// Eight bytes, aligned to eight.
+        target: RemoteSegment,
+        /// What is added.
+        add: u64,
+    },
+    /// Replaces eight bytes if they are as expected. What was there goes to a slice of eight bytes.
+    CompareSwap {
+        /// Eight bytes, aligned to eight.
+        target: RemoteSegment,
+        /// What they must be.
+        expected: u64,
+        /// What they become.
+        desired: u64,
+    },
+}
+
+/// Why a request was not taken.
+#[derive(Debug)]
+pub enum Refusal {
+    /// There is no room for it now.
+    Full,
+    /// The link is of no use any more.
+    LinkDown(RailError),
+    /// This card never does it.
+    Never(RailError),
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A request is done with: its buffers are back, whether it went well or not.
+    Completed {
+        /// What was posted to.
+        link: LinkKey,
+        /// What it was posted with.
+        tag: u64,
+        /// Its buffers.
+        buffers: Buffers,
+        /// How it went. After a failure the link is of no use any more.
+        outcome: Result<(), RailError>,
+    },
+    /// A peer has written with an immediate, and the bytes are there.
+    Immediate {
+        /// Over which link, where it is [known](Properties::immediates_name_link).
+        link: Option<LinkKey>,
+        /// The immediate.
+        bits: u32,
+    },
+    /// A message has come. Room for the next one is made by the provider.
+    Message {
+        /// Over which link, where it is known.
+        link: Option<LinkKey>,
+        /// Its bytes.
+        bytes: &'a [u8],
+    },
+    /// A link is of no use any more, though nothing was posted to it that could say so.
+    LinkDown {
+        /// Which.
+        link: LinkKey,
+        /// Why.
+        reason: RailError,
+    },
+}

@@ -1,0 +1,89 @@
+//! What the other end of a link needs to know.
+
+use farreach_fabric::{Address, AddressFormat};
+use serde::{Deserialize, Serialize};
+
+use crate::rail::RailError;
+
+/// The first thing in an end: of which provider's it is, and in which version.
+const MARK: u32 = 0xfa_b0_00_02;
+
+/// One end of a link, as it is told to the other side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct End {
+    /// Where the endpoint is.
+    pub(super) address: Address,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Encoded<'a> {
+    mark: u32,
+    format: &'a str,
+    address: &'a [u8],
+}
+
+impl End {
+    pub(super) fn encode(&self) -> Result<Vec<u8>, RailError> {
+        let encoded =
+            Encoded { mark: MARK, format: &self.address.format().to_string(), address: self.address.bytes() };
+        postcard::to_allocvec(&encoded)
+            .map_err(|error| RailError::new("tell an end of a link", error.to_string(), "report this"))
+    }
+
+    /// Reads a peer's end, whose address is to be of this format.
+    pub(super) fn decode(bytes: &[u8], format: AddressFormat) -> Result<Self, RailError> {
+        let refused = |cause: String| {
+            RailError::new(
+                "connect a link",
+                cause,
+                "connect rails of the same kind, and run the same release on both sides",
+            )
+        };
+        let (encoded, rest): (Encoded<'_>, _) = postcard::take_from_bytes(bytes)
+            .map_err(|error| refused(format!("the peer's end cannot be read: {error}")))?;
+        if encoded.mark != MARK || !rest.is_empty() {
+            return Err(refused("the peer's end is of another kind or version".to_owned()));
+        }
+        if encoded.format != format.to_string() {
+            let theirs: String = encoded.format.chars().take(40).collect();
+            return Err(refused(format!("the peer's address is {theirs}, and ours are {format}")));
+        }
+        if encoded.address.len() > Address::BYTES_MAX {
+            return Err(refused(format!("the peer's address has {} bytes", encoded.address.len())));
+        }
+        Ok(Self { address: Address::new(format, encoded.address) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end() -> End {
+        let address = Address::new(AddressFormat::Ipv4, (0..16).collect::<Vec<u8>>());
+        End { address }
+    }
+
+    #[test]
+    fn an_end_is_read_as_it_was_written() {
+        let bytes = end().encode().unwrap();
+        assert_eq!(End::decode(&bytes, AddressFormat::Ipv4).unwrap(), end());
+    }
+
+    #[test]
+    fn what_is_not_an_end_of_this_kind_is_refused_with_a_reason() {
+        let bytes = end().encode().unwrap();
+        let cause = |bytes: &[u8], format| End::decode(bytes, format).unwrap_err().cause;
+        for len in 0..bytes.len() {
+            assert!(!cause(&bytes[..len], AddressFormat::Ipv4).is_empty(), "{len} bytes");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert!(cause(&longer, AddressFormat::Ipv4).contains("kind or version"));
+        let mut other = bytes.clone();
+        other[0] ^= 1;
+        assert!(cause(&other, AddressFormat::Ipv4).contains("kind or version"));
+        assert!(cause(&bytes, AddressFormat::Text).contains("ipv4"));
+        let long = End { address: Address::new(AddressFormat::Ipv4, vec![0; 513]) };
+        assert!(cause(&long.encode().unwrap(), AddressFormat::Ipv4).contains("513 bytes"));
+    }
+}

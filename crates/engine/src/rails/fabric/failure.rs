@@ -1,0 +1,69 @@
+//! What libfabric says, in the engine's words.
+
+use farreach_fabric as fab;
+
+use crate::rail::{RailError, Refusal};
+
+/// What a call says, with what it means here.
+pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> RailError {
+    let (said, cause) = (error.to_string(), error.cause());
+    RailError::new(operation, joined(said, cause), error.fix())
+}
+
+/// What a completion says.
+#[cold]
+pub(super) fn of_failure(rail: &str, failure: &fab::Failure) -> RailError {
+    let operation = failure.operation.map_or_else(|| "something".to_owned(), |kind| kind.to_string());
+    let cause = joined(failure.to_string(), failure.cause());
+    RailError::new(format!("{operation} over {rail}"), cause, failure.fix())
+}
+
+/// Why a request was not taken, other than for want of room.
+#[cold]
+pub(super) fn of_refusal(rail: &str, refusal: &fab::Refusal) -> Refusal {
+    let error = RailError::new(format!("post over {rail}"), refusal.to_string(), refusal.fix());
+    match refusal {
+        fab::Refusal::Failed(failure) => Refusal::LinkDown(of_failure(rail, failure)),
+        fab::Refusal::Engine(said) => {
+            let error = of_error(format!("post over {rail}"), said);
+            // What a provider does not take today it does not take tomorrow; anything else is the connection's.
+            let is_about_request =
+                matches!(said.errno(), Some(libc::EINVAL | libc::EMSGSIZE | libc::ENOSYS | libc::EOPNOTSUPP));
+            if is_about_request { Refusal::Never(error) } else { Refusal::LinkDown(error) }
+        }
+        _ => Refusal::Never(error),
+    }
+}
+
+fn joined(said: String, cause: String) -> String {
+    if cause.is_empty() || said.contains(&cause) { said } else { format!("{said}: {cause}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(errno: i32) -> fab::Error {
+        fab::Error::Failed { operation: "fi_writemsg", errno, text: "a text".to_owned() }
+    }
+
+    #[test]
+    fn an_error_tells_operation_cause_and_fix() {
+        let error = of_error("open the rail tcp", &failed(libc::EADDRINUSE));
+        assert_eq!(
+            error.to_string(),
+            "open the rail tcp: fi_writemsg failed: a text (98): another process has this address"
+        );
+        assert!(error.fix.contains("FI_LOG_LEVEL"), "{}", error.fix);
+        // What says nothing more is not said twice.
+        assert_eq!(of_error("x", &failed(999)).cause, "fi_writemsg failed: a text (999)");
+    }
+
+    #[test]
+    fn a_refusal_tells_whether_it_is_worth_trying_again() {
+        let refusal = |reason: fab::Refusal| of_refusal("tcp", &reason);
+        assert!(matches!(refusal(fab::Refusal::NotRegistered), Refusal::Never(_)));
+        assert!(matches!(refusal(fab::Refusal::Engine(failed(libc::EINVAL))), Refusal::Never(_)));
+        assert!(matches!(refusal(fab::Refusal::Engine(failed(libc::ENOTCONN))), Refusal::LinkDown(_)));
+    }
+}

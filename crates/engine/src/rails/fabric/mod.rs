@@ -1,0 +1,204 @@
+//! A rail over libfabric: one endpoint of reliable datagrams, for all peers.
+//!
+//! ```no_run
+//! use farreach::rail::Rail;
+//! use farreach::rails::fabric::{FabricRail, FabricSettings};
+//!
+//! let mut rail = FabricRail::open_named("tcp", None, &FabricSettings::default())?;
+//! let (link, end) = rail.open_link()?;
+//! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
+//! # Ok::<(), farreach::rail::RailError>(())
+//! ```
+//!
+//! # What it does
+//!
+//! A link is a peer in the endpoint's address vector, and costs next to nothing. So links do not end by themselves: what is in flight on one
+//! that is closed comes back when the library is done with it, or by a [reset](Rail::reset), which closes the endpoint for all.
+//!
+//! Not every provider can be a rail. The target's side must refuse a wrong or dead key, and closing the endpoint must end what peers have begun: without
+//! the one, a peer reaches what it was not granted; without the other, nothing ever proves that it has stopped. libfabric's shm has neither.
+
+mod end;
+mod failure;
+mod links;
+mod offers;
+mod post;
+mod posted;
+mod properties;
+mod resources;
+mod settings;
+
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farreach_fabric::{CompletionQueue, Fabric, Info, Profile};
+use farreach_memory::{Buffers, Exposed, Memory};
+
+use crate::Rights;
+use crate::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+
+pub use offers::{is_provider, offers};
+pub use settings::FabricSettings;
+
+use resources::Resources;
+
+/// A rail over libfabric.
+///
+/// ```no_run
+/// use farreach::rail::Rail;
+/// use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
+///
+/// let settings = FabricSettings::default();
+/// for info in offers(&settings)? {
+///     let rail = FabricRail::open(&info, &settings)?;
+///     println!("{}: {:?}", rail.properties().name, rail.properties().limits);
+/// }
+/// # Ok::<(), farreach::rail::RailError>(())
+/// ```
+#[derive(Debug)]
+pub struct FabricRail {
+    cq: CompletionQueue,
+    /// All that a completion changes.
+    rail: Resources,
+}
+
+impl FabricRail {
+    /// Opens the domain of an offer, and an endpoint in it. [`offers`] has those that can be opened.
+    pub fn open(info: &Info, settings: &FabricSettings) -> Result<Self, RailError> {
+        if let Some(cause) = unfit(&Profile::of(info)) {
+            let fix = "use tcp, or a card: `farreach devices` shows what there is";
+            return Err(RailError::new(format!("open a rail over {}", info.provider()), cause, fix));
+        }
+        let refused = |error| failure::of_error(format!("open a rail over {}", info.provider()), &error);
+        let domain = Fabric::open(info).and_then(|fabric| fabric.open_domain(info)).map_err(refused)?;
+        let cq = domain.open_cq().map_err(refused)?;
+        let rail = Resources::open(&domain, &cq, settings).map_err(refused)?;
+        Ok(Self { cq, rail })
+    }
+
+    /// Opens a rail by its provider's name: `tcp`, `efa`, or in full, as `tcp;ofi_rxm`. `bind` is the local address to be at, where the
+    /// provider has such addresses, so that several rails of one host are told apart.
+    pub fn open_named(
+        name: &str,
+        bind: Option<IpAddr>,
+        settings: &FabricSettings,
+    ) -> Result<Self, RailError> {
+        let settings = FabricSettings { providers: vec![name.to_owned()], bind, ..settings.clone() };
+        let info = offers::best(name, &settings)?;
+        Self::open(&info, &settings)
+    }
+
+    /// How many errors came that are no request's, since it was opened.
+    pub fn unattributed(&self) -> u64 {
+        self.rail.unattributed.count
+    }
+
+    /// The last of them. Whose fault it is, the library does not say.
+    pub fn last_unattributed(&self) -> Option<&RailError> {
+        self.rail.unattributed.last.as_ref()
+    }
+}
+
+/// Why an engine cannot rely on this kind of provider.
+fn unfit(profile: &Profile) -> Option<&'static str> {
+    match (profile.keys_enforced, profile.close_stops_peers) {
+        (true, true) => None,
+        (false, _) => Some(
+            "it is not known to refuse a wrong or dead key, so a peer could reach what it was not granted",
+        ),
+        (true, false) => Some("closing its endpoint is not known to stop what peers have begun"),
+    }
+}
+
+impl Rail for FabricRail {
+    fn properties(&self) -> &Properties {
+        &self.rail.properties
+    }
+
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+        self.rail.open_link()
+    }
+
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
+        self.rail.connect(link, peer_end)
+    }
+
+    fn close_link(&mut self, link: LinkKey) {
+        self.rail.links.close(link);
+    }
+
+    fn reset(&mut self) -> Result<(), RailError> {
+        self.rail.reset(&mut self.cq)
+    }
+
+    fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        self.rail.register(memory)
+    }
+
+    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        self.rail.make_key(memory, rights)
+    }
+
+    fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        self.rail.end_key(key)
+    }
+
+    #[inline]
+    fn post(
+        &mut self,
+        link: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
+        self.rail.post(link, tag, request, buffers)
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
+        let mut count = self.rail.tell_returned(sink);
+        self.rail.make_room();
+        let mut poller = self.cq.poller();
+        let events = poller.poll().map_err(|error| self.rail.refused("poll", &error))?;
+        for event in events {
+            count += self.rail.tell(event, sink);
+        }
+        Ok(count)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.cq.wait_fd()
+    }
+
+    fn may_sleep(&mut self) -> Result<bool, RailError> {
+        if self.rail.has_something_to_tell() || self.cq.wait_fd().is_none() {
+            return Ok(false);
+        }
+        self.cq.may_sleep().map_err(|error| self.rail.refused("wait", &error))
+    }
+
+    fn holds_too_much(&mut self) -> bool {
+        self.rail.holds_too_much()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.rail.in_flight()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farreach_fabric::Protocol;
+
+    use super::*;
+
+    #[test]
+    fn a_rail_refuses_dead_keys_and_stops_peers_when_it_ends() {
+        let is_fit = |protocol| unfit(&Profile::of_protocol(protocol)).is_none();
+        assert!([Protocol::Xnet, Protocol::Rxm, Protocol::Efa].into_iter().all(is_fit));
+        assert!(![Protocol::Shm, Protocol::Sm2, Protocol::Other(999)].into_iter().any(is_fit));
+        let mut goes_on = Profile::of_protocol(Protocol::Xnet);
+        goes_on.close_stops_peers = false;
+        assert!(unfit(&goes_on).is_some());
+    }
+}

@@ -1,0 +1,131 @@
+//! Which rails libfabric has on this host.
+
+use farreach_fabric::{Capabilities, Error, Hints, Info, Library, Profile};
+
+use super::properties::is_rdma;
+use super::{FabricSettings, failure};
+use crate::rail::RailError;
+
+/// The rails that can be opened: those of the [providers](FabricSettings::providers) in the settings that are here, RDMA first.
+///
+/// A card's provider has one for each card; of others only the library's best is of use. None at all is an ordinary answer; that
+/// libfabric is missing is an error.
+///
+/// ```
+/// use farreach::rails::fabric::{FabricSettings, offers};
+///
+/// match offers(&FabricSettings::default()) {
+///     Ok(offers) => println!("{} rails", offers.len()),
+///     Err(error) => println!("{error}\nfix: {}", error.fix),
+/// }
+/// ```
+pub fn offers(settings: &FabricSettings) -> Result<Vec<Info>, RailError> {
+    Library::open().map_err(|error| refused(&error))?;
+    let mut found = Vec::new();
+    for name in &settings.providers {
+        match named(name, settings) {
+            Ok(offers) => found.extend(offers),
+            Err(Error::NoProvider { .. }) => {}
+            Err(error) => return Err(refused(&error)),
+        }
+    }
+    found.sort_by_key(|info| !is_rdma(info));
+    Ok(found)
+}
+
+/// The best rail of one provider.
+pub(super) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailError> {
+    let offers = named(name, settings).map_err(|error| refused(&error))?;
+    offers.into_iter().next().ok_or_else(|| {
+        RailError::new(
+            format!("open a rail over {name}"),
+            "the library has offers by other names only",
+            "name the provider as `farreach devices` shows it",
+        )
+    })
+}
+
+/// Whether a rail of this name is one of libfabric's providers, and no device of verbs'.
+///
+/// ```
+/// use farreach::rails::fabric::is_provider;
+///
+/// assert!(is_provider("tcp") && is_provider("verbs;ofi_rxm"));
+/// assert!(!is_provider("mlx5_0"));
+/// ```
+pub fn is_provider(name: &str) -> bool {
+    let core = name.split(';').next().unwrap_or(name);
+    name.contains(';')
+        || ["tcp", "net", "shm", "sm2", "efa", "sockets", "udp", "psm3", "opx", "cxi"].contains(&core)
+}
+
+fn refused(error: &Error) -> RailError {
+    failure::of_error("look for rails", error)
+}
+
+/// The provider by which libfabric 1.x speaks datagrams over tcp by itself; 2.x calls it `tcp`.
+const OWN_DATAGRAMS: &str = "net";
+
+/// The offers of one provider, the best of each domain, or of all domains where there is no card.
+///
+/// `tcp` is the one that speaks datagrams by itself, where the library has it. The layer that makes them of connections is not for an engine
+/// that outlives its peers: the one of 1.17 takes the process with it when a connection ends in the middle of a write with
+/// immediate data. Who wants it all the same names it in full.
+fn named(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> {
+    let offers = offers_of(name, settings)?;
+    let is_layered = |info: &Info| Profile::of(info).close_spoils_waits;
+    if name == "tcp" && offers.iter().any(is_layered) {
+        match offers_of(OWN_DATAGRAMS, settings) {
+            Ok(own) if !own.is_empty() => return Ok(own),
+            _ => {}
+        }
+    }
+    Ok(offers)
+}
+
+fn offers_of(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> {
+    let basic = Capabilities::MSG | Capabilities::RMA;
+    let is_named = |info: &Info| info.provider() == name || info.provider().split(';').next() == Some(name);
+    let mut best: Vec<Info> = Vec::new();
+    for info in query(name, basic, settings)? {
+        let is_another = best.iter().all(|other| other.domain() != info.domain() && is_rdma(&info));
+        if is_named(&info) && (best.is_empty() || is_another && info.provider() == best[0].provider()) {
+            best.push(info);
+        }
+    }
+    // Where atomics are to be had without another provider, with them.
+    let with_atomics = query(name, basic | Capabilities::ATOMIC, settings).unwrap_or_default();
+    for info in with_atomics.into_iter().rev() {
+        let same = |other: &&mut Info| {
+            other.provider() == info.provider()
+                && other.domain() == info.domain()
+                && other.source() == info.source()
+                && other.mr_mode() == info.mr_mode()
+        };
+        if let Some(place) = best.iter_mut().find(same) {
+            *place = info;
+        }
+    }
+    Ok(best)
+}
+
+fn query(name: &str, capabilities: Capabilities, settings: &FabricSettings) -> Result<Vec<Info>, Error> {
+    let mut hints = Hints::rdm().provider(name).capabilities(capabilities);
+    if let Some(class) = settings.traffic_class {
+        hints = hints.traffic_class(class);
+    }
+    match settings.bind {
+        // Not every provider has such addresses; one that has none says so, and is asked without.
+        Some(bind) => match Info::query(&hints.clone().node(bind.to_string()).source()) {
+            Err(Error::NoProvider { .. }) if !has_sockets(&hints) => Info::query(&hints),
+            answer => answer,
+        },
+        None => Info::query(&hints),
+    }
+}
+
+/// Whether what is asked for is at an address of IP's.
+fn has_sockets(hints: &Hints) -> bool {
+    let offers = Info::query(hints).unwrap_or_default();
+    offers.iter().any(|info| info.source().is_some_and(|source| source.socket_addr().is_some()))
+}

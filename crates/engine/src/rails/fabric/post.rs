@@ -1,0 +1,162 @@
+//! Requests, in the library's words.
+
+use farreach_fabric as fab;
+use farreach_fabric::{PostError, RemoteParts, RemoteRegion, TransmitRequest};
+use farreach_memory::Buffers;
+
+use super::failure;
+use super::links::{Connected, Link};
+use super::posted::Owner;
+use super::resources::Resources;
+use crate::rail::{LinkKey, Proof, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
+
+impl Resources {
+    pub(super) fn post(
+        &mut self,
+        key: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
+        let connected = match self.links.get_mut(key) {
+            Some(Link::Connected(connected)) => connected,
+            link => return Err((Refusal::LinkDown(why_down(link)), buffers)),
+        };
+        let Some(endpoint) = &mut self.endpoint else {
+            return Err((Refusal::LinkDown(why_down(None)), buffers));
+        };
+        let owner = Owner { link: key, tag };
+        let Some(number) = self.posted.begin(owner) else { return Err((Refusal::Full, buffers)) };
+        let delivers = self.properties.writes_prove == Proof::Delivered;
+        let made = match check(request, &buffers, self.properties.message_max) {
+            Ok(()) => to_library(request, buffers, connected, delivers),
+            Err(why) => Err((why, buffers)),
+        };
+        let posted = match made {
+            Ok(request) => endpoint.post_mut(request.tag(number)),
+            Err((why, buffers)) => {
+                self.posted.end(number);
+                let error = RailError::new(
+                    format!("post over {}", self.properties.name),
+                    why,
+                    "this is for the engine to keep to: report it",
+                );
+                return Err((Refusal::Never(error), buffers));
+            }
+        };
+        match posted {
+            Ok(()) => {
+                connected.doubt.clear();
+                Ok(())
+            }
+            Err(PostError { reason, request }) => {
+                self.posted.end(number);
+                Err((self.understand(key, &reason), request.into_buffers()))
+            }
+        }
+    }
+
+    /// What a refusal means here. One for want of room is not believed for ever.
+    fn understand(&mut self, key: LinkKey, reason: &fab::Refusal) -> Refusal {
+        let reason = match reason {
+            fab::Refusal::QueueFull { .. } => match self.doubt(key) {
+                Some(error) => Refusal::LinkDown(error),
+                None => return Refusal::Full,
+            },
+            reason => failure::of_refusal(&self.properties.name, reason),
+        };
+        if let Refusal::LinkDown(error) = &reason {
+            self.links.fail(key, error);
+        }
+        reason
+    }
+
+    /// The error that "full" stands for, when that has become clear.
+    fn doubt(&mut self, key: LinkKey) -> Option<RailError> {
+        let unattributed = self.unattributed.count;
+        let Some(Link::Connected(connected)) = self.links.get_mut(key) else { return None };
+        if connected.doubt.is_credible(unattributed) { None } else { self.unattributed.last.clone() }
+    }
+}
+
+#[cold]
+fn why_down(link: Option<&mut Link>) -> RailError {
+    let cause = match link {
+        Some(Link::Failed(reason)) => return reason.clone(),
+        Some(Link::Open) => "it is not connected",
+        _ => "it was closed, or the rail was reset",
+    };
+    RailError::new("post to a link", cause, "open a new link, and connect it")
+}
+
+/// What the library would not notice.
+#[inline]
+fn check(request: WorkRequest<'_>, buffers: &Buffers, message_max: usize) -> Result<(), &'static str> {
+    match request {
+        WorkRequest::WriteScattered { targets, .. } | WorkRequest::ReadGathered { targets }
+            if targets.is_empty() || buffers.is_empty() =>
+        {
+            Err("ranges without bytes, or bytes without ranges")
+        }
+        // The peer's room is as long as ours.
+        WorkRequest::Send if buffers.len() > message_max => Err("a message that is longer than the longest"),
+        _ => Ok(()),
+    }
+}
+
+/// The request, in the library's words.
+#[inline]
+fn to_library(
+    request: WorkRequest<'_>,
+    buffers: Buffers,
+    connected: &Connected,
+    delivers: bool,
+) -> Result<TransmitRequest, (&'static str, Buffers)> {
+    let peer = &connected.peer;
+    Ok(match request {
+        WorkRequest::Write { target, immediate } => {
+            finish(TransmitRequest::write(buffers, peer, region(target)), immediate, delivers)
+        }
+        WorkRequest::WriteScattered { targets, immediate } => {
+            let Some(parts) = parts(targets) else { return Err((BAD_RANGE, buffers)) };
+            finish(TransmitRequest::write_scattered(buffers, peer, parts), immediate, delivers)
+        }
+        WorkRequest::Read { target } => TransmitRequest::read_into(buffers, peer, region(target)),
+        WorkRequest::ReadGathered { targets } => {
+            let Some(parts) = parts(targets) else { return Err((BAD_RANGE, buffers)) };
+            TransmitRequest::read_gathered(buffers, peer, parts)
+        }
+        WorkRequest::Send => TransmitRequest::send(buffers, peer),
+        WorkRequest::FetchAdd { target, add } => {
+            let into = buffers.into_slice().map_err(|buffers| (NOT_A_SLICE, buffers))?;
+            TransmitRequest::fetch_add(into, peer, region(target), add)
+        }
+        WorkRequest::CompareSwap { target, expected, desired } => {
+            let into = buffers.into_slice().map_err(|buffers| (NOT_A_SLICE, buffers))?;
+            TransmitRequest::compare_swap(into, peer, region(target), expected, desired)
+        }
+    })
+}
+
+const BAD_RANGE: &str = "a range without bytes, or more ranges than fit";
+const NOT_A_SLICE: &str = "an atomic operation into anything but one slice";
+
+#[inline]
+fn finish(request: TransmitRequest, immediate: Option<u32>, delivers: bool) -> TransmitRequest {
+    let request = if delivers { request.delivered() } else { request };
+    match immediate {
+        Some(immediate) => request.immediate(immediate.into()),
+        None => request,
+    }
+}
+
+#[inline]
+fn region(target: RemoteSegment) -> RemoteRegion {
+    RemoteRegion::new(target.address, target.len, target.key)
+}
+
+fn parts(targets: RemoteSegments<'_>) -> Option<RemoteParts> {
+    // The engine has checked each range; what it is checked against here is that it ends where addresses do.
+    let mut parts = RemoteParts::new(RemoteRegion::new(0, u64::MAX, targets.key()));
+    targets.iter().all(|target| parts.push(target.address, target.len)).then_some(parts)
+}

@@ -1,0 +1,333 @@
+//! The endpoint, and all that belongs to it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use farreach_fabric as fab;
+use farreach_fabric::{
+    AddressVector, Completion, CompletionQueue, Domain, Endpoint, EndpointBuilder, Error, ExposedKey,
+    OperationKind, ReceiveRequest, RemoteAccess,
+};
+use farreach_memory::{Buffers, Exposed, Memory, Slice};
+
+use super::end::End;
+use super::links::{Connected, Doubt, Link, Links};
+use super::posted::{Owner, Posted};
+use super::properties::{depth, properties};
+use super::{FabricSettings, failure};
+use crate::Rights;
+use crate::rail::{Event, Key, KeyId, LinkKey, Properties, RailError};
+
+/// What was in flight at a reset is told of in portions of this size.
+const TOLD_MAX: usize = 64;
+
+/// What keys that were ended may hold until a reset: memory that nobody has in his hand any more, and keys, of some hundred bytes each.
+const HELD_BYTES_MAX: usize = 256 << 20;
+const HELD_KEYS_MAX: usize = 1 << 18;
+/// When it is looked how much they hold.
+const LOOK_AT_LEAST: usize = 64;
+const UNSEEN_BYTES_MAX: usize = 64 << 20;
+
+/// When it is looked next how much dead keys hold.
+#[derive(Debug)]
+struct Held {
+    /// When there are so many.
+    look_at: usize,
+    /// Bytes of those that came since the last look.
+    unseen_bytes: usize,
+}
+
+/// Declared in the order of dropping: with the endpoint ends what peers have begun, so that the memory behind the keys may go.
+#[derive(Debug)]
+pub(super) struct Resources {
+    /// None after a reset that failed.
+    pub(super) endpoint: Option<Endpoint>,
+    keys: HashMap<u64, ExposedKey>,
+    exposed_count: u64,
+    held: Held,
+    pub(super) links: Links,
+    pub(super) posted: Posted,
+    /// What was in flight at a reset, and was not told of yet.
+    returned: VecDeque<Returned>,
+    /// Room for messages that is not posted.
+    rooms: Vec<Slice>,
+    pub(super) unattributed: UnattributedErrors,
+    pub(super) properties: Properties,
+    settings: FabricSettings,
+    av: AddressVector,
+    domain: Domain,
+}
+
+/// Errors that are no request's.
+#[derive(Debug, Default)]
+pub(super) struct UnattributedErrors {
+    pub(super) count: u64,
+    pub(super) last: Option<RailError>,
+}
+
+#[derive(Debug)]
+struct Returned {
+    owner: Owner,
+    buffers: Buffers,
+    reason: RailError,
+}
+
+impl Resources {
+    pub(super) fn open(
+        domain: &Domain,
+        cq: &CompletionQueue,
+        settings: &FabricSettings,
+    ) -> Result<Self, Error> {
+        let av = domain.open_av()?;
+        let endpoint = open_endpoint(domain, cq, &av, settings)?;
+        let properties = properties(domain, &endpoint, settings);
+        let mut rail = Self {
+            keys: HashMap::new(),
+            exposed_count: 0,
+            held: Held { look_at: LOOK_AT_LEAST, unseen_bytes: 0 },
+            links: Links::default(),
+            posted: Posted::new(properties.window as usize),
+            returned: VecDeque::new(),
+            rooms: rooms(domain, settings.receive_count, properties.message_max)?,
+            unattributed: UnattributedErrors::default(),
+            properties,
+            settings: settings.clone(),
+            av,
+            domain: domain.clone(),
+            endpoint: Some(endpoint),
+        };
+        rail.make_room();
+        Ok(rail)
+    }
+
+    /// An error of the library's, while doing something for this rail.
+    pub(super) fn refused(&self, operation: &str, error: &Error) -> RailError {
+        failure::of_error(format!("{operation} over {}", self.properties.name), error)
+    }
+
+    fn no_endpoint(&self) -> RailError {
+        RailError::new(
+            format!("use the rail {}", self.properties.name),
+            "it could not be opened anew after a reset",
+            "use the other rails, or open this one by itself",
+        )
+    }
+
+    pub(super) fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+        let Some(endpoint) = &self.endpoint else { return Err(self.no_endpoint()) };
+        let end = End { address: endpoint.address().clone() };
+        let encoded = end.encode()?;
+        Ok((self.links.open(), encoded))
+    }
+
+    pub(super) fn connect(&mut self, key: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
+        let end = End::decode(peer_end, self.domain.info().address_format())?;
+        let peer = self.av.insert(&end.address);
+        let peer = peer.map_err(|error| self.refused("connect a link", &error))?;
+        let connected = Connected { peer, doubt: Doubt::new(self.unattributed.count) };
+        match self.links.get_mut(key) {
+            Some(link @ Link::Open) => {
+                *link = Link::Connected(connected);
+                Ok(())
+            }
+            Some(Link::Failed(reason)) => Err(reason.clone()),
+            Some(Link::Connected(_)) => Err(misuse("connect a link", "it is connected already")),
+            None => Err(misuse("connect a link", "there is none of this key, or not any more")),
+        }
+    }
+
+    /// Closes the endpoint and opens another one; with another queue, where the old one cannot be slept on any more.
+    pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
+        let could_sleep = cq.wait_fd().is_some();
+        self.links.close_all();
+        let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
+        let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;
+        for operation in returned {
+            if operation.kind == OperationKind::Receive {
+                self.rooms.extend(operation.buffers.into_slice());
+                continue;
+            }
+            let Some(owner) = self.posted.end(operation.tag) else { continue };
+            let reason = self.was_reset("whether it was done is not known");
+            self.returned.push_back(Returned { owner, buffers: operation.buffers, reason });
+        }
+        // What the endpoint has kept, because a peer may still write to it.
+        for owner in self.posted.end_all() {
+            let reason = self.was_reset("its buffers are kept for good, because a peer may still reach them");
+            self.returned.push_back(Returned { owner, buffers: Buffers::None, reason });
+        }
+        if could_sleep && cq.wait_fd().is_none() {
+            *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
+        }
+        // A new endpoint would look for all the old one's peers, and dies of those that are gone.
+        self.av = self.domain.open_av().map_err(|error| self.refused("reset", &error))?;
+        let endpoint = open_endpoint(&self.domain, cq, &self.av, &self.settings);
+        self.endpoint = Some(endpoint.map_err(|error| self.refused("reset", &error))?);
+        self.make_room();
+        Ok(())
+    }
+
+    fn was_reset(&self, cause: &str) -> RailError {
+        let operation = format!("a request over {}", self.properties.name);
+        RailError::new(operation, format!("the rail was reset: {cause}"), "send it again, over a new link")
+    }
+
+    pub(super) fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        self.domain.register(memory).map_err(|error| self.refused("register memory", &error))
+    }
+
+    pub(super) fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        let key = self.domain.expose_also(memory, access(rights));
+        let key = key.map_err(|error| self.refused("grant memory", &error))?;
+        self.exposed_count += 1;
+        let id = KeyId(self.exposed_count);
+        let remote = key.remote();
+        self.keys.insert(id.0, key);
+        Ok(Key { id, address: remote.address(), key: remote.key() })
+    }
+
+    pub(super) fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        let Some(key) = self.keys.remove(&key.0) else {
+            return Err(misuse("end a key", "there is none of this name, or not any more"));
+        };
+        self.held.unseen_bytes += key.remote().len() as usize;
+        match key.end() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.refused("end a key", &error)),
+        }
+    }
+
+    /// Whether dead keys hold too much. To look costs as much as there are, so it is done when there are twice as many, or much memory was added.
+    pub(super) fn holds_too_much(&mut self) -> bool {
+        let keys = self.domain.kept_keys();
+        if keys < self.held.look_at && self.held.unseen_bytes < UNSEEN_BYTES_MAX {
+            return false;
+        }
+        self.held = Held { look_at: (2 * keys).max(LOOK_AT_LEAST), unseen_bytes: 0 };
+        keys > HELD_KEYS_MAX || self.domain.kept_bytes() > HELD_BYTES_MAX
+    }
+
+    /// Posts the room for messages that is not posted. What the library does not take now is tried again with the next poll.
+    pub(super) fn make_room(&mut self) {
+        let Some(endpoint) = &self.endpoint else { return };
+        while let Some(room) = self.rooms.pop() {
+            if let Err(refused) = endpoint.post_receive(ReceiveRequest::new(room)) {
+                self.rooms.extend(refused.request.into_buffers().into_slice());
+                return;
+            }
+        }
+    }
+
+    /// Tells of what a reset has brought back; how many.
+    pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let count = self.returned.len().min(TOLD_MAX);
+        for Returned { owner, buffers, reason } in self.returned.drain(..count) {
+            let Owner { link, tag } = owner;
+            sink(Event::Completed { link, tag, buffers, outcome: Err(reason) });
+        }
+        count
+    }
+
+    /// Tells what an event means; how many things that are.
+    pub(super) fn tell(&mut self, event: fab::Event, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        match event {
+            fab::Event::Completed(completion) if completion.kind() == OperationKind::Receive => {
+                self.tell_message(completion, sink)
+            }
+            fab::Event::Completed(completion) => self.tell_completed(completion, sink),
+            fab::Event::Written(written) => {
+                sink(Event::Immediate { link: None, bits: written.immediate as u32 });
+                1
+            }
+            fab::Event::Unattributed(failure) => {
+                self.note_unattributed(&failure);
+                0
+            }
+        }
+    }
+
+    fn tell_completed(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let Some(owner) = self.posted.end(completion.tag()) else { return 0 };
+        let Owner { link, tag } = owner;
+        let (outcome, buffers) = completion.into_parts();
+        let outcome = match outcome {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                let reason = failure::of_failure(&self.properties.name, &failure);
+                self.links.fail(link, &reason);
+                Err(reason)
+            }
+        };
+        sink(Event::Completed { link, tag, buffers, outcome });
+        1
+    }
+
+    fn tell_message(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        let (outcome, buffers) = completion.into_parts();
+        let Ok(room) = buffers.into_slice() else { return 0 };
+        let count = match outcome {
+            Ok(success) => {
+                let len = success.len.min(room.len());
+                sink(Event::Message { link: None, bytes: &room[..len] });
+                1
+            }
+            Err(failure) => {
+                self.note_unattributed(&failure);
+                0
+            }
+        };
+        self.rooms.push(room);
+        self.make_room();
+        count
+    }
+
+    #[cold]
+    fn note_unattributed(&mut self, failure: &fab::Failure) {
+        self.unattributed.count += 1;
+        self.unattributed.last = Some(failure::of_failure(&self.properties.name, failure));
+    }
+
+    /// Whether a poll would tell something, whatever the library has.
+    pub(super) fn has_something_to_tell(&self) -> bool {
+        !self.returned.is_empty()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.posted.len() + self.returned.len()
+    }
+}
+
+fn open_endpoint(
+    domain: &Domain,
+    cq: &CompletionQueue,
+    av: &AddressVector,
+    settings: &FabricSettings,
+) -> Result<Endpoint, Error> {
+    EndpointBuilder::new(cq, av)
+        .transmit_depth(depth(domain.info(), settings))
+        .receive_depth(settings.receive_count)
+        .build(domain)
+}
+
+/// Room for as many messages, in one allocation.
+fn rooms(domain: &Domain, count: usize, len: usize) -> Result<Vec<Slice>, Error> {
+    let count = count.clamp(1, domain.info().receive_queue_size().max(1));
+    let mut rest = domain.allocate(count * len)?;
+    Ok((0..count).map(|_| rest.split_to(len)).collect())
+}
+
+fn access(rights: Rights) -> RemoteAccess {
+    [
+        (Rights::READ, RemoteAccess::READ),
+        (Rights::WRITE, RemoteAccess::WRITE),
+        // They do both.
+        (Rights::ATOMIC, RemoteAccess::all()),
+    ]
+    .into_iter()
+    .filter(|(right, _)| rights.contains(*right))
+    .fold(RemoteAccess::empty(), |all, (_, access)| all | access)
+}
+
+fn misuse(operation: &str, cause: &str) -> RailError {
+    RailError::new(operation, cause, "use a name that this rail has given, and not taken back")
+}

@@ -1,0 +1,132 @@
+//! Which rails an engine opens.
+
+use std::net::IpAddr;
+
+use farreach_fabric::TrafficClass;
+
+use super::fabric::{self, FabricRail, FabricSettings};
+use super::verbs::{self, VerbsRail, VerbsSettings};
+use crate::Settings;
+use crate::error::Error;
+use crate::machine::HEADER;
+use crate::rail::{Rail, RailError};
+
+type Opened = Result<Vec<Box<dyn Rail>>, RailError>;
+
+/// The rails that the settings name; where they name none, the cards that are there, and where there is none, tcp.
+pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
+    let chooser = Chooser::new(settings);
+    let mut tried = Vec::new();
+    let mut opened: Vec<Box<dyn Rail>> = Vec::new();
+    if settings.rails.is_empty() {
+        opened = chooser.cards(&mut tried);
+        if opened.is_empty() && !settings.require_rdma {
+            opened = chooser.without_card(&mut tried);
+        }
+    } else {
+        for name in &settings.rails {
+            match chooser.named(name) {
+                Ok(rails) => opened.extend(rails),
+                // What was asked for by name is not left out in silence.
+                Err(error) => {
+                    let needs_rdma = settings.require_rdma;
+                    return Err(Error::NoRail { tried: vec![(name.clone(), error)], needs_rdma });
+                }
+            }
+        }
+    }
+    if let Some(rail) = opened.iter().find(|rail| settings.require_rdma && !rail.properties().is_rdma) {
+        let name = rail.properties().name.clone();
+        let cause = "no card moves the bytes there, and require_rdma asks for one";
+        tried.push((name, RailError::new("open a rail", cause, "name a card, or leave require_rdma out")));
+        opened.clear();
+    }
+    if opened.is_empty() {
+        return Err(Error::NoRail { tried, needs_rdma: settings.require_rdma });
+    }
+    Ok(opened)
+}
+
+struct Chooser {
+    verbs: VerbsSettings,
+    fabric: FabricSettings,
+}
+
+impl Chooser {
+    fn new(settings: &Settings) -> Self {
+        let message_max = settings.message_max + HEADER;
+        let class = settings.traffic_class;
+        Self {
+            verbs: VerbsSettings {
+                window: settings.depth as u32,
+                message_max,
+                traffic_class: class.unwrap_or(0),
+                gid_index: settings.gid_index,
+                ..VerbsSettings::default()
+            },
+            fabric: FabricSettings {
+                transmit_depth: settings.depth.max(FabricSettings::default().transmit_depth),
+                message_max,
+                // The upper six bits are what libfabric calls the code point.
+                traffic_class: class.and_then(|class| TrafficClass::dscp(class >> 2)),
+                ..FabricSettings::default()
+            },
+        }
+    }
+
+    /// Every card: those of verbs; where it has none, EFA.
+    fn cards(&self, tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
+        let mut opened: Vec<Box<dyn Rail>> = Vec::new();
+        for rail in verbs::rails(&self.verbs) {
+            match VerbsRail::open(&rail, &self.verbs) {
+                Ok(provider) => opened.push(Box::new(provider)),
+                Err(error) => tried.push((rail.name().to_owned(), error)),
+            }
+        }
+        if opened.is_empty() {
+            opened = self.offered(&["efa"], tried);
+        }
+        opened
+    }
+
+    fn without_card(&self, tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
+        self.offered(&["tcp"], tried)
+    }
+
+    fn offered(&self, names: &[&str], tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
+        let providers = names.iter().map(|name| (*name).to_owned()).collect();
+        let settings = FabricSettings { providers, ..self.fabric.clone() };
+        let mut opened: Vec<Box<dyn Rail>> = Vec::new();
+        match fabric::offers(&settings) {
+            Ok(offers) => {
+                for info in offers {
+                    match FabricRail::open(&info, &settings) {
+                        Ok(provider) => opened.push(Box::new(provider)),
+                        Err(error) => tried.push((info.provider().to_owned(), error)),
+                    }
+                }
+            }
+            Err(error) => tried.push((names.join(", "), error)),
+        }
+        opened
+    }
+
+    /// A device of verbs', or a provider of libfabric's, with the address to be at behind an `@`.
+    fn named(&self, name: &str) -> Opened {
+        let (provider, bind) = match name.split_once('@') {
+            Some((provider, address)) => {
+                let bind = address.parse::<IpAddr>().map_err(|error| {
+                    RailError::new(format!("open {name}"), error.to_string(), "give an address behind the @")
+                })?;
+                (provider, Some(bind))
+            }
+            None => (name, None),
+        };
+        if fabric::is_provider(provider) {
+            return Ok(vec![Box::new(FabricRail::open_named(provider, bind, &self.fabric)?)]);
+        }
+        let rails = verbs::rails_named(name, &self.verbs)?;
+        let open = |rail| VerbsRail::open(rail, &self.verbs).map(|opened| Box::new(opened) as Box<dyn Rail>);
+        rails.iter().map(open).collect()
+    }
+}

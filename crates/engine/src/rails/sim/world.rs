@@ -1,0 +1,286 @@
+//! Everything that the network consists of, and what happens next in it.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+use farreach_core::inflight::{SlotId, Slots};
+
+use super::chance::Chance;
+use super::end::{Card, CardState, End, Host};
+use super::key::KeyEntry;
+use super::operation::{Operation, State};
+use super::record::{Record, Rule};
+use super::{Odds, SimSettings};
+
+/// Far more requests than any test has in flight at once.
+const OPERATIONS_MAX: u32 = 1 << 20;
+
+/// Buffers for bytes under way are kept for the next request, but not the room of a whole storm.
+const SPARE_MAX: usize = 256;
+
+pub(super) struct World {
+    pub(super) settings: SimSettings,
+    pub(super) chance: Chance,
+    pub(super) record: Record,
+    pub(super) now_ns: u64,
+    /// Where time is the clock's.
+    pub(super) started: Option<Instant>,
+    agenda: BinaryHeap<Due>,
+    scheduled: u64,
+    pub(super) hosts: Vec<Host>,
+    pub(super) cards: Vec<Card>,
+    pub(super) ends: Vec<End>,
+    pub(super) keys: Vec<KeyEntry>,
+    pub(super) operations: Slots<Operation>,
+    pub(super) posted: u64,
+    pub(super) spare: Vec<Vec<u8>>,
+    /// What could not be proven to have stopped, and is kept for good.
+    pub(super) leaked: usize,
+    /// Nothing more goes wrong by itself.
+    pub(super) is_calm: bool,
+}
+
+/// One thing that happens at its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A card reads a part of a request's bytes, and sends it.
+    Depart {
+        operation: SlotId,
+        part: u8,
+    },
+    /// A part arrives at the peer's memory.
+    Land {
+        operation: SlotId,
+        part: u8,
+    },
+    /// All of it is there: the peer is told.
+    Deliver {
+        operation: SlotId,
+    },
+    /// A part of what a request asked for arrives at its own side.
+    Answer {
+        operation: SlotId,
+        part: u8,
+    },
+    /// The request is done.
+    Finish {
+        operation: SlotId,
+    },
+    /// A card gives a link up.
+    Break {
+        end: usize,
+    },
+    KillLink {
+        end: usize,
+    },
+    CutCable {
+        card: usize,
+    },
+    MendCable {
+        card: usize,
+    },
+    StopHost {
+        host: usize,
+    },
+    KillHost {
+        host: usize,
+    },
+    /// Nothing but that somebody should look.
+    Wake,
+}
+
+impl Action {
+    fn operation(self) -> Option<SlotId> {
+        match self {
+            Self::Depart { operation, .. }
+            | Self::Land { operation, .. }
+            | Self::Deliver { operation }
+            | Self::Answer { operation, .. }
+            | Self::Finish { operation } => Some(operation),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Due {
+    at_ns: u64,
+    /// What was scheduled first happens first.
+    place: u64,
+    action: Action,
+}
+
+impl Ord for Due {
+    /// The earliest is the greatest: a heap gives the greatest first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at_ns, other.place).cmp(&(self.at_ns, self.place))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl World {
+    pub(super) fn new(settings: SimSettings, started: Option<Instant>) -> Self {
+        Self {
+            chance: Chance::new(settings.seed),
+            record: Record::new(settings.seed, settings.notes_max),
+            settings,
+            now_ns: 0,
+            started,
+            agenda: BinaryHeap::new(),
+            scheduled: 0,
+            hosts: Vec::new(),
+            cards: Vec::new(),
+            ends: Vec::new(),
+            keys: Vec::new(),
+            operations: Slots::new(OPERATIONS_MAX),
+            posted: 0,
+            spare: Vec::new(),
+            leaked: 0,
+            is_calm: false,
+        }
+    }
+
+    /// Does what is due up to a time, each at its own.
+    pub(super) fn advance_to(&mut self, at_ns: u64) {
+        while let Some(due) = self.agenda.peek().filter(|due| due.at_ns <= at_ns) {
+            let action = due.action;
+            self.now_ns = due.at_ns;
+            self.agenda.pop();
+            self.run(action);
+        }
+        self.now_ns = self.now_ns.max(at_ns);
+    }
+
+    /// Where time is the clock's, catches up with it.
+    pub(super) fn catch_up(&mut self) {
+        if let Some(started) = self.started {
+            self.advance_to(started.elapsed().as_nanos() as u64);
+        }
+    }
+
+    pub(super) fn next_event_at(&self) -> Option<u64> {
+        self.agenda.peek().map(|due| due.at_ns)
+    }
+
+    /// Never at once, so that time goes on.
+    pub(super) fn schedule(&mut self, at_ns: u64, action: Action) {
+        if let Some(id) = action.operation() {
+            self.operation(id).actions += 1;
+        }
+        let (at_ns, place) = (at_ns.max(self.now_ns + 1), self.scheduled);
+        self.agenda.push(Due { at_ns, place, action });
+        self.scheduled += 1;
+    }
+
+    /// When a step that begins now is over.
+    pub(super) fn after_step(&mut self) -> u64 {
+        let mut delay_ns = self.chance.within(&self.settings.delay_ns);
+        if self.draw(|odds| odds.long_delay) {
+            delay_ns += self.chance.within(&self.settings.long_delay_ns);
+        }
+        self.now_ns + delay_ns
+    }
+
+    pub(super) fn draw(&mut self, once_in: impl FnOnce(&Odds) -> u32) -> bool {
+        !self.is_calm && self.chance.once_in(once_in(&self.settings.odds))
+    }
+
+    pub(super) fn note(&mut self, what: &'static str, who: u64, detail: u64) {
+        self.record.note(self.now_ns, what, who, detail);
+    }
+
+    pub(super) fn violate(&mut self, card: usize, rule: Rule, what: String) {
+        self.record.violate(self.now_ns, card, rule, what);
+    }
+
+    pub(super) fn operation(&mut self, id: SlotId) -> &mut Operation {
+        self.operations.get_mut(id).expect("an operation stays while an action names it, or its end has it")
+    }
+
+    /// Does it, unless whose turn it is does nothing without being polled.
+    fn run(&mut self, action: Action) {
+        if let Some(card) = self.actor(action).map(|card| &mut self.cards[card]) {
+            let is_there = matches!(card.state, CardState::Alive | CardState::Lost);
+            if is_there && !card.kind.serves_unpolled {
+                card.inbox.push_back(action);
+                return;
+            }
+        }
+        self.act(action);
+    }
+
+    fn actor(&mut self, action: Action) -> Option<usize> {
+        let operation = self.operations.get(action.operation()?)?;
+        match action {
+            Action::Land { .. } | Action::Deliver { .. } => Some(self.ends[operation.peer].card),
+            _ => Some(operation.card),
+        }
+    }
+
+    pub(super) fn act(&mut self, action: Action) {
+        match action {
+            Action::Depart { operation, part } => self.depart(operation, part),
+            Action::Land { operation, part } => self.land(operation, part, false),
+            Action::Deliver { operation } => self.deliver(operation),
+            Action::Answer { operation, part } => self.answer(operation, part),
+            Action::Finish { operation } => self.finish(operation),
+            Action::Break { end } => self.break_end(end),
+            Action::KillLink { end } => self.if_stormy(|world| world.kill_link(end)),
+            Action::CutCable { card } => self.if_stormy(|world| world.cut_cable_for_a_while(card)),
+            Action::MendCable { card } => self.mend_cable(card),
+            Action::StopHost { host } => self.if_stormy(|world| world.stop_host(host, None)),
+            Action::KillHost { host } => self.if_stormy(|world| world.kill_host(host)),
+            Action::Wake => {}
+        }
+        if let Some(id) = action.operation() {
+            self.let_go(id);
+        }
+    }
+
+    /// As [`act`](Self::act), for what was held back and is the next one now.
+    pub(super) fn act_next(&mut self, action: Action) {
+        match action {
+            Action::Land { operation, part } => {
+                self.land(operation, part, true);
+                self.let_go(operation);
+            }
+            _ => self.act(action),
+        }
+    }
+
+    fn if_stormy(&mut self, fault: impl FnOnce(&mut Self)) {
+        if !self.is_calm {
+            fault(self);
+        }
+    }
+
+    /// An action that named it is over.
+    fn let_go(&mut self, id: SlotId) {
+        self.operation(id).actions -= 1;
+        self.forget_if_over(id);
+    }
+
+    pub(super) fn forget_if_over(&mut self, id: SlotId) {
+        let operation = self.operation(id);
+        if operation.actions > 0 || operation.state == State::InFlight {
+            return;
+        }
+        if let Some(operation) = self.operations.take(id) {
+            self.recycle(operation.wire);
+        }
+    }
+
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        // Those of a message are with whoever gets it.
+        if bytes.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What has completed, in the engine's words.
+
+use farreach_memory::Buffers;
+use farreach_verbs::cq::{Failure, WorkCompletion, WorkKind};
+use farreach_verbs::qp::Unfinished;
+
+use super::error::{closed, first_failure, given_up, not_connected};
+use super::links::{Link, LinkState, Links};
+use super::receives::Receives;
+use crate::rail::{Event, LinkKey, RailError};
+
+/// What a rail has in flight, and what becomes of it.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// The rail's name, for people.
+    pub(super) rail: String,
+    pub(super) links: Links,
+    pub(super) receives: Receives,
+    /// Requests that the card has.
+    pub(super) in_flight: usize,
+    /// Requests that were given up because their link had ended.
+    pub(super) given_up: u64,
+}
+
+impl Account {
+    /// A link that takes requests; otherwise, why it does not.
+    #[inline]
+    pub(super) fn ready(&mut self, key: LinkKey) -> Result<&mut Link, RailError> {
+        let Some(link) = self.links.get_mut(key) else { return Err(closed(&self.rail)) };
+        match &link.state {
+            LinkState::Connected => Ok(link),
+            LinkState::Ended(reason) => Err(reason.clone()),
+            LinkState::Made => Err(not_connected(&self.rail)),
+        }
+    }
+
+    /// Tells what a completion means.
+    #[inline]
+    pub(super) fn take(&mut self, completion: WorkCompletion<'_>, sink: &mut dyn FnMut(Event<'_>)) {
+        let link = self.links.key_of(completion.qp_num());
+        match (completion.kind(), link) {
+            (WorkKind::Recv, _) => self.arrive(link, completion, sink),
+            (kind, Some(link)) => {
+                let (tag, outcome) = (completion.tag(), completion.outcome());
+                let buffers = completion.into_buffers();
+                self.in_flight -= 1;
+                let outcome = match outcome {
+                    Ok(_) => Ok(()),
+                    Err(failure) => Err(self.failed(link, kind, failure)),
+                };
+                sink(Event::Completed { link, tag, buffers, outcome });
+            }
+            // A queue pair is known for as long as its requests complete.
+            (_, None) => {}
+        }
+    }
+
+    #[inline]
+    fn arrive(
+        &mut self,
+        link: Option<LinkKey>,
+        completion: WorkCompletion<'_>,
+        sink: &mut dyn FnMut(Event<'_>),
+    ) {
+        let outcome = completion.outcome();
+        let Ok(buffer) = completion.into_buffers().into_slice() else { return };
+        match (link, outcome) {
+            (Some(_), Ok(success)) if success.is_write => {
+                let bits = success.immediate.map_or(0, |immediate| immediate.0);
+                sink(Event::Immediate { link, bits });
+            }
+            (Some(_), Ok(success)) => {
+                let len = buffer.len().min(success.byte_len as usize);
+                sink(Event::Message { link, bytes: &buffer[..len] });
+            }
+            (Some(link), Err(failure)) => {
+                let reason = first_failure(WorkKind::Recv, &self.rail, failure);
+                self.end(link, reason, sink);
+            }
+            (None, _) => {}
+        }
+        self.receives.put(buffer);
+    }
+
+    /// Why a request failed. The first failure of a link ends it.
+    #[cold]
+    fn failed(&mut self, key: LinkKey, kind: WorkKind, failure: Failure) -> RailError {
+        let error = first_failure(kind, &self.rail, failure);
+        let Some(link) = self.links.get_mut(key) else {
+            self.given_up += 1;
+            return given_up(kind, &self.rail, &closed(&self.rail));
+        };
+        match &link.state {
+            LinkState::Ended(reason) if failure.is_flush() => {
+                self.given_up += 1;
+                given_up(kind, &self.rail, reason)
+            }
+            _ => {
+                link.end(&error);
+                error
+            }
+        }
+    }
+
+    /// Ends a link that nothing was posted to which could say so.
+    #[cold]
+    pub(super) fn end(&mut self, key: LinkKey, reason: RailError, sink: &mut dyn FnMut(Event<'_>)) {
+        if self.links.get_mut(key).is_some_and(|link| link.end(&reason)) {
+            sink(Event::LinkDown { link: key, reason });
+        }
+    }
+
+    /// A request whose queue pair is gone.
+    pub(super) fn give_up(&mut self, link: LinkKey, request: Unfinished, sink: &mut dyn FnMut(Event<'_>)) {
+        self.in_flight -= 1;
+        self.given_up += 1;
+        let Unfinished { tag, kind, buffers, .. } = request;
+        let outcome = Err(given_up(kind, &self.rail, &closed(&self.rail)));
+        sink(Event::Completed { link, tag, buffers, outcome });
+    }
+}
+
+/// An event that waits for the next poll.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Completed { link: LinkKey, tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Immediate { link: Option<LinkKey>, bits: u32 },
+    Message { link: Option<LinkKey>, bytes: Vec<u8> },
+    LinkDown { link: LinkKey, reason: RailError },
+}
+
+impl From<Event<'_>> for Pending {
+    fn from(event: Event<'_>) -> Self {
+        match event {
+            Event::Completed { link, tag, buffers, outcome } => {
+                Self::Completed { link, tag, buffers, outcome }
+            }
+            Event::Immediate { link, bits } => Self::Immediate { link, bits },
+            Event::Message { link, bytes } => Self::Message { link, bytes: bytes.to_vec() },
+            Event::LinkDown { link, reason } => Self::LinkDown { link, reason },
+        }
+    }
+}
+
+impl Pending {
+    pub(super) fn tell(self, sink: &mut dyn FnMut(Event<'_>)) {
+        match self {
+            Self::Completed { link, tag, buffers, outcome } => {
+                sink(Event::Completed { link, tag, buffers, outcome });
+            }
+            Self::Immediate { link, bits } => sink(Event::Immediate { link, bits }),
+            Self::Message { link, bytes } => sink(Event::Message { link, bytes: &bytes }),
+            Self::LinkDown { link, reason } => sink(Event::LinkDown { link, reason }),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What verbs say, in the engine's words.
+
+use farreach_verbs::cq::{Failure, WorkKind};
+
+use crate::rail::RailError;
+
+/// What a call of the library ended with.
+#[cold]
+pub(super) fn told(operation: impl Into<String>, error: &farreach_verbs::Error) -> RailError {
+    RailError::new(operation, format!("{error}: {}", error.cause()), error.fix())
+}
+
+/// What was asked of a rail, for people.
+pub(super) fn operation(kind: WorkKind, rail: &str) -> String {
+    let what = match kind {
+        WorkKind::Send => "message",
+        WorkKind::Write => "write",
+        WorkKind::Read => "read",
+        WorkKind::FetchAdd => "fetch and add",
+        WorkKind::CompareSwap => "compare and swap",
+        WorkKind::Recv => "what a peer has sent",
+        _ => "request",
+    };
+    format!("{what} over {rail}")
+}
+
+/// The failure that a link ends with.
+#[cold]
+pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> RailError {
+    if failure.is_flush() {
+        // A card that refuses what a peer asks for tells the peer, and ends the link without a word on this side.
+        return RailError::new(
+            operation(kind, rail),
+            "the card had ended the link before: a peer asked for what its key does not allow, or sent a message that is too \
+             long",
+            "look at what the peer was told",
+        );
+    }
+    RailError::new(operation(kind, rail), format!("{failure}: {}", failure.cause()), failure.fix())
+}
+
+/// Of a request that the card gave up because its link had ended.
+#[cold]
+pub(super) fn given_up(kind: WorkKind, rail: &str, link: &RailError) -> RailError {
+    let cause = format!("given up when its link ended: {}", link.cause);
+    RailError::new(operation(kind, rail), cause, link.fix.clone())
+}
+
+/// Why a link that was closed does nothing more.
+#[cold]
+pub(super) fn closed(rail: &str) -> RailError {
+    RailError::new(format!("link over {rail}"), "it was closed on this side", "open another link")
+}
+
+/// Why a link does nothing yet.
+#[cold]
+pub(super) fn not_connected(rail: &str) -> RailError {
+    RailError::new(format!("link over {rail}"), "its other end is not known yet", "connect it first")
+}

@@ -1,0 +1,107 @@
+//! Opening a rail.
+
+use std::collections::{HashMap, VecDeque};
+
+use farreach_core::counter::IMMEDIATE_PAGES_MAX;
+use farreach_core::plan::Limits;
+use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
+use farreach_verbs::context::Context;
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::qp::state::ConnectionParameters;
+use farreach_verbs::wakeup::Wakeup;
+
+use super::account::Account;
+use super::error::told;
+use super::links::Links;
+use super::queues::{Plan, Queues};
+use super::receives::Receives;
+use super::{VerbsPort, VerbsRail, VerbsSettings};
+use crate::rail::{EndedKeys, Proof, Properties, Rail, RailError};
+
+/// A peer whose message finds no room tries again for ever.
+const RNR_RETRY: u8 = 7;
+/// And first after this while: the code of 0.64 ms. Room is made by every poll.
+const MIN_RNR_TIMER: u8 = 12;
+impl VerbsRail {
+    /// Opens a rail.
+    pub fn open(rail: &VerbsPort, settings: &VerbsSettings) -> Result<Self, RailError> {
+        let failed = |error| told(format!("open {}", rail.name()), &error);
+        let context = rail.device.open().map_err(failed)?;
+        let (device, pd) = (context.query_device().map_err(failed)?, context.alloc_pd().map_err(failed)?);
+        let mut parameters =
+            ConnectionParameters::with_gid(&context, rail.port, rail.gid.clone()).map_err(failed)?;
+        parameters.access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        parameters.access.set(AccessFlags::REMOTE_ATOMIC, has_atomics(&device));
+        parameters.timeout = settings.ack_timeout;
+        (parameters.rnr_retry, parameters.min_rnr_timer) = (RNR_RETRY, MIN_RNR_TIMER);
+        (parameters.traffic_class, parameters.service_level) =
+            (settings.traffic_class, settings.service_level);
+        let (channel, events) =
+            (context.create_comp_channel().map_err(failed)?, context.async_events().map_err(failed)?);
+        let wakeup = Wakeup::new(&channel, &events).map_err(failed)?;
+        let plan = Plan {
+            links_at_first: settings.links_at_first,
+            window: settings.window,
+            receives: Receives::depth(settings.receives),
+            depth_max: device.max_cqe,
+        };
+        let receives = Receives::new(&pd, settings.receives, settings.message_max)?;
+        let (rail_name, links) = (rail.name().to_owned(), Links::default());
+        let mut provider = Self {
+            properties: properties(rail, settings, &context, &device)?,
+            pd,
+            parameters,
+            account: Account { rail: rail_name, links, receives, in_flight: 0, given_up: 0 },
+            queues: Queues::new(&context, channel, plan),
+            keys: HashMap::new(),
+            exposures_made: 0,
+            backlog: VecDeque::new(),
+            events,
+            wakeup,
+            polls: 0,
+            broken: None,
+        };
+        // A shape that the card does not have is told of now, not when a peer comes.
+        let (link, _) = provider.open_link()?;
+        provider.close_link(link);
+        Ok(provider)
+    }
+}
+
+fn has_atomics(device: &DeviceAttributes) -> bool {
+    device.atomic != AtomicCapability::None
+}
+
+fn properties(
+    rail: &VerbsPort,
+    settings: &VerbsSettings,
+    context: &Context,
+    device: &DeviceAttributes,
+) -> Result<Properties, RailError> {
+    let port =
+        context.query_port(rail.port).map_err(|error| told(format!("open {}", rail.name()), &error))?;
+    // Cards may have fewer for reads, and a plan does not tell them apart.
+    let pieces = settings.pieces.min(device.max_sge).min(device.max_sge_rd).max(1);
+    Ok(Properties {
+        name: rail.name().to_owned(),
+        native: rail.gid(),
+        kind: format!("reliable connection, {}", rail.gid.entry.gid_type),
+        is_rdma: true,
+        limits: Limits {
+            bytes: port.max_message_bytes.into(),
+            pieces: pieces as usize,
+            targets: 1,
+            pages: IMMEDIATE_PAGES_MAX,
+            is_ordered: true,
+        },
+        window: settings.window,
+        message_max: settings.message_max,
+        has_atomics: has_atomics(device),
+        // The peer's card has acknowledged it.
+        writes_prove: Proof::Delivered,
+        immediates_name_link: true,
+        links_end_alone: true,
+        ended_keys: EndedKeys::StopAll,
+        rate_bps: port.rate_bits_per_second().unwrap_or(1),
+    })
+}

@@ -1,0 +1,142 @@
+//! Which ports of this host can be rails.
+
+use farreach_verbs::context::Context;
+use farreach_verbs::device::{Device, DeviceList, Transport};
+use farreach_verbs::gid::GidChoice;
+use farreach_verbs::port::{PortAttributes, PortState};
+use farreach_verbs::system;
+
+use super::VerbsSettings;
+use super::error::told;
+use crate::rail::RailError;
+
+/// A port that can be a rail, and the GID that it would send from.
+///
+/// ```no_run
+/// use farreach::rails::verbs::{self, VerbsRail, VerbsSettings};
+///
+/// let settings = VerbsSettings::default();
+/// for rail in verbs::rails(&settings) {
+///     println!("{}, {}", rail.name(), rail.gid()); // rxe0, GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0
+///     let _opened = VerbsRail::open(&rail, &settings)?;
+/// }
+/// # Ok::<(), farreach::rail::RailError>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct VerbsPort {
+    pub(super) device: Device,
+    pub(super) port: u8,
+    pub(super) gid: GidChoice,
+    name: String,
+}
+
+impl VerbsPort {
+    /// Its name: `rxe0`, or `mlx5_0/2` where a device has several ports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The GID, and why it: `GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0`.
+    pub fn gid(&self) -> String {
+        self.gid.to_string()
+    }
+
+    /// The node of memory that the card is nearest to; none where there is but one, or no card.
+    pub fn numa_node(&self) -> Option<u32> {
+        self.device.numa_node()
+    }
+}
+
+/// Every port of this host that can be a rail now: that is active, and has a GID to send from. None where there is no library or no
+/// device.
+pub fn rails(settings: &VerbsSettings) -> Vec<VerbsPort> {
+    let Ok(devices) = DeviceList::get() else { return Vec::new() };
+    devices.iter().flat_map(|device| ports(device, settings)).filter_map(Result::ok).collect()
+}
+
+/// The rails of one name: of a device, such as `rxe0`, all that can be, or of one of its ports, such as `rxe0/1`, that one. What cannot be is
+/// an error.
+pub fn rails_named(name: &str, settings: &VerbsSettings) -> Result<Vec<VerbsPort>, RailError> {
+    let operation = format!("open {name}");
+    let devices = DeviceList::get().map_err(|error| told(operation.clone(), &error))?;
+    let (device, port) = match name.split_once('/') {
+        Some((device, port)) => (device, Some(port)),
+        None => (name, None),
+    };
+    let Some(device) = devices.find(device) else { return Err(missing(operation, &devices)) };
+    let mut found = ports(device, settings);
+    if let Some(port) = port {
+        let number = port.parse::<usize>().ok().filter(|number| (1..=found.len()).contains(number));
+        let Some(number) = number else {
+            let cause = format!("{} has ports 1 to {}", device.name(), found.len());
+            return Err(RailError::new(operation, cause, "name one of them, or none"));
+        };
+        found = vec![found.swap_remove(number - 1)];
+    }
+    let (rails, mut refused): (Vec<_>, Vec<_>) = found.into_iter().partition(Result::is_ok);
+    match refused.pop() {
+        Some(Err(reason)) if rails.is_empty() => Err(reason),
+        _ => Ok(rails.into_iter().flatten().collect()),
+    }
+}
+
+fn missing(operation: String, devices: &DeviceList) -> RailError {
+    let names: Vec<_> = devices.iter().map(Device::name).collect();
+    if !names.is_empty() {
+        let cause = format!("there is no device of that name; there are {}", names.join(", "));
+        return RailError::new(operation, cause, "name one of them");
+    }
+    let survey = system::survey();
+    match survey.obstacles().first() {
+        Some(obstacle) => RailError::new(operation, obstacle.to_string(), obstacle.fix()),
+        None => RailError::new(operation, "there is no RDMA device", "look at: rdma link"),
+    }
+}
+
+/// Each port of a device, or why it cannot be a rail; one reason where the device itself cannot.
+fn ports(device: &Device, settings: &VerbsSettings) -> Vec<Result<VerbsPort, RailError>> {
+    let operation = format!("open {}", device.name());
+    if device.transport() != Transport::InfiniBand {
+        let cause =
+            format!("it speaks {}, and links are made over InfiniBand and RoCE only", device.transport());
+        return vec![Err(RailError::new(operation, cause, "use it by libfabric"))];
+    }
+    let opened = device.open().and_then(|context| {
+        // Ports are numbered by one byte.
+        let count = context.query_device()?.port_count.min(u8::MAX.into()) as u8;
+        Ok((context, count))
+    });
+    match opened {
+        Ok((context, count)) => (1..=count).map(|port| look(&context, port, count, settings)).collect(),
+        Err(error) => vec![Err(told(operation, &error))],
+    }
+}
+
+fn look(context: &Context, port: u8, count: u8, settings: &VerbsSettings) -> Result<VerbsPort, RailError> {
+    let device = context.device();
+    let name = match count {
+        1 => device.name().to_owned(),
+        _ => format!("{}/{port}", device.name()),
+    };
+    let failed = |error| told(format!("open {name}"), &error);
+    let attributes = context.query_port(port).map_err(failed)?;
+    if let Some(reason) = inactive(format!("open {name}"), port, &attributes) {
+        return Err(reason);
+    }
+    let gid = match settings.gid_index {
+        Some(index) => context.gid_at(port, index),
+        None => context.choose_gid(port, None),
+    };
+    Ok(VerbsPort { device: device.clone(), port, gid: gid.map_err(failed)?, name })
+}
+
+/// Why a port carries nothing now, if it does not.
+pub(super) fn inactive(operation: String, port: u8, attributes: &PortAttributes) -> Option<RailError> {
+    (attributes.state != PortState::Active).then(|| {
+        RailError::new(
+            operation,
+            format!("port {port} is {}, {}", attributes.state, attributes.physical_state),
+            "set its net device up, or connect the cable; on InfiniBand, see that a subnet manager runs",
+        )
+    })
+}

@@ -1,0 +1,51 @@
+//! Requests in the card's words.
+
+use farreach_memory::{Buffers, Slice};
+use farreach_verbs::mr::RemoteKey;
+use farreach_verbs::wr::{RemoteRange, SendRequest};
+
+use crate::rail::{RailError, WorkRequest};
+
+/// A request as the card takes it. What it never takes is handed back, with the reason.
+#[inline]
+pub(super) fn to_card(
+    request: WorkRequest<'_>,
+    buffers: Buffers,
+) -> Result<SendRequest, (RailError, Buffers)> {
+    let target = match request {
+        WorkRequest::Write { target, .. }
+        | WorkRequest::Read { target }
+        | WorkRequest::FetchAdd { target, .. }
+        | WorkRequest::CompareSwap { target, .. } => target,
+        WorkRequest::Send => return Ok(SendRequest::send(buffers)),
+        WorkRequest::WriteScattered { .. } | WorkRequest::ReadGathered { .. } => {
+            return Err((never("a card takes one range of the peer's memory in an operation"), buffers));
+        }
+    };
+    let Ok(key) = u32::try_from(target.key) else {
+        return Err((never("a key with more than 32 bits is no card's"), buffers));
+    };
+    let remote = RemoteRange::new(target.address, target.len, RemoteKey(key));
+    Ok(match request {
+        WorkRequest::Write { immediate: Some(immediate), .. } => {
+            SendRequest::write(buffers, remote).immediate(immediate)
+        }
+        WorkRequest::Read { .. } => SendRequest::read_into(buffers, remote),
+        WorkRequest::FetchAdd { add, .. } => SendRequest::fetch_add(answer(buffers)?, remote, add),
+        WorkRequest::CompareSwap { expected, desired, .. } => {
+            SendRequest::compare_swap(answer(buffers)?, remote, expected, desired)
+        }
+        _ => SendRequest::write(buffers, remote),
+    })
+}
+
+/// Where the old value of an atomic goes.
+fn answer(into: Buffers) -> Result<Slice, (RailError, Buffers)> {
+    into.into_slice().map_err(|other| (never("the old value of an atomic goes to one slice"), other))
+}
+
+/// A request that no card does.
+#[cold]
+pub(super) fn never(cause: impl Into<String>) -> RailError {
+    RailError::new("post a request", cause, "ask the rail's properties what it does")
+}

@@ -1,0 +1,214 @@
+//! What the engine asks of a rail.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::wr;
+
+use super::VerbsRail;
+use super::account::Pending;
+use super::end::End;
+use super::error::{closed, told};
+use super::links::{Link, LinkState};
+use super::post::{never, to_card};
+use crate::Rights;
+use crate::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+
+/// A card's events are asked for by a system call: not in every poll.
+const POLLS_PER_LOOK: u32 = 1024;
+
+impl Rail for VerbsRail {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+        if let Some(broken) = &self.broken {
+            return Err(broken.clone());
+        }
+        self.look_at_port("open a link")?;
+        let queue = self.queues.enter()?;
+        let made = self.make_queue_pair(queue).and_then(|qp| {
+            let own = qp.to_init(&self.parameters)?;
+            Ok((qp, own))
+        });
+        let (qp, own) = made.map_err(|error| {
+            self.queues.leave(queue);
+            self.failed("open a link", &error)
+        })?;
+        let message_max = self.properties.message_max;
+        let end = End::new(&own, self.parameters.port, message_max);
+        let link = Link { qp, own, queue, message_max, state: LinkState::Made };
+        Ok((self.account.links.insert(link), end.to_bytes()))
+    }
+
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
+        self.look_at_port("connect a link")?;
+        let rail = &self.account.rail;
+        let operation = format!("connect a link over {rail}");
+        let wrong = |cause: &str| {
+            let cause = format!("the peer's end makes no sense: {cause}");
+            RailError::new(operation.clone(), cause, "use the same release on both sides")
+        };
+        let end = End::from_bytes(peer_end).map_err(wrong)?;
+        let peer = end.address().ok_or_else(|| wrong("its MTU is none"))?;
+        let link = self.account.links.get_mut(link).ok_or_else(|| closed(rail))?;
+        match &link.state {
+            LinkState::Made => {}
+            LinkState::Ended(reason) => return Err(reason.clone()),
+            LinkState::Connected => {
+                return Err(RailError::new(operation, "it is connected already", "open another link"));
+            }
+        }
+        link.qp.connect(&self.parameters, &link.own, &peer).map_err(|error| told(operation, &error))?;
+        link.message_max = link.message_max.min(end.message_max as usize);
+        link.state = LinkState::Connected;
+        Ok(())
+    }
+
+    fn close_link(&mut self, link: LinkKey) {
+        // What cannot be destroyed is leaked and counted, and stays in flight; there is nobody else to tell.
+        let _ = self.take_away(link);
+    }
+
+    fn reset(&mut self) -> Result<(), RailError> {
+        let mut outcome = Ok(());
+        for link in self.account.links.keys() {
+            outcome = outcome.and(self.take_away(link));
+        }
+        outcome
+    }
+
+    fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        self.pd.register(memory).map_err(|error| self.failed("register memory", &error))
+    }
+
+    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        let key = self
+            .pd
+            .expose_also(memory, access(rights))
+            .map_err(|error| self.failed("make a key to memory", &error))?;
+        self.exposures_made += 1;
+        let (id, remote) = (self.exposures_made, key.remote());
+        self.keys.insert(id, key);
+        Ok(Key { id: KeyId(id), address: remote.address(), key: remote.key().0.into() })
+    }
+
+    fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        let Some(key) = self.keys.remove(&key.0) else {
+            let operation = format!("end a key over {}", self.account.rail);
+            return Err(RailError::new(operation, "there is no such key", "end each key once"));
+        };
+        key.end().map_err(|error| self.failed("end a key", &error))
+    }
+
+    fn post(
+        &mut self,
+        key: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
+        let link = match self.account.ready(key) {
+            Ok(link) => link,
+            Err(error) => return Err((Refusal::LinkDown(error), buffers)),
+        };
+        let len = buffers.len();
+        let len_max = match request {
+            WorkRequest::Send => link.message_max,
+            _ => usize::try_from(self.properties.limits.bytes).unwrap_or(usize::MAX),
+        };
+        if len > len_max {
+            let error = never(format!("{len} bytes, where {len_max} are the most"));
+            return Err((Refusal::Never(error), buffers));
+        }
+        let request = match to_card(request, buffers) {
+            Ok(request) => request.tag(tag),
+            Err((error, buffers)) => return Err((Refusal::Never(error), buffers)),
+        };
+        match link.qp.post_send_mut(request) {
+            Ok(()) => {
+                self.account.in_flight += 1;
+                Ok(())
+            }
+            Err(error) => self.not_posted(key, error),
+        }
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            self.look_for_events()?;
+        }
+        // All of it: a link that was closed has given everything back now, and what comes after is told after.
+        let backlog = self.backlog.len();
+        self.backlog.drain(..).for_each(|event| event.tell(sink));
+        let Self { queues, account, .. } = self;
+        let told = queues.poll(|completion| account.take(completion, sink));
+        account.receives.post()?;
+        Ok(backlog + told?)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wakeup.as_fd())
+    }
+
+    fn may_sleep(&mut self) -> Result<bool, RailError> {
+        let is_idle = self.queues.arm()?;
+        self.look_for_events()?;
+        Ok(is_idle && self.backlog.is_empty())
+    }
+
+    fn in_flight(&self) -> usize {
+        // What has not been told has not been given back.
+        let untold = self.backlog.iter().filter(|event| matches!(event, Pending::Completed { .. })).count();
+        self.account.in_flight + untold
+    }
+}
+
+impl VerbsRail {
+    /// What the card, or its library, did not take. That a link is full is an ordinary answer.
+    #[inline(never)]
+    fn not_posted(
+        &mut self,
+        key: LinkKey,
+        error: wr::PostError<wr::SendRequest>,
+    ) -> Result<(), (Refusal, Buffers)> {
+        let wr::PostError { reason, request } = error;
+        if let wr::Refusal::QueueFull { .. } = reason {
+            return Err((Refusal::Full, request.into_buffers()));
+        }
+        let cause = RailError::new(
+            format!("post a request over {}", self.account.rail),
+            reason.to_string(),
+            reason.fix(),
+        );
+        let reason = match reason {
+            wr::Refusal::NotReady(_) | wr::Refusal::Engine(_) => Refusal::LinkDown(cause.clone()),
+            // The card may have it: it is in flight, and comes back when the link is closed at the latest.
+            wr::Refusal::InDoubt(_) => {
+                self.account.in_flight += 1;
+                let backlog = &mut self.backlog;
+                self.account.end(key, cause, &mut |event| backlog.push_back(event.into()));
+                return Ok(());
+            }
+            _ => Refusal::Never(cause.clone()),
+        };
+        if let (Refusal::LinkDown(cause), Some(link)) = (&reason, self.account.links.get_mut(key)) {
+            link.end(cause);
+        }
+        Err((reason, request.into_buffers()))
+    }
+}
+
+/// What a peer may do by a key. A completion means that bytes have landed also where the bus may reorder them, and real cards are
+/// much faster so.
+fn access(rights: Rights) -> AccessFlags {
+    let mut access = AccessFlags::RELAXED_ORDERING;
+    access.set(AccessFlags::REMOTE_READ, rights.contains(Rights::READ));
+    access.set(AccessFlags::REMOTE_WRITE, rights.contains(Rights::WRITE));
+    access.set(AccessFlags::REMOTE_ATOMIC, rights.contains(Rights::ATOMIC));
+    access
+}

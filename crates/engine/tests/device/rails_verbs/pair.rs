@@ -1,0 +1,249 @@
+//! Two rails, a link between them, and what each was told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::request::{Refused, Request, post};
+use farreach::rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, WorkRequest};
+use farreach::rails::verbs::{self, VerbsPort, VerbsRail, VerbsSettings};
+use farreach::{Buffers, Memory, Rights, Slice};
+use farreach_memory::Exposed;
+use farreach_testkit::{Device, pattern, wait_for};
+
+/// A request that is done with.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) link: LinkKey,
+    pub(crate) tag: u64,
+    pub(crate) buffers: Buffers,
+    pub(crate) outcome: Result<(), RailError>,
+}
+
+/// A rail, and what it has told and nobody has looked at.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) rail: VerbsRail,
+    pub(crate) link: LinkKey,
+    pub(crate) told: Told,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) done: VecDeque<Done>,
+    pub(crate) immediates: VecDeque<(LinkKey, u32)>,
+    pub(crate) messages: VecDeque<(LinkKey, Vec<u8>)>,
+    pub(crate) links_down: VecDeque<(LinkKey, RailError)>,
+}
+
+impl Told {
+    fn note(&mut self, event: Event<'_>) {
+        let named = |link: Option<LinkKey>| link.expect("it names its link");
+        match event {
+            Event::Completed { link, tag, buffers, outcome } => {
+                self.done.push_back(Done { link, tag, buffers, outcome });
+            }
+            Event::Immediate { link, bits } => self.immediates.push_back((named(link), bits)),
+            Event::Message { link, bytes } => self.messages.push_back((named(link), bytes.to_vec())),
+            Event::LinkDown { link, reason } => self.links_down.push_back((link, reason)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let Self { done, immediates, messages, links_down } = self;
+        done.is_empty() && immediates.is_empty() && messages.is_empty() && links_down.is_empty()
+    }
+}
+
+/// Memory that peers of a rail reach.
+pub(crate) struct Granted {
+    pub(crate) memory: Arc<Exposed>,
+    pub(crate) id: KeyId,
+    whole: RemoteSegment,
+}
+
+impl Granted {
+    /// A part of it.
+    pub(crate) fn part(&self, offset: u64, len: u64) -> RemoteSegment {
+        assert!(offset + len <= self.whole.len);
+        RemoteSegment { address: self.whole.address + offset, len, ..self.whole }
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.memory.len()];
+        self.memory.read_at(0, &mut copy);
+        copy
+    }
+}
+
+impl Side {
+    /// Without a link that is of use.
+    pub(crate) fn open(rail: &VerbsPort, settings: &VerbsSettings) -> Self {
+        let rail = VerbsRail::open(rail, settings).expect("the rail opens");
+        Self { rail, link: LinkKey(0), told: Told::default() }
+    }
+
+    /// A registered slice of zeroes.
+    pub(crate) fn blank(&mut self, len: usize) -> Slice {
+        let slice = Memory::allocate(len).expect("memory");
+        self.rail.register(slice.memory()).expect("it is registered");
+        slice
+    }
+
+    /// A registered slice with bytes in it.
+    pub(crate) fn filled(&mut self, seed: u8, len: usize) -> Slice {
+        let mut slice = self.blank(len);
+        slice.copy_from_slice(&pattern(seed, len));
+        slice
+    }
+
+    /// Memory that peers may do everything with.
+    pub(crate) fn granted(&mut self, seed: u8, len: usize) -> Granted {
+        let slice = self.filled(seed, len);
+        self.grant(slice, Rights::all())
+    }
+
+    pub(crate) fn grant(&mut self, slice: Slice, rights: Rights) -> Granted {
+        let (len, memory) = (slice.len(), Arc::new(slice.expose()));
+        let Key { id, address, key } = self.rail.make_key(&memory, rights).expect("a key");
+        Granted { memory, id, whole: RemoteSegment { address, key, len: len as u64 } }
+    }
+
+    #[track_caller]
+    pub(crate) fn post(&mut self, tag: u64, request: Request<'_>) {
+        post(&mut self.rail, self.link, tag, request).unwrap_or_else(|refused| panic!("{refused:?}"));
+    }
+
+    /// Posts what is not taken.
+    #[track_caller]
+    pub(crate) fn refused<'a>(&mut self, request: Request<'a>) -> Refused<'a> {
+        let in_flight = self.rail.in_flight();
+        let refused = post(&mut self.rail, self.link, 99, request).expect_err("it is not taken");
+        assert_eq!(self.rail.in_flight(), in_flight);
+        refused
+    }
+
+    pub(crate) fn poll(&mut self) {
+        let (told, mut count) = (&mut self.told, 0);
+        let counted = self.rail.poll(&mut |event| {
+            count += 1;
+            told.note(event);
+        });
+        assert_eq!(counted, Ok(count));
+    }
+}
+
+/// Two sides with a link between them.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+}
+
+/// The rail of this guest's own device.
+pub(crate) fn own_rail() -> VerbsPort {
+    let name = Device::find().name;
+    let mut rails = verbs::rails_named(&name, &VerbsSettings::default()).expect("the device can be a rail");
+    assert_eq!(rails.len(), 1, "it has one port");
+    rails.remove(0)
+}
+
+impl Pair {
+    /// Both over one device.
+    pub(crate) fn new() -> Self {
+        Self::with(&VerbsSettings::default())
+    }
+
+    pub(crate) fn with(settings: &VerbsSettings) -> Self {
+        let rail = own_rail();
+        let mut pair = Self { a: Side::open(&rail, settings), b: Side::open(&rail, settings) };
+        (pair.a.link, pair.b.link) = pair.link();
+        pair
+    }
+
+    /// One more link.
+    pub(crate) fn link(&mut self) -> (LinkKey, LinkKey) {
+        let (at_a, end_a) = self.a.rail.open_link().expect("a link");
+        let (at_b, end_b) = self.b.rail.open_link().expect("a link");
+        self.a.rail.connect(at_a, &end_b).expect("it is connected");
+        self.b.rail.connect(at_b, &end_a).expect("it is connected");
+        (at_a, at_b)
+    }
+
+    pub(crate) fn poll(&mut self) {
+        self.a.poll();
+        self.b.poll();
+    }
+
+    /// Drives both until there is what is waited for.
+    #[track_caller]
+    pub(crate) fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
+        wait_for(what, || {
+            self.poll();
+            found(self)
+        })
+    }
+
+    /// The next request of a's that is done.
+    #[track_caller]
+    pub(crate) fn done(&mut self) -> Done {
+        self.until("end of a request", |pair| pair.a.told.done.pop_front())
+    }
+
+    /// The next request of a's, which went well.
+    #[track_caller]
+    pub(crate) fn well_done(&mut self) -> Done {
+        let done = self.done();
+        assert_eq!(done.outcome, Ok(()), "{done:?}");
+        done
+    }
+
+    /// The next immediate at b.
+    #[track_caller]
+    pub(crate) fn immediate(&mut self) -> (LinkKey, u32) {
+        self.until("immediate", |pair| pair.b.told.immediates.pop_front())
+    }
+
+    /// The next message at b.
+    #[track_caller]
+    pub(crate) fn message(&mut self) -> (LinkKey, Vec<u8>) {
+        self.until("message", |pair| pair.b.told.messages.pop_front())
+    }
+
+    /// Nothing is left: neither in flight nor untold.
+    #[track_caller]
+    pub(crate) fn finish(mut self) {
+        self.poll();
+        assert!(self.a.told.is_empty() && self.b.told.is_empty(), "{:?} {:?}", self.a.told, self.b.told);
+        assert_eq!((self.a.rail.in_flight(), self.b.rail.in_flight()), (0, 0));
+        drop(self);
+        assert_eq!(farreach_memory::leaked_bytes(), 0);
+    }
+}
+
+/// A write to a range.
+pub(crate) fn write(pieces: impl Into<Buffers>, target: RemoteSegment) -> Request<'static> {
+    (WorkRequest::Write { target, immediate: None }, pieces.into())
+}
+
+/// As [`write`], which the peer is told of.
+pub(crate) fn write_and_tell(
+    pieces: impl Into<Buffers>,
+    target: RemoteSegment,
+    immediate: u32,
+) -> Request<'static> {
+    (WorkRequest::Write { target, immediate: Some(immediate) }, pieces.into())
+}
+
+/// Tells the peer, and writes nothing.
+pub(crate) fn tell(immediate: u32) -> Request<'static> {
+    (
+        WorkRequest::Write {
+            target: RemoteSegment { address: 0, key: 0, len: 0 },
+            immediate: Some(immediate),
+        },
+        Buffers::None,
+    )
+}
+
+pub(crate) fn send(pieces: impl Into<Buffers>) -> Request<'static> {
+    (WorkRequest::Send, pieces.into())
+}
