@@ -6,17 +6,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use farreach_core::counter::CounterId;
+use farreach_memory::Exposed;
 
-use crate::machine::{Event, IdMap, OpId, PeerChange, PeerKey, RevokeAnswer, TransferAnswer};
+use crate::carrier::{Carrier, Held};
+use crate::machine::{Event, IdMap, OpId, PeerChange, PeerKey, TransferEnd, TransferFault};
 use crate::progress::oneshot::Sender;
 use crate::watch::{CounterCell, PeerCell};
-use crate::{AtomicError, SendError};
+use crate::{AtomicError, Explanation, SendError};
 
 /// Names of whatever is asked, for whole processes: a caller has the name before the machine hears of it.
 static NEXT_OP: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn next_op() -> OpId {
     OpId(NEXT_OP.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What became of a transfer.
+#[derive(Debug)]
+pub(crate) struct TransferAnswer {
+    pub(crate) outcome: Result<(), TransferFault>,
+    /// The memory; none where a card may still have a part of it.
+    pub(crate) held: Option<Held>,
+    pub(crate) explanation: Explanation,
+}
+
+/// What became of the wish to have memory back.
+#[derive(Debug)]
+pub(crate) enum RevokeAnswer {
+    /// It is the user's again; what is proven, its keys tell.
+    Back(Exposed),
+    /// The grant is in the user's hand again, though the peer was told to stop.
+    NotYet(&'static str),
 }
 
 /// Who waits for the end of what was asked.
@@ -68,10 +88,12 @@ impl Delivery {
         self.peers.get(&key).map_or(0, |cell| cell.memory())
     }
 
-    /// Tells whoever waits for it. Tasks among them are to be woken, by the wakers that are left in `wakers`.
-    pub(crate) fn deliver(&mut self, event: Event, wakers: &mut Vec<Waker>) {
+    /// Tells whoever waits for it, with the memory that is back. Tasks among them are to be woken, by the wakers that are left in `wakers`.
+    pub(crate) fn deliver(&mut self, event: Event, carrier: &mut Carrier, wakers: &mut Vec<Waker>) {
         match event {
-            Event::Transfer(op, answer) => {
+            Event::Transfer(op, TransferEnd { outcome, is_back, explanation }) => {
+                let held = carrier.release(op).filter(|_| is_back);
+                let answer = TransferAnswer { outcome, held, explanation };
                 if let Some(Waiter::Transfer(sender)) = self.waiters.remove(&op) {
                     sender.send(answer, wakers);
                 }
@@ -86,7 +108,12 @@ impl Delivery {
                     sender.send(answer, wakers);
                 }
             }
-            Event::Revoked(op, answer) => {
+            Event::Revoked(op, revoked) => {
+                let answer = match (revoked, carrier.take_returned(op)) {
+                    (Ok(()), Some(memory)) => RevokeAnswer::Back(memory),
+                    (Ok(()), None) => RevokeAnswer::NotYet("it is not granted"),
+                    (Err(why), _) => RevokeAnswer::NotYet(why),
+                };
                 if let Some(Waiter::Revoked(sender)) = self.waiters.remove(&op) {
                     sender.send(answer, wakers);
                 }

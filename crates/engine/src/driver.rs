@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use farreach_core::wire::Frame;
 
 use crate::LostReason;
+use crate::carrier::{Carrier, Held};
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
-use crate::delivery::{Delivery, Waiter};
+use crate::delivery::{Delivery, TransferAnswer, Waiter};
 use crate::error::{AtomicError, Error, SendError};
-use crate::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferAnswer, TransferFault};
+use crate::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
 
@@ -37,7 +38,7 @@ pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
 
 /// What callers ask for.
 pub(crate) enum Command {
-    Submit(NewTransfer, oneshot::Sender<TransferAnswer>),
+    Submit(NewTransfer, Held, oneshot::Sender<TransferAnswer>),
     Send(PeerKey, Vec<u8>, oneshot::Sender<Result<(), SendError>>),
     Taken(PeerKey, u32),
     Atomic(NewAtomic, oneshot::Sender<Result<u64, AtomicError>>),
@@ -99,6 +100,7 @@ struct Connecting {
 
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
+    pub(crate) carrier: Carrier,
     pub(crate) delivery: Delivery,
     /// Tasks that are to be woken when nobody leads any more.
     wakers: Vec<Waker>,
@@ -120,13 +122,14 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         machine: Machine,
+        mut carrier: Carrier,
         mut control: Control,
         backlog: Arc<AcceptBacklog>,
     ) -> std::io::Result<Self> {
-        let mut machine = machine;
-        let watched = watch(&mut machine, &mut control)?;
+        let watched = watch(&mut carrier, &mut control)?;
         Ok(Self {
             machine,
+            carrier,
             delivery: Delivery::default(),
             wakers: Vec::new(),
             control,
@@ -154,7 +157,7 @@ impl Driver {
             let _ = self.control.unwatch(fd.as_fd());
         }
         // Where descriptors have run out it is tried again before the next sleep.
-        if let Ok(watched) = watch(&mut self.machine, &mut self.control) {
+        if let Ok(watched) = watch(&mut self.carrier, &mut self.control) {
             (self.watched, self.watched_resets) = (watched, resets);
         }
     }
@@ -297,15 +300,15 @@ impl Driver {
             }
         }
         while let Some(event) = self.machine.poll_event() {
-            self.delivery.deliver(event, &mut self.wakers);
+            self.delivery.deliver(event, &mut self.carrier, &mut self.wakers);
         }
     }
 }
 
 /// Has sleeps end by the rails' descriptors: by handles of our own, which can be let go of whatever became of the rails'.
-fn watch(machine: &mut Machine, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
+fn watch(carrier: &mut Carrier, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
     let mut watched = Vec::new();
-    for rail in machine.rails_mut() {
+    for rail in carrier.rails_mut() {
         if let Some(fd) = rail.wait_fd() {
             let fd = fd.try_clone_to_owned()?;
             control.watch(fd.as_fd())?;
@@ -326,8 +329,9 @@ impl Drive for Driver {
     fn apply(&mut self, command: Command) {
         let now = self.now();
         match command {
-            Command::Submit(new, sender) => {
+            Command::Submit(new, held, sender) => {
                 self.delivery.wait_by_name(new.op, Waiter::Transfer(sender));
+                self.carrier.hold(new.op, held);
                 self.machine.submit(new, now);
             }
             Command::Send(key, bytes, sender) => {
@@ -342,6 +346,7 @@ impl Drive for Driver {
             Command::Abort(key, op) => self.machine.abort_op(key, op, &TransferFault::Aborted, now),
             Command::Call(call) => call(self, now),
         }
+        self.carrier.carry(&mut self.machine);
         self.flush();
     }
 
@@ -353,7 +358,7 @@ impl Drive for Driver {
             self.looked_at = Some(instant);
             happened |= self.look(now);
         }
-        happened |= self.machine.step(now) | std::mem::take(&mut self.was_woken_by_rail);
+        happened |= self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
             // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
@@ -374,7 +379,7 @@ impl Drive for Driver {
             Some(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             None => {}
         }
-        for rail in self.machine.rails_mut() {
+        for rail in self.carrier.rails_mut() {
             if rail.wait_fd().is_none() {
                 continue;
             }

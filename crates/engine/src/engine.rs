@@ -8,6 +8,7 @@ use std::time::Duration;
 use farreach_core::wire::Hello;
 
 use crate::address::{host_of, resolve};
+use crate::carrier::Carrier;
 use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
@@ -78,7 +79,8 @@ impl Engine {
             messages: settings.messages,
         };
         let tuning = tuning(&settings, &rails);
-        let machine = Machine::new(rails, hello, tuning)?;
+        let carrier = Carrier::new(rails, tuning.message_max)?;
+        let machine = Machine::new(carrier.infos(), hello, tuning);
         let rails = machine.rails().cloned().collect();
         let system =
             |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
@@ -89,8 +91,8 @@ impl Engine {
             control.accept_over_tls(tls.clone());
         }
         let backlog = Arc::new(AcceptBacklog::default());
-        let driver =
-            Driver::new(machine, control, Arc::clone(&backlog)).map_err(system("watch the rails"))?;
+        let driver = Driver::new(machine, carrier, control, Arc::clone(&backlog))
+            .map_err(system("watch the rails"))?;
         let progress = Arc::new(LeaderFollowers::new(driver, settings.progress));
         progress.start_worker().map_err(system("start the worker"))?;
         let engine = Self(Arc::new(Inner {
@@ -241,7 +243,7 @@ impl Engine {
     /// Registers memory that was allocated elsewhere with every rail.
     pub fn register(&self, memory: &Memory) -> Result<(), Error> {
         let memory = memory.clone();
-        Ok(call(&self.0.progress, move |driver, _| driver.machine.register(&memory))??)
+        Ok(call(&self.0.progress, move |driver, _| driver.carrier.register(&memory))??)
     }
 
     /// How many peers it knows: those that are connected, and those that are gone and have memory of ours yet, or the cards something of

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use farreach_memory::Exposed;
 
+use crate::delivery::RevokeAnswer;
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
-use crate::machine::{PeerKey, RevokeAnswer};
+use crate::machine::PeerKey;
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;

@@ -48,6 +48,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod carrier;
 mod control;
 mod counter;
 mod delivery;

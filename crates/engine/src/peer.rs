@@ -9,11 +9,12 @@ use std::time::Duration;
 use farreach_core::plan::Plan;
 use farreach_memory::Exposed;
 
+use crate::carrier::Held;
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
 use crate::error::{AtomicError, Error, SendError, TransferError, TransferReason};
 use crate::grant::PeerKeyTag;
-use crate::machine::{AtomicOperation, Direction, Held, NewAtomic, NewTransfer, PeerKey};
+use crate::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::rail::RailError;
@@ -123,7 +124,9 @@ impl Peer {
     /// Lets the peer at a slice, or at memory that was granted before and is not proven to be free. On failure it is handed back.
     pub fn grant(&self, memory: impl Into<Exposed>, rights: Rights) -> Result<Grant, GrantError> {
         let (key, memory) = (self.0.key, memory.into());
-        match self.call(move |driver, now| driver.machine.grant(key, memory, rights, now)) {
+        match self
+            .call(move |driver, now| driver.carrier.grant(&mut driver.machine, key, memory, rights, now))
+        {
             Ok(Ok(made)) => Ok(Grant { peer: self.clone(), id: made.id, memory: Some(made.memory) }),
             Ok(Err((error, memory))) => {
                 let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.clone() });
@@ -242,14 +245,13 @@ impl Peer {
             op,
             peer: self.0.key,
             direction,
-            held,
             plan,
             grant: remote.grant,
             base: remote.offset,
             len: remote.len,
             counter: counter.map(|counter| counter.token.id()),
         };
-        self.0.progress.submit(Command::Submit(new, sender));
+        self.0.progress.submit(Command::Submit(new, held, sender));
         self.pending(PagesMoved { receiver, peer: self.0.key, cell: self.own_cell(), op, refused: None })
     }
 

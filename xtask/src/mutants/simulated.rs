@@ -123,9 +123,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",
         file: "crates/engine/src/machine/lose.rs",
-        guard: "self.carrier.release(state.op()).filter(|_| is_back)",
-        instead: "self.carrier.release(state.op()).filter(|_| is_back || true)",
+        guard: "state.end(Err(fault), is_back, now)",
+        instead: "state.end(Err(fault), is_back || true, now)",
         test: SEEDS,
+    },
+    // What is asked of rails.
+    Mutant {
+        name: "an end of a link that nobody wants stays open",
+        file: "crates/engine/src/machine/link.rs",
+        guard: "Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),",
+        instead: "Ok(_) if !is_wanted => {}",
+        test: "machine::tests::work::an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed",
+    },
+    Mutant {
+        name: "memory is given back again while it is being given back",
+        file: "crates/engine/src/machine/grant.rs",
+        guard: ".filter(|ending| !ending.is_going)",
+        instead: "",
+        test: "machine::tests::work::memory_is_given_back_once_to_whoever_asked_first",
     },
     // Room.
     Mutant {

@@ -2,9 +2,8 @@
 
 use farreach_core::inflight::SlotId;
 
-use super::carrier::Class;
 use super::peer::Peer;
-use super::transfer::tag;
+use super::work::PostId;
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::{Refusal, RemoteSegment, WorkRequest};
 use crate::{AtomicError, LostReason, Rights};
@@ -17,7 +16,7 @@ pub(crate) enum AtomicOperation {
 }
 
 impl AtomicOperation {
-    fn on(self, target: RemoteSegment) -> WorkRequest<'static> {
+    pub(super) fn on(self, target: RemoteSegment) -> WorkRequest<'static> {
         match self {
             Self::FetchAdd { add } => WorkRequest::FetchAdd { target, add },
             Self::CompareSwap { expected, desired } => WorkRequest::CompareSwap { target, expected, desired },
@@ -52,31 +51,35 @@ impl Machine {
         self.now = now;
         match self.place_of(new.peer, new.grant, new.offset) {
             // A link is to come, or one that is full to get room.
-            Err(AtomicError::NoLink | AtomicError::Full) => self.atomic_waits(new),
-            Err(error) => self.report(Event::Atomic(new.op, Err(error))),
-            Ok((index, target)) => self.post_atomic(new, index, target),
+            Ok(_) | Err(AtomicError::NoLink | AtomicError::Full) => {}
+            Err(error) => return self.report(Event::Atomic(new.op, Err(error))),
         }
-    }
-
-    /// It is tried again with the next step.
-    fn atomic_waits(&mut self, new: NewAtomic) {
-        let key = new.peer;
-        let Some(peer) = self.peer(key) else { return };
+        let Some(peer) = self.peer(new.peer) else { return };
         if peer.atomics_waiting.len() >= ATOMICS_WAITING_MAX {
-            self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
-            return;
+            return self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
         }
         peer.atomics_waiting.push_back(new);
-        self.schedule_sending(key);
+        self.schedule_first(new.peer);
     }
 
-    /// Posts what has waited for a link, or for room.
-    pub(super) fn post_atomics_of(&mut self, key: PeerKey) {
-        let now = self.now;
-        let Some(peer) = self.peer(key) else { return };
-        for _ in 0..peer.atomics_waiting.len() {
-            let Some(new) = self.peer(key).and_then(|peer| peer.atomics_waiting.pop_front()) else { return };
-            self.change_atomic(new, now);
+    /// The first one that waits, if there is a link with room for it.
+    pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<PostId> {
+        loop {
+            let new = *self.peer(key)?.atomics_waiting.front()?;
+            match self.place_of(key, new.grant, new.offset) {
+                Err(AtomicError::NoLink | AtomicError::Full) => return None,
+                Err(error) => {
+                    self.peer(key)?.atomics_waiting.pop_front();
+                    self.report(Event::Atomic(new.op, Err(error)));
+                }
+                Ok((index, target)) => {
+                    let peer = self.peer(key)?;
+                    let state = AtomicState { grant: new.grant, link: index, op: new.op };
+                    let slot = peer.atomics.put(state).ok()?;
+                    peer.atomics_waiting.pop_front();
+                    return Some(PostId::Atomic { new, index, slot, target });
+                }
+            }
         }
     }
 
@@ -119,36 +122,30 @@ impl Machine {
         Ok((index, RemoteSegment { address: address + offset, key, len }))
     }
 
-    fn post_atomic(&mut self, new: NewAtomic, index: usize, target: RemoteSegment) {
-        let (now, NewAtomic { op, peer: key, grant, request: asked, .. }) = (self.now, new);
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
-        let link = &mut peer.links[index];
-        let Some(link_key) = link.key else { return self.atomic_waits(new) };
-        let Ok(slot) = peer.atomics.put(AtomicState { grant, link: index, op }) else {
-            return self.atomic_waits(new);
-        };
-        match self.carrier.post_atomic((link.pair.0, link_key, tag(Class::Atomic, slot)), asked.on(target)) {
-            Ok(()) => {
-                link.took_one(now);
-                if let Some(granted) = peer.granted.get_mut(&grant) {
-                    granted.users += 1;
-                }
-                let rail = link.pair.0;
-                self.posted_to(key, rail);
+    /// A card has an atomic.
+    pub(super) fn atomic_posted(&mut self, new: NewAtomic, index: usize) {
+        if let Some(granted) = self.peer(new.peer).and_then(|peer| peer.granted.get_mut(&new.grant)) {
+            granted.users += 1;
+        }
+        self.link_took_one(new.peer, index);
+    }
+
+    /// No card has it: it is tried again, unless none ever takes it.
+    pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, slot: SlotId, reason: Refusal) {
+        let is_waiting = !matches!(reason, Refusal::Never(_));
+        if let Some(peer) = self.peer(new.peer) {
+            peer.atomics.take(slot);
+            if is_waiting {
+                peer.atomics_waiting.push_front(new);
             }
-            Err(reason) => {
-                if let Some(peer) = self.peer(key) {
-                    peer.atomics.take(slot);
-                }
-                match reason {
-                    Refusal::Never(error) => {
-                        return self.report(Event::Atomic(op, Err(AtomicError::Rail(error))));
-                    }
-                    Refusal::LinkDown(error) => self.fail_link(key, index, &error),
-                    Refusal::Full => {}
-                }
-                self.atomic_waits(new);
-            }
+        }
+        match reason {
+            Refusal::Never(error) => self.report(Event::Atomic(new.op, Err(AtomicError::Rail(error)))),
+            Refusal::LinkDown(error) => self.fail_link(new.peer, index, &error),
+            Refusal::Full => {}
+        }
+        if is_waiting {
+            self.end_turn_of_sender();
         }
     }
 

@@ -18,8 +18,8 @@ pub(crate) struct Census {
     pub(crate) messages: usize,
     /// Asked of links whose bytes may land yet.
     pub(crate) settles: usize,
-    /// Buffers of the machine's own that are out.
-    pub(crate) buffers: usize,
+    /// Messages that rails have.
+    pub(crate) posted_messages: usize,
     /// How often rails were begun anew.
     pub(crate) resets: u64,
 }
@@ -27,8 +27,9 @@ pub(crate) struct Census {
 impl Census {
     /// Whether anything of this is left though nobody is there.
     pub(crate) fn is_busy(&self) -> bool {
-        let Self { counters, links, marks, transfers, atomics, messages, settles, buffers, .. } = self;
-        counters + links + marks + transfers + atomics + messages + settles + buffers > 0
+        let Self { counters, links, marks, transfers, atomics, messages, settles, posted_messages, .. } =
+            self;
+        counters + links + marks + transfers + atomics + messages + settles + posted_messages > 0
     }
 }
 
@@ -39,15 +40,13 @@ impl Machine {
     }
 
     pub(crate) fn census(&self) -> Census {
-        let (transfers, grants) = self.carrier.held();
         let mut census = Census {
             peers: self.peers.iter().flatten().count(),
-            grants: self.grants.len().max(grants),
-            transfers,
+            grants: self.grants.len(),
             counters: self.counters.len(),
             links: self.rails.iter().map(|rail| rail.links.len()).sum(),
             marks: self.marks.len(),
-            buffers: self.carrier.out(),
+            posted_messages: self.messages_in_flight,
             resets: self.rails.iter().map(|rail| rail.generation).sum(),
             ..Census::default()
         };

@@ -75,7 +75,7 @@ impl Machine {
     /// What a counter is called on a link, where immediates do not say over which link they came.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
         let link = &self.peer(key)?.links[index];
-        if matches!(link.phase, Phase::Down { .. } | Phase::Draining { .. }) {
+        if matches!(link.phase, Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
             return None;
         }
         let (id, rail) = (link.id, link.pair.0);
@@ -88,7 +88,8 @@ impl Machine {
         Some((id, self.counters.counters.name(counter, id)?))
     }
 
-    pub(super) fn on_immediate(&mut self, rail: usize, link: Option<LinkKey>, bits: u32) {
+    /// A peer has written with an immediate.
+    pub(crate) fn handle_immediate(&mut self, rail: usize, link: Option<LinkKey>, bits: u32) {
         let immediate = Immediate::from_bits(bits);
         let raised = match link {
             None => self.counters.counters.arrive_named(immediate),

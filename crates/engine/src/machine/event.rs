@@ -2,7 +2,7 @@
 
 use farreach_core::counter::{CounterId, Outcome};
 
-use super::{Machine, PeerKey, RevokeAnswer, TransferAnswer};
+use super::{Machine, PeerKey, TransferEnd};
 use crate::rail::RailError;
 use crate::{AtomicError, LostReason, SendError};
 
@@ -13,10 +13,11 @@ pub(crate) struct OpId(pub(crate) u64);
 /// Taken by [`Machine::poll_event`] after a step, or after whatever was asked.
 #[derive(Debug)]
 pub(crate) enum Event {
-    Transfer(OpId, TransferAnswer),
+    Transfer(OpId, TransferEnd),
     Atomic(OpId, Result<u64, AtomicError>),
     Sent(OpId, Result<(), SendError>),
-    Revoked(OpId, RevokeAnswer),
+    /// Granted memory is back; or why not yet.
+    Revoked(OpId, Result<(), &'static str>),
     /// All peers are gone.
     Closed(OpId),
     /// A counter has reached so much.

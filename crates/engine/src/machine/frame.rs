@@ -24,7 +24,7 @@ impl Machine {
         }
         match frame {
             Frame::Hello(hello) => self.on_hello(key, hello),
-            Frame::Link(offer) => self.on_link_offer(key, &offer),
+            Frame::Link(offer) => self.on_link_offer(key, offer),
             Frame::LinkReady { link, mark } => self.on_link_ready(key, link, mark),
             Frame::LinkLost { link, is_quiet, reason } => self.on_link_lost(key, link, is_quiet, &reason),
             Frame::Grant(offer) => self.on_grant(key, offer),

@@ -1,12 +1,10 @@
 //! Grants: our memory that peers may reach, and theirs that we may.
 
-use std::sync::Arc;
-
 use farreach_core::wire::{Frame, GrantOffer};
-use farreach_memory::Exposed;
 
 use super::peer::Granted;
 use super::transfer::TransferFault;
+use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
 use crate::Rights;
 use crate::rail::{EndedKeys, RailError};
@@ -18,9 +16,20 @@ const REVOKES_AT_ONCE: usize = 1024;
 #[derive(Debug)]
 pub(super) struct OwnGrant {
     peer: PeerKey,
-    /// Whether its keys were ended.
-    is_ended: bool,
+    keys: Keys,
     ending: Option<Ending>,
+}
+
+/// What has become of the keys to granted memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    Alive,
+    /// They are being ended.
+    Ending,
+    Ended {
+        /// Whether nobody reached the memory any more when they were.
+        is_proven: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -31,57 +40,47 @@ struct Ending {
     is_acknowledged: bool,
     /// Of each rail, when its keys had been ended.
     generations: Option<Vec<u64>>,
+    /// Whether the memory is being given back.
+    is_going: bool,
 }
 
-/// A grant that was made.
-#[derive(Debug)]
-pub(crate) struct GrantMade {
-    pub(crate) id: u64,
-    pub(crate) memory: Arc<Exposed>,
-}
-
-/// What became of the wish to have memory back.
-#[derive(Debug)]
-pub(crate) enum RevokeAnswer {
-    /// It is the user's again; what is proven, its keys tell.
-    Back(Exposed),
-    /// The grant is in the user's hand again, though the peer was told to stop.
-    NotYet(&'static str),
-}
+/// Addresses and keys of granted memory, by rail: what the peer is told.
+pub(crate) type RemoteKeys = Vec<Option<(u64, u64)>>;
 
 impl Machine {
-    /// Lets a peer at memory. On failure it is handed back.
+    /// Whether something can be granted to a peer.
+    pub(crate) fn may_grant(&mut self, key: PeerKey) -> Result<(), RailError> {
+        match self.peer(key).is_some_and(|peer| !peer.is_lost()) {
+            true => Ok(()),
+            false => Err(RailError::new("grant", "the peer is lost", "connect to it again")),
+        }
+    }
+
+    /// Lets a peer at memory of this length, by these keys: how the grant is named.
     pub(crate) fn grant(
         &mut self,
         key: PeerKey,
-        memory: Exposed,
+        len: u64,
         rights: Rights,
+        keys: RemoteKeys,
         now: u64,
-    ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
+    ) -> u64 {
         self.now = now;
-        if self.peer(key).is_none_or(|peer| peer.is_lost()) {
-            let error = RailError::new("grant", "the peer is lost", "connect to it again");
-            return Err((error, Some(memory)));
-        }
-        let len = memory.len() as u64;
-        let (granted, keys) = self.carrier.make_keys(memory, rights)?;
         let id = self.next_grant;
         self.next_grant += 1;
-        let memory = Arc::clone(granted.memory());
-        self.carrier.keep_granted(id, granted);
-        self.grants.insert(id, OwnGrant { peer: key, is_ended: false, ending: None });
+        self.grants.insert(id, OwnGrant { peer: key, keys: Keys::Alive, ending: None });
         if let Some(peer) = self.peer(key) {
             peer.own_grants += 1;
         }
         self.send(key, Frame::Grant(GrantOffer { grant: id, len, rights: rights.bits(), keys }));
-        Ok(GrantMade { id, memory })
+        id
     }
 
     /// Wants memory back. The user's handle on it must be gone.
     pub(crate) fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
         self.now = now;
         let Some(grant) = self.grants.get_mut(&id) else {
-            return self.answer_revoke(op, RevokeAnswer::NotYet("it is not granted"));
+            return self.answer_revoke(op, Err("it is not granted"));
         };
         let key = grant.peer;
         let is_first = grant.ending.is_none();
@@ -89,10 +88,11 @@ impl Machine {
             Some(ending) => {
                 ending.deadline = deadline;
                 let before = std::mem::replace(&mut ending.op, op);
-                self.answer_revoke(before, RevokeAnswer::NotYet("it was asked for again"));
+                self.answer_revoke(before, Err("it was asked for again"));
             }
             none => {
-                *none = Some(Ending { op, deadline, is_acknowledged: false, generations: None });
+                let is_acknowledged = false;
+                *none = Some(Ending { op, deadline, is_acknowledged, generations: None, is_going: false });
             }
         }
         if is_first {
@@ -133,7 +133,7 @@ impl Machine {
     fn run_revoke(&mut self, id: u64) {
         let Some(grant) = self.grants.get(&id) else { return };
         let key = grant.peer;
-        let Some(ending) = &grant.ending else { return };
+        let Some(ending) = grant.ending.as_ref().filter(|ending| !ending.is_going) else { return };
         // Its user was told that it is not back yet, and has it in his hand.
         if ending.op.is_none() && ending.deadline != u64::MAX {
             return;
@@ -146,11 +146,12 @@ impl Machine {
         let has_word = is_acknowledged || (is_lost && is_quiet);
         // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
         // deadline.
-        if !has_word && !is_lost && !is_late && !grant.is_ended {
-            return;
-        }
-        self.end_keys(key, id);
-        let is_proven = self.carrier.is_proven(id);
+        let is_proven = match grant.keys {
+            Keys::Alive if !has_word && !is_lost && !is_late => return,
+            Keys::Alive => return self.end_keys(id),
+            Keys::Ending => return,
+            Keys::Ended { is_proven } => is_proven,
+        };
         // A peer that says nothing may have writes under way. A reset stops them, and is the proof. It costs all other peers of the rail their links, so it is
         // not made for a peer that has promised to stop; the memory then comes back without a proof.
         let may_be_proven = !is_proven && !has_word && self.ask_proof(id);
@@ -159,16 +160,26 @@ impl Machine {
         }
     }
 
-    fn end_keys(&mut self, key: PeerKey, id: u64) {
+    fn end_keys(&mut self, id: u64) {
+        if let Some(grant) = self.grants.get_mut(&id) {
+            grant.keys = Keys::Ending;
+            self.control.push_back(Control::EndKeys { grant: id });
+        }
+    }
+
+    /// The keys to granted memory were ended.
+    pub(crate) fn handle_keys_ended(&mut self, id: u64, ended: KeysEnded) {
+        let KeysEnded { errors, too_full, is_proven } = ended;
         let Some(grant) = self.grants.get_mut(&id) else { return };
-        grant.is_ended = true;
-        let (errors, too_full) = self.carrier.end_keys(id);
+        grant.keys = Keys::Ended { is_proven };
+        let key = grant.peer;
         for error in errors {
             self.report_peer(key, PeerChange::Note(error));
         }
         for rail in too_full {
             self.ask_reset(rail);
         }
+        self.run_revoke(id);
     }
 
     /// Has every rail begin anew where that proves what a dead key does not; whether there is one that has not yet.
@@ -190,21 +201,30 @@ impl Machine {
     }
 
     fn give_back(&mut self, id: u64) {
-        let Some(grant) = self.grants.get_mut(&id) else { return };
-        let (peer, op) = (grant.peer, grant.ending.as_mut().and_then(|ending| ending.op.take()));
-        let answer = match self.carrier.take_granted(id) {
-            Some(memory) => {
-                self.grants.remove(&id);
-                self.forget_grant(peer);
-                RevokeAnswer::Back(memory)
-            }
-            // The user did not wait so long, and has the grant in his hand again: it stands until he asks for it once more.
-            None => RevokeAnswer::NotYet("the grant was handed back meanwhile"),
-        };
-        self.answer_revoke(op, answer);
+        let Some(ending) = self.grants.get_mut(&id).and_then(|grant| grant.ending.as_mut()) else { return };
+        ending.is_going = true;
+        let op = ending.op.take();
+        self.control.push_back(Control::GiveBack { grant: id, op });
     }
 
-    fn answer_revoke(&mut self, op: Option<OpId>, answer: RevokeAnswer) {
+    /// Granted memory was given back, unless its user has a handle on it.
+    pub(crate) fn handle_given_back(&mut self, id: u64, op: Option<OpId>, is_back: bool) {
+        let Some(grant) = self.grants.get_mut(&id) else { return };
+        let key = grant.peer;
+        let Some(ending) = grant.ending.as_mut() else { return };
+        ending.is_going = false;
+        if !is_back {
+            // The user did not wait so long, and has the grant in his hand again: it stands until he asks for it once more.
+            return self.answer_revoke(op, Err("the grant was handed back meanwhile"));
+        }
+        let later = ending.op.take();
+        self.grants.remove(&id);
+        self.forget_grant(key);
+        self.answer_revoke(op, Ok(()));
+        self.answer_revoke(later, Err("it is not granted"));
+    }
+
+    fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), &'static str>) {
         if let Some(op) = op {
             self.report(Event::Revoked(op, answer));
         }

@@ -9,9 +9,10 @@ use farreach_core::route::pairs;
 use farreach_core::wire::{Frame, LinkOffer};
 
 use super::peer::{Link, NO_LINK, PastLink, Phase};
+use super::work::{Control, LinkEnd, Opening};
 use super::{Machine, PeerChange, PeerKey};
 use crate::LostReason;
-use crate::rail::RailError;
+use crate::rail::{LinkKey, RailError};
 
 /// Places in a card's queue that pages leave to messages and atomics.
 const RESERVED: u32 = 8;
@@ -114,7 +115,9 @@ impl Machine {
                     self.tell_to_look(key, rail);
                 }
                 // The peer's answer, or ours, was lost with a rail: it is tried anew.
-                Phase::Offered | Phase::Connected if now >= link.moved_at.saturating_add(stall) => {
+                Phase::Offered | Phase::Connecting { .. } | Phase::Connected
+                    if now >= link.moved_at.saturating_add(stall) =>
+                {
                     let rail = link.pair.0;
                     let reason = self.hangs(rail, "the peer's end was not connected in time");
                     self.fail_link(key, index, &reason);
@@ -134,10 +137,9 @@ impl Machine {
     }
 
     fn offer_link(&mut self, key: PeerKey, index: usize) {
-        let now = self.now;
         let Some(peer) = self.peer(key) else { return };
-        let (from, to) = peer.links[index].pair;
-        if self.rails[from].resetting_since.is_some() || self.rails[from].dead.is_some() {
+        let rail = peer.links[index].pair.0;
+        if self.rails[rail].resetting_since.is_some() || self.rails[rail].dead.is_some() {
             return;
         }
         let Some(peer) = self.peer(key) else { return };
@@ -148,40 +150,63 @@ impl Machine {
         }
         let id = LinkId(peer.next_link);
         peer.next_link += 1;
-        match self.open_end(key, index, id) {
-            Ok(address) => {
-                let offer = LinkOffer { link: id, from: from as u16, to: to as u16, address };
-                self.send(key, Frame::Link(offer));
-            }
-            Err(error) => {
-                let retry_at = now + self.tuning.cool_down;
-                if let Some(peer) = self.peer(key) {
-                    peer.links[index].phase = Phase::Down { retry_at };
+        self.open_end(key, index, id, None);
+    }
+
+    /// Has our end of a link made.
+    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
+        self.remember_link(key, index);
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        (link.id, link.phase) = (id, Phase::Opening);
+        (link.is_lost_there, link.may_land_late) = (false, false);
+        let rail = link.pair.0;
+        self.control.push_back(Control::OpenLink(Opening { rail, peer: key, index, id, peer_end }));
+    }
+
+    /// Our end of a link is made, and this is its address: the peer is told. Where the peer has offered the link, ours is connected to its end.
+    pub(crate) fn handle_opened(&mut self, opening: Opening, opened: Result<(LinkKey, Vec<u8>), RailError>) {
+        let Opening { rail, peer: key, index, id, peer_end } = opening;
+        let is_it = |link: &Link| link.phase == Phase::Opening && link.id == id;
+        let is_wanted = self.peer(key).is_some_and(|peer| is_it(&peer.links[index]));
+        match opened {
+            Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),
+            Ok((link, address)) => {
+                let end = LinkEnd { rail, link, peer: key, index };
+                self.opened(end, address);
+                if let Some(peer_end) = peer_end {
+                    self.connect_end(key, index, peer_end);
                 }
-                self.report_peer(key, PeerChange::Note(error));
+            }
+            Err(_) if !is_wanted => {}
+            Err(error) => {
+                let retry_at = self.now + self.tuning.cool_down;
+                if let Some(peer) = self.peer(key) {
+                    let link = &mut peer.links[index];
+                    (link.id, link.phase) = (NO_LINK, Phase::Down { retry_at });
+                }
+                match peer_end {
+                    None => self.report_peer(key, PeerChange::Note(error)),
+                    Some(_) => self.refuse_rail(key, id, &error.to_string()),
+                }
             }
         }
     }
 
-    /// Makes our end of a link: its address.
-    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId) -> Result<Vec<u8>, RailError> {
-        let now = self.now;
-        let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
-        let rail = peer.links[index].pair.0;
-        let (link_key, address) = self.carrier.rail(rail).open_link()?;
+    fn opened(&mut self, end: LinkEnd, address: Vec<u8>) {
+        let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
         self.rails[rail].links.insert(link_key, (key, index));
         let generation = self.rails[rail].generation;
         let own_mark = self.next_mark;
         self.next_mark = self.next_mark.wrapping_add(1);
         self.marks.insert(own_mark, (key, index));
-        self.remember_link(key, index);
-        let Some(peer) = self.peer(key) else { return Ok(Vec::new()) };
+        let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        (link.is_lost_there, link.may_land_late) = (false, false);
-        (link.id, link.key, link.phase) = (id, Some(link_key), Phase::Offered);
+        (link.key, link.phase) = (Some(link_key), Phase::Offered);
         (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
         (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
-        Ok(address)
+        let (id, from, to) = (link.id, rail as u16, link.pair.1 as u16);
+        self.send(key, Frame::Link(LinkOffer { link: id, from, to, address }));
     }
 
     /// Another link is about to follow one: what the peer has under way on that may land yet.
@@ -199,7 +224,7 @@ impl Machine {
     }
 
     /// The peer's end of a link: of one that it offers, or as its answer.
-    pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: &LinkOffer) {
+    pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: LinkOffer) {
         let Some(peer) = self.peer(key) else { return };
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
@@ -210,8 +235,8 @@ impl Machine {
         let phase = peer.links[index].phase;
         if is_answer {
             // One that was given up meanwhile is nobody's.
-            if phase != Phase::Offered || peer.links[index].id != offer.link {
-                return;
+            if phase == Phase::Offered && peer.links[index].id == offer.link {
+                self.connect_end(key, index, offer.address);
             }
         } else {
             // What the last one had in flight must be back first: the peer tries again.
@@ -220,30 +245,30 @@ impl Machine {
                 self.refuse_rail(key, offer.link, IN_USE);
                 return;
             }
-            match self.open_end(key, index, offer.link) {
-                Ok(address) => {
-                    let answer = LinkOffer { link: offer.link, from: offer.to, to: offer.from, address };
-                    self.send(key, Frame::Link(answer));
-                }
-                Err(error) => {
-                    self.refuse_rail(key, offer.link, &error.to_string());
-                    return;
-                }
-            }
+            self.open_end(key, index, offer.link, Some(offer.address));
         }
-        self.connect_end(key, index, &offer.address);
     }
 
     fn refuse_rail(&mut self, key: PeerKey, link: LinkId, reason: &str) {
         self.send(key, Frame::LinkLost { link, is_quiet: true, reason: reason.to_owned() });
     }
 
-    fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: &[u8]) {
-        let now = self.now;
+    fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: Vec<u8>) {
         let Some(peer) = self.peer(key) else { return };
-        let (rail, link_key) = (peer.links[index].pair.0, peer.links[index].key);
-        let Some(link_key) = link_key else { return };
-        if let Err(error) = self.carrier.rail(rail).connect(link_key, peer_end) {
+        let link = &mut peer.links[index];
+        let Some(link_key) = link.key else { return };
+        link.phase = Phase::Connecting { mark: None };
+        let end = LinkEnd { rail: link.pair.0, link: link_key, peer: key, index };
+        self.control.push_back(Control::Connect { end, peer_end });
+    }
+
+    /// Our end is connected to the peer's, which may begin.
+    pub(crate) fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
+        let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
+        let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key == Some(link_key));
+        // It may have failed meanwhile, and is closed then.
+        let Some(Phase::Connecting { mark: theirs }) = link.map(|link| link.phase) else { return };
+        if let Err(error) = connected {
             self.fail_link(key, index, &error);
             return;
         }
@@ -253,6 +278,9 @@ impl Machine {
         (link.phase, link.moved_at) = (Phase::Connected, now);
         let (id, mark) = (link.id, link.own_mark);
         self.send(key, Frame::LinkReady { link: id, mark });
+        if let Some(mark) = theirs {
+            self.on_link_ready(key, id, mark);
+        }
     }
 
     /// The peer's end is connected: we may post.
@@ -261,8 +289,10 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let Some(index) = peer.link_named(link) else { return };
         let state = &mut peer.links[index];
-        if state.phase != Phase::Connected {
-            return;
+        match &mut state.phase {
+            Phase::Connected => {}
+            Phase::Connecting { mark: theirs } => return *theirs = Some(mark),
+            _ => return,
         }
         (state.phase, state.mark, state.moved_at) = (Phase::Ready, mark, now);
         peer.outbox.restore(index, link);

@@ -9,6 +9,7 @@ use farreach_core::wire::Frame;
 use super::link::IN_USE;
 use super::peer::{Lost, Phase};
 use super::transfer::TransferFault;
+use super::work::Control;
 use super::{Event, Machine, Output, PeerChange, PeerKey};
 use crate::rail::RailError;
 use crate::{AtomicError, LostReason, SendError};
@@ -20,8 +21,7 @@ const NO_REASON: &str = "its link has failed";
 const REASON_CHARS_MAX: usize = 400;
 
 impl Machine {
-    /// A link is of no use any more, as was found here. Not to be called while a rail is polled, since it tells the rail: what a
-    /// poll finds waits in `failing`.
+    /// A link is of no use any more, as was found here.
     pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &RailError) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
@@ -48,8 +48,8 @@ impl Machine {
         let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
         peer.outbox.pause(index);
         self.marks.remove(&mark);
-        if let Some(link_key) = link_key {
-            self.carrier.rail(rail).close_link(link_key);
+        if let Some(link) = link_key {
+            self.control.push_back(Control::CloseLink { rail, link });
         }
         self.tell_rails(key);
     }
@@ -172,9 +172,8 @@ impl Machine {
         let reason = lost.reason.clone();
         for state in peer.transfers.drain() {
             // Without its buffers, where a card still has them: they are freed when it is done.
-            let held = self.carrier.release(state.op()).filter(|_| is_back);
             let fault = TransferFault::PeerLost(reason.clone());
-            self.events.push_back(state.end(Err(fault), held, now));
+            self.events.push_back(state.end(Err(fault), is_back, now));
         }
         for op in peer.drain_atomics() {
             let lost = AtomicError::PeerLost { reason: reason.clone() };

@@ -4,13 +4,15 @@ use farreach_core::counter::LinkId;
 use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 
-use super::carrier::{Class, HEADER};
 use super::incoming::TooMany;
 use super::peer::{Link, Phase};
-use super::transfer::tag;
+use super::work::{Class, Content, MESSAGES_MAX, Post, PostId, tag};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::Refusal;
 use crate::{LostReason, SendError};
+
+/// What is put before a message: whose it is, and its number.
+pub(crate) const HEADER: usize = 16;
 
 /// What is answered for a peer that is lost, or forgotten.
 fn gone() -> SendError {
@@ -30,7 +32,7 @@ impl Machine {
             return self.report(Event::Sent(op, Err(too_long)));
         }
         peer.outgoing.push(op, bytes);
-        self.post_messages_of(key);
+        self.schedule_first(key);
     }
 
     /// The user has taken so many messages of a peer's.
@@ -42,39 +44,70 @@ impl Machine {
         }
     }
 
-    /// Posts what has waited for room, for a buffer or for a link.
-    pub(super) fn post_messages(&mut self) -> bool {
-        let mut happened = false;
-        for _ in 0..self.pending_senders.len() {
-            let Some(key) = self.pending_senders.pop_front() else { break };
-            if let Some(peer) = self.peer(key) {
-                peer.is_pending_sender = false;
-                happened |= self.post_messages_of(key);
-                self.post_atomics_of(key);
+    /// The next message or atomic that can be posted, each peer in turn. What cannot be is tried again with the next step.
+    pub(super) fn choose_from_senders(&mut self) -> Option<PostId> {
+        while self.round.senders > 0 {
+            let key = *self.pending_senders.front()?;
+            let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
+            if chosen.is_some() {
+                return chosen;
             }
+            self.end_turn_of_sender();
         }
-        happened
+        None
     }
 
-    fn post_messages_of(&mut self, key: PeerKey) -> bool {
-        let Some(peer) = self.peer(key) else { return false };
-        peer.outgoing.number();
-        let mut happened = false;
-        while self.post_message(key) {
-            happened = true;
+    /// The first one has nothing more that can be posted now.
+    pub(super) fn end_turn_of_sender(&mut self) {
+        self.round.senders = self.round.senders.saturating_sub(1);
+        let Some(key) = self.pending_senders.pop_front() else { return };
+        if let Some(peer) = self.peer(key) {
+            peer.is_pending_sender = false;
+            self.schedule_sending(key);
         }
-        self.schedule_sending(key);
-        happened
     }
 
-    /// What could not be posted is tried again with the next step.
+    /// The request as it is posted.
+    #[inline]
+    pub(super) fn post_of_sender(&self, id: PostId) -> Option<Post<'_>> {
+        match id {
+            PostId::Message { peer: key, index, slot } => {
+                let peer = self.peers.get(key.0 as usize)?.as_deref()?;
+                let (link, (sequence, bytes)) = (&peer.links[index], peer.outgoing.get(slot)?);
+                let content = Content::Message { mark: link.mark, sequence, bytes };
+                Some(Post { id, rail: link.pair.0, link: link.key?, tag: tag(Class::Message, slot), content })
+            }
+            PostId::Atomic { new, index, slot, target } => {
+                let link = &self.peers.get(new.peer.0 as usize)?.as_deref()?.links[index];
+                let content = Content::Atomic { request: new.request.on(target) };
+                Some(Post { id, rail: link.pair.0, link: link.key?, tag: tag(Class::Atomic, slot), content })
+            }
+            PostId::Page { .. } => None,
+        }
+    }
+
+    /// Something is to be posted, or tried again with the next step.
     pub(super) fn schedule_sending(&mut self, key: PeerKey) {
-        let Some(peer) = self.peer(key) else { return };
-        let has_some = peer.outgoing.has_work() || !peer.atomics_waiting.is_empty();
-        if has_some && !peer.is_pending_sender && !peer.is_lost() {
-            peer.is_pending_sender = true;
+        if self.begin_sending(key) {
             self.pending_senders.push_back(key);
         }
+    }
+
+    /// Something is to be posted now, unless the peer waits for its turn already.
+    pub(super) fn schedule_first(&mut self, key: PeerKey) {
+        if self.begin_sending(key) {
+            self.pending_senders.push_front(key);
+            self.round.senders += 1;
+        }
+    }
+
+    /// Whether a peer has something to be posted, and did not wait for its turn until now.
+    fn begin_sending(&mut self, key: PeerKey) -> bool {
+        let Some(peer) = self.peer(key) else { return false };
+        let has_some = peer.outgoing.has_work() || !peer.atomics_waiting.is_empty();
+        let begins = has_some && !peer.is_pending_sender && !peer.is_lost();
+        peer.is_pending_sender |= begins;
+        begins
     }
 
     /// The peer's user has taken so many.
@@ -118,46 +151,54 @@ impl Machine {
         self.schedule_sending(key);
     }
 
-    /// Posts the first one that is to be posted; whether there was one, and room.
-    fn post_message(&mut self, key: PeerKey) -> bool {
-        let now = self.now;
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else {
-            return false;
-        };
+    /// The first message that is to be posted, if there is room for it. Where no link is ready, the control channel carries all.
+    fn choose_message(&mut self, key: PeerKey) -> Option<PostId> {
         let rails = &self.rails;
+        let peer = self.peers.get_mut(key.0 as usize)?.as_deref_mut()?;
+        peer.outgoing.number();
         let is_ready = |link: &Link| rails[link.pair.0].is_ready(link);
         if !peer.links.iter().any(is_ready) {
-            return self.send_by_frame(key);
+            while self.send_by_frame(key) {}
+            return None;
         }
         let has_room = |link: &Link| is_ready(link) && rails[link.pair.0].has_room(link);
-        let Some(index) = peer.links.iter().position(has_room) else { return false };
-        let (link, outgoing) = (&mut peer.links[index], &mut peer.outgoing);
-        let (Some(link_key), true) = (link.key, self.carrier.has_message_buffer()) else { return false };
-        let Some(slot) = outgoing.begin(index) else { return false };
-        let Some((sequence, bytes)) = outgoing.get(slot) else { return false };
-        let (rail, mark) = (link.pair.0, link.mark);
-        match self.carrier.post_message((rail, link_key, tag(Class::Message, slot)), mark, sequence, bytes) {
-            Ok(()) => {
-                link.took_one(now);
-                self.posted_to(key, rail);
-                true
-            }
-            Err(reason) => {
-                link.has_refused(now);
-                outgoing.refuse(slot);
-                if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
-                    self.fail_link(key, index, &error);
-                }
-                false
-            }
+        let index = peer.links.iter().position(has_room)?;
+        if self.messages_in_flight >= MESSAGES_MAX {
+            return None;
         }
+        let slot = peer.outgoing.begin(index)?;
+        Some(PostId::Message { peer: key, index, slot })
+    }
+
+    /// A card has a message.
+    pub(super) fn message_posted(&mut self, key: PeerKey, index: usize) {
+        self.messages_in_flight += 1;
+        self.link_took_one(key, index);
+    }
+
+    /// No card has it: it is tried again.
+    pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, slot: SlotId, reason: Refusal) {
+        let now = self.now;
+        if let Some(peer) = self.peer(key) {
+            peer.links[index].has_refused(now);
+            peer.outgoing.refuse(slot);
+        }
+        if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
+            self.fail_link(key, index, &error);
+        }
+        self.end_turn_of_sender();
     }
 
     /// Where no link is ready, the control channel carries it.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         // One that is being made is waited for.
-        let is_coming = |link: &Link| matches!(link.phase, Phase::Offered | Phase::Connected);
+        let is_coming = |link: &Link| {
+            matches!(
+                link.phase,
+                Phase::Opening | Phase::Offered | Phase::Connecting { .. } | Phase::Connected
+            )
+        };
         if !peer.is_up && peer.links.iter().any(is_coming) {
             return false;
         }
@@ -178,7 +219,7 @@ impl Machine {
     }
 
     /// A message has come over a rail.
-    pub(super) fn on_message(&mut self, bytes: &[u8]) {
+    pub(crate) fn handle_message(&mut self, bytes: &[u8]) {
         let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
         let (mark, number) = (header[..4].try_into(), header[8..].try_into());
         let (Ok(mark), Ok(number)) = (mark, number) else { return };

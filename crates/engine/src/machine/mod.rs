@@ -1,11 +1,11 @@
 //! What an engine does: peers, links, transfers, counters, grants and messages, without thread, clock or socket.
 //!
 //! Time is a number that the caller passes in. Frames of peers come in by [`Machine::frame`], and what is to be sent goes out by
-//! [`Machine::output`]; what is to be told to whoever has asked goes out by [`Machine::poll_event`]; [rails](crate::rail) are polled and posted to from here only. So a simulation can own all of
-//! them, and drive the same code through a hundred thousand histories.
+//! [`Machine::output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
+//! `handle_…`; the [carrier](crate::carrier) does both, and has the memory. What is to be told to whoever has asked goes out by
+//! [`Machine::poll_event`]. So a simulation can own all of them, and drive the same code through a hundred thousand histories.
 
 mod atomic;
-mod carrier;
 #[cfg(test)]
 mod census;
 mod counter;
@@ -28,32 +28,34 @@ mod reset;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod work;
 
 use std::collections::VecDeque;
 
 use farreach_core::credit::RoundRobin;
 use farreach_core::wire::{Frame, Hello};
-use farreach_memory::Memory;
 
-use carrier::Carrier;
 use counter::CounterDesk;
 use grant::OwnGrant;
 use peer::Peer;
 use rail::RailState;
+use work::Round;
 
 pub(crate) use atomic::{AtomicOperation, NewAtomic};
-pub(crate) use carrier::{HEADER, Held};
 pub(crate) use event::{Event, OpId, PeerChange};
-pub(crate) use grant::RevokeAnswer;
+pub(crate) use grant::RemoteKeys;
 pub(crate) use id_map::IdMap;
 #[cfg(test)]
 pub(crate) use link::pairs_of;
+pub(crate) use message::HEADER;
+pub(crate) use rail::RailInfo;
 #[cfg(test)]
 pub(crate) use tests::plain_hello;
-pub(crate) use transfer::{Direction, NewTransfer, TransferAnswer, TransferFault};
+pub(crate) use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
+pub(crate) use work::{Class, Content, Control, KeysEnded, MESSAGES_MAX, Post};
 
 use crate::Rights;
-use crate::rail::{self as rails, Properties, Rail, RailError};
+use crate::rail::{LinkKey, Properties, RailError};
 
 /// One peer of this engine's, for good: a peer that comes again is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,9 +105,10 @@ pub(crate) struct Machine {
     /// What messages are marked with, and whose they are.
     marks: IdMap<u32, (PeerKey, usize)>,
     next_mark: u32,
-    carrier: Carrier,
-    /// Links that a poll has found to be of no use any more.
-    failing: Vec<(PeerKey, usize, RailError)>,
+    /// Messages that cards have.
+    messages_in_flight: usize,
+    control: VecDeque<Control>,
+    round: Round,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     hello: Hello,
@@ -133,17 +136,12 @@ const POSTS_PER_STEP: usize = 64;
 const TIMER_INTERVAL: u64 = 1_000_000;
 
 impl Machine {
-    pub(crate) fn new(
-        rails: Vec<Box<dyn Rail>>,
-        mut hello: Hello,
-        tuning: Tuning,
-    ) -> Result<Self, RailError> {
-        let states: Vec<RailState> = rails.iter().map(|rail| RailState::new(rail.as_ref())).collect();
-        hello.rails = states.iter().map(|rail| rail.properties().kind.clone()).collect();
+    pub(crate) fn new(rails: Vec<RailInfo>, mut hello: Hello, tuning: Tuning) -> Self {
+        let rails: Vec<RailState> = rails.into_iter().map(RailState::new).collect();
+        hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
         hello.messages = tuning.messages;
-        Ok(Self {
-            rails: states,
-            carrier: Carrier::new(rails, &tuning)?,
+        Self {
+            rails,
             peers: Vec::new(),
             round_robin: RoundRobin::new(TURN_BYTES),
             pending_senders: VecDeque::new(),
@@ -153,7 +151,9 @@ impl Machine {
             revoking: VecDeque::new(),
             marks: IdMap::default(),
             next_mark: 1,
-            failing: Vec::new(),
+            messages_in_flight: 0,
+            control: VecDeque::new(),
+            round: Round::default(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             hello,
@@ -166,7 +166,7 @@ impl Machine {
             are_timers_idle: false,
             moved_at: 0,
             look_until: 0,
-        })
+        }
     }
 
     /// A connection to a peer stands. `is_initiator`: we have made it.
@@ -179,23 +179,25 @@ impl Machine {
         key
     }
 
-    /// One step: asks the rails what has happened, posts what there is room for, and looks at the time. Whether anything happened.
-    pub(crate) fn step(&mut self, now: u64) -> bool {
+    /// A step begins: rails are asked next what has happened.
+    pub(crate) fn begin_step(&mut self, now: u64) {
         self.now = now;
-        let mut happened = false;
-        for rail in 0..self.rails.len() {
-            happened |= self.poll_rail(rail);
-        }
+    }
+
+    /// All rails were asked: what there is room for is posted next.
+    pub(crate) fn end_polls(&mut self) {
         self.tell_held();
-        happened |= self.post_messages();
-        happened |= self.post_pages();
+        self.round.senders = self.pending_senders.len();
+    }
+
+    /// What there was room for was posted. Looks at the time, and ends the step in which something `happened` or not.
+    pub(crate) fn end_step(&mut self, happened: bool) {
         if happened {
             self.mark_dirty();
         }
-        if now >= self.timers_at {
+        if self.now >= self.timers_at {
             self.run_timers();
         }
-        happened
     }
 
     /// What is to be done outside, one thing at a time.
@@ -217,54 +219,20 @@ impl Machine {
         self.rails.iter().map(RailState::properties)
     }
 
-    /// The rails, in order: to be slept on.
-    pub(crate) fn rails_mut(&mut self) -> impl Iterator<Item = &mut dyn Rail> {
-        self.carrier.rails_mut()
-    }
-
     /// How often rails were reset.
     pub(crate) fn resets(&self) -> u64 {
         self.rails.iter().map(|rail| rail.generation).sum()
     }
 
-    /// Registers memory with every rail.
-    pub(crate) fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
-        self.carrier.register(memory)
+    /// Whether a rail is of use.
+    pub(crate) fn is_rail_alive(&self, rail: usize) -> bool {
+        self.rails[rail].dead.is_none()
     }
 
-    fn poll_rail(&mut self, rail: usize) -> bool {
-        if self.rails[rail].dead.is_some() {
-            return false;
-        }
-        let mut taken = self.carrier.take_rail(rail);
-        let polled = taken.poll(&mut |event| self.on_event(rail, event));
-        self.carrier.put_rail_back(rail, taken);
-        for (peer, index, error) in std::mem::take(&mut self.failing) {
-            self.fail_link(peer, index, &error);
-        }
-        match polled {
-            Ok(0) => false,
-            Ok(_) => {
-                self.moved(rail);
-                true
-            }
-            // It proves nothing, and may go better the next time; the links' own deadlines see to the rest.
-            Err(_) => false,
-        }
-    }
-
-    fn on_event(&mut self, rail: usize, event: rails::Event<'_>) {
-        match event {
-            rails::Event::Completed { link, tag, buffers, outcome } => {
-                self.on_completed(rail, link, tag, buffers, outcome);
-            }
-            rails::Event::Immediate { link, bits } => self.on_immediate(rail, link, bits),
-            rails::Event::Message { bytes, .. } => self.on_message(bytes),
-            rails::Event::LinkDown { link, reason } => {
-                if let Some(&(peer, index)) = self.rails[rail].links.get(&link) {
-                    self.failing.push((peer, index, reason));
-                }
-            }
+    /// A link is of no use any more, as its rail has found.
+    pub(crate) fn handle_link_down(&mut self, rail: usize, link: LinkKey, reason: &RailError) {
+        if let Some(&(peer, index)) = self.rails[rail].links.get(&link) {
+            self.fail_link(peer, index, reason);
         }
     }
 

@@ -158,8 +158,12 @@ pub(super) const NO_LINK: LinkId = LinkId(u64::MAX);
 pub(super) enum Phase {
     /// Not there; the initiator tries again then.
     Down { retry_at: u64 },
+    /// Our end is being made.
+    Opening,
     /// Our end is told to the peer.
     Offered,
+    /// Our end is being connected. The peer may have said already that its end is, and what it wants its messages marked with.
+    Connecting { mark: Option<u32> },
     /// Our end is connected.
     Connected,
     /// Both are.

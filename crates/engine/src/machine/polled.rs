@@ -26,14 +26,13 @@ impl Machine {
     }
 
     fn is_any_polled_busy(&self) -> bool {
-        let is_busy = |(index, rail): (usize, &super::RailState)| {
-            rail.must_be_polled && rail.dead.is_none() && self.carrier.in_flight(index) > 0
-        };
-        self.rails.iter().enumerate().any(is_busy)
+        let is_busy =
+            |rail: &super::RailState| rail.must_be_polled && rail.dead.is_none() && rail.in_flight > 0;
+        self.rails.iter().any(is_busy)
     }
 
     /// Something has come over a rail.
-    pub(super) fn moved(&mut self, rail: usize) {
+    pub(crate) fn moved(&mut self, rail: usize) {
         if self.rails[rail].must_be_polled {
             self.moved_at = self.now;
             self.look_until = self.now + LOOK_FOR;
@@ -49,6 +48,7 @@ impl Machine {
     /// Something was posted to a rail.
     #[inline]
     pub(super) fn posted_to(&mut self, key: PeerKey, rail: usize) {
+        self.rails[rail].in_flight += 1;
         if self.rails[rail].must_be_polled {
             self.moved_at = self.now;
             self.tell_to_look(key, rail);

@@ -3,7 +3,15 @@
 use super::PeerKey;
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
-use crate::rail::{LinkKey, Properties, Rail, RailError};
+use crate::rail::{LinkKey, Properties, RailError};
+
+/// A rail, as the machine is told of it.
+#[derive(Debug, Clone)]
+pub(crate) struct RailInfo {
+    pub(crate) properties: Properties,
+    /// Whether nothing of it wakes anybody.
+    pub(crate) must_be_polled: bool,
+}
 
 /// A rail of this side's, with the links over it.
 #[derive(Debug)]
@@ -15,6 +23,10 @@ pub(super) struct RailState {
     pub(super) generation: u64,
     /// Since when it is about to be reset: nothing is posted to it until then.
     pub(super) resetting_since: Option<u64>,
+    /// Whether it is being reset.
+    pub(super) is_resetting: bool,
+    /// Requests that it has, also of closed links.
+    pub(super) in_flight: usize,
     /// Whether nothing of it wakes anybody.
     pub(super) must_be_polled: bool,
     /// Why it is of no use any more.
@@ -22,13 +34,15 @@ pub(super) struct RailState {
 }
 
 impl RailState {
-    pub(super) fn new(rail: &dyn Rail) -> Self {
+    pub(super) fn new(info: RailInfo) -> Self {
         Self {
-            properties: rail.properties().clone(),
-            must_be_polled: rail.wait_fd().is_none(),
+            properties: info.properties,
+            must_be_polled: info.must_be_polled,
             links: IdMap::default(),
             generation: 0,
             resetting_since: None,
+            is_resetting: false,
+            in_flight: 0,
             dead: None,
         }
     }

@@ -7,7 +7,9 @@
 use farreach_core::wire::Frame;
 
 use super::peer::Phase;
+use super::work::Control;
 use super::{Machine, PeerKey};
+use crate::rail::RailError;
 
 impl Machine {
     /// A rail is to be reset as soon as its healthy links are quiet.
@@ -30,19 +32,24 @@ impl Machine {
         for rail in 0..self.rails.len() {
             let Some(since) = self.rails[rail].resetting_since else { continue };
             self.are_timers_idle = false;
+            if self.rails[rail].is_resetting {
+                continue;
+            }
             let links = self.peers.iter().flatten().flat_map(|peer| &peer.links);
             let is_quiet = links
                 .filter(|link| link.pair.0 == rail && !matches!(link.phase, Phase::Draining { .. }))
                 .all(|link| link.in_flight == 0);
             if is_quiet || self.now >= since + self.tuning.drain {
-                self.reset(rail);
+                self.rails[rail].is_resetting = true;
+                self.control.push_back(Control::Reset { rail });
             }
         }
     }
 
-    fn reset(&mut self, rail: usize) {
-        self.rails[rail].resetting_since = None;
-        let error = self.carrier.rail(rail).reset().err();
+    /// A rail has begun anew, or is dead.
+    pub(crate) fn handle_reset(&mut self, rail: usize, reset: Result<(), RailError>) {
+        (self.rails[rail].resetting_since, self.rails[rail].is_resetting) = (None, false);
+        let error = reset.err();
         match &error {
             None => self.rails[rail].generation += 1,
             Some(error) => self.rails[rail].dead = Some(error.clone()),

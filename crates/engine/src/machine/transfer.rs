@@ -2,13 +2,12 @@
 
 use farreach_core::counter::{CounterId, Immediate, LinkId};
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Finished, Post, TransferId};
-use farreach_core::plan::{Extent, Plan};
+use farreach_core::outbox::{self, Finished, TransferId};
+use farreach_core::plan::{Operation, Plan};
 use farreach_core::wire::Frame;
-use farreach_memory::Buffers;
 
-use super::carrier::Class;
-use super::{Event, Held, Machine, OpId, POSTS_PER_STEP, PeerKey};
+use super::work::{Class, Content, Post, PostId, slot_of, tag};
+use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::{Explanation, LostReason, RailShare, Rights};
 
@@ -27,7 +26,6 @@ pub(crate) struct NewTransfer {
     pub(crate) op: OpId,
     pub(crate) peer: PeerKey,
     pub(crate) direction: Direction,
-    pub(crate) held: Held,
     pub(crate) plan: Plan,
     /// The peer's grant, and the range of it that the plan is within.
     pub(crate) grant: u64,
@@ -38,10 +36,10 @@ pub(crate) struct NewTransfer {
 
 /// What became of a transfer.
 #[derive(Debug)]
-pub(crate) struct TransferAnswer {
+pub(crate) struct TransferEnd {
     pub(crate) outcome: Result<(), TransferFault>,
-    /// The memory; none where a card may still have a part of it.
-    pub(crate) held: Option<Held>,
+    /// Whether its memory is back; else a card may still have a part of it.
+    pub(crate) is_back: bool,
     pub(crate) explanation: Explanation,
 }
 
@@ -77,10 +75,6 @@ impl TransferState {
         self.id
     }
 
-    pub(super) fn op(&self) -> OpId {
-        self.op
-    }
-
     pub(super) fn grant(&self) -> u64 {
         self.grant
     }
@@ -91,37 +85,44 @@ impl TransferState {
         self.fault.get_or_insert(fault);
     }
 
-    /// How it has ended, with its memory if that is back.
-    pub(super) fn end(mut self, outcome: Result<(), TransferFault>, held: Option<Held>, now: u64) -> Event {
+    /// How it has ended, and whether no card has anything of its memory that is known to come back.
+    pub(super) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
         self.explanation.finished_ns = now;
-        let held = held.filter(|_| !self.is_kept);
-        Event::Transfer(self.op, TransferAnswer { outcome, held, explanation: self.explanation })
+        let is_back = is_back && !self.is_kept;
+        Event::Transfer(self.op, TransferEnd { outcome, is_back, explanation: self.explanation })
     }
 }
 
 /// Why a counter does not reach what was promised.
 const GIVEN_UP: &str = "the transfer was given up";
 
-/// What a request is of is in two bits of its slot's index, of which there are never so many.
-const CLASS_SHIFT: u32 = 30;
+/// Peers without room that one round asks at most.
+const FULL_MAX: u32 = 4;
 
-pub(super) fn tag(class: Class, slot: SlotId) -> u64 {
-    slot.to_raw() | (class as u64) << CLASS_SHIFT
+/// A request with pages, before it is built.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChosenPage {
+    peer: PeerKey,
+    post: outbox::Post,
+    rail: usize,
+    link: LinkKey,
+    op: OpId,
+    direction: Direction,
+    /// Where the range of the peer's memory begins, and its key.
+    start: u64,
+    key: u64,
+    immediate: Option<u32>,
+    bytes: u64,
 }
 
-fn class_and_slot(tag: u64) -> (Class, SlotId) {
-    let class = match (tag >> CLASS_SHIFT) & 3 {
-        0 => Class::Pages,
-        1 => Class::Message,
-        _ => Class::Atomic,
-    };
-    (class, SlotId::from_raw(tag & !(3 << CLASS_SHIFT)))
-}
-
-enum Posted {
-    Bytes(u64),
+/// Why no request could be chosen.
+enum Unchosen {
+    /// There is nothing to be posted.
     Nothing,
+    /// There is no room.
     Full,
+    /// The transfer was given up instead.
+    GivenUp,
 }
 
 impl Machine {
@@ -129,15 +130,14 @@ impl Machine {
     pub(crate) fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
         self.now = now;
         let refusal = self.check(&new);
-        let NewTransfer { op, peer: key, direction, held, plan, grant, base, counter, .. } = new;
+        let NewTransfer { op, peer: key, direction, plan, grant, base, counter, .. } = new;
         let pages = plan.pages() as u64;
         let mut explanation = Explanation { started_ns: now, pages, ..Explanation::default() };
         if let Some(fault) = refusal {
-            let answer = TransferAnswer { outcome: Err(fault), held: Some(held), explanation };
-            self.report(Event::Transfer(op, answer));
+            let end = TransferEnd { outcome: Err(fault), is_back: true, explanation };
+            self.report(Event::Transfer(op, end));
             return None;
         }
-        self.carrier.hold(op, held);
         let peer = self.peer(key)?;
         explanation.rails = vec![RailShare::default(); peer.links.len()];
         if let Some(granted) = peer.granted.get_mut(&grant) {
@@ -158,7 +158,6 @@ impl Machine {
         peer.transfers.put(id.index(), state);
         self.round_robin.wake(key.0);
         self.collect_finished(key);
-        self.post_pages();
         Some(id)
     }
 
@@ -217,103 +216,126 @@ impl Machine {
         }
     }
 
-    /// Posts what there is room for, each peer in turn.
-    pub(super) fn post_pages(&mut self) -> bool {
-        let (mut budget, mut full) = (POSTS_PER_STEP, 0);
-        while budget > 0 {
-            let Some(key) = self.round_robin.current() else { break };
-            match self.post_next(PeerKey(key)) {
-                Posted::Bytes(bytes) => {
-                    self.round_robin.spend(bytes.max(1));
-                    budget -= 1;
-                }
-                Posted::Nothing => self.round_robin.rest(),
-                Posted::Full => {
-                    self.round_robin.yield_turn();
-                    full += 1;
-                    // Everybody may have been asked once by now; completions make room, or nothing does.
-                    if full >= 4 {
-                        break;
-                    }
-                }
+    /// The next request with pages, each peer in turn.
+    pub(super) fn choose_page(&mut self) -> Option<ChosenPage> {
+        while self.round.pages > 0 {
+            let key = PeerKey(self.round_robin.current()?);
+            match self.choose_page_of(key) {
+                Ok(chosen) => return Some(chosen),
+                Err(Unchosen::Nothing) => self.round_robin.rest(),
+                Err(Unchosen::GivenUp) => self.spend_turn(0),
+                Err(Unchosen::Full) => self.yield_turn(),
             }
         }
-        budget < POSTS_PER_STEP
+        None
     }
 
-    fn post_next(&mut self, key: PeerKey) -> Posted {
+    fn spend_turn(&mut self, bytes: u64) {
+        self.round_robin.spend(bytes.max(1));
+        self.round.pages = self.round.pages.saturating_sub(1);
+    }
+
+    /// Its peer has no room: it is the next one's turn.
+    fn yield_turn(&mut self) {
+        self.round_robin.yield_turn();
+        self.round.full += 1;
+        // Everybody may have been asked once by now; completions make room, or nothing does.
+        if self.round.full >= FULL_MAX {
+            self.round.pages = 0;
+        }
+    }
+
+    fn choose_page_of(&mut self, key: PeerKey) -> Result<ChosenPage, Unchosen> {
         let now = self.now;
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else {
-            return Posted::Nothing;
+            return Err(Unchosen::Nothing);
         };
-        let Some(post) = peer.outbox.next_post() else { return Posted::Nothing };
+        let Some(post) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
         let state = &peer.links[post.link];
-        if !self.rails[state.pair.0].has_room(state) {
+        let rail = state.pair.0;
+        if !self.rails[rail].has_room(state) {
             // Messages and atomics have taken what was left for pages.
             peer.outbox.refuse(post.slot);
-            return Posted::Full;
+            return Err(Unchosen::Full);
         }
-        let has_names = !self.rails[state.pair.0].properties().immediates_name_link;
+        let has_names = !self.rails[rail].properties().immediates_name_link;
         if has_names && post.immediate.is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
             peer.outbox.refuse(post.slot);
             peer.links[post.link].has_refused(now);
-            return Posted::Full;
+            return Err(Unchosen::Full);
         }
-        let Some(Built { link, op, extents, bytes, request }) = build(peer, post, has_names) else {
+        let Some(chosen) = chosen(key, peer, post, has_names) else {
             peer.outbox.refuse(post.slot);
-            let fault = TransferFault::NoSuchGrant;
-            self.abort(key, post.transfer, &fault, now);
-            return Posted::Bytes(0);
+            self.abort(key, post.transfer, &TransferFault::NoSuchGrant, now);
+            return Err(Unchosen::GivenUp);
         };
-        let rail = peer.links[post.link].pair.0;
-        let has_immediate = post.immediate.is_some();
-        match self.carrier.post_pages((rail, link, tag(Class::Pages, post.slot)), op, extents, request) {
-            Ok(()) => {
-                peer.links[post.link].took_one(now);
-                if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
-                    let share = &mut transfer.explanation.rails[post.link];
-                    share.operations += 1;
-                    share.bytes += bytes;
-                    share.immediates += u64::from(has_immediate);
-                }
-                self.posted_to(key, rail);
-                Posted::Bytes(bytes)
-            }
-            Err(reason) => {
-                peer.outbox.refuse(post.slot);
-                peer.links[post.link].has_refused(now);
-                if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
-                    transfer.explanation.refusals += 1;
-                }
-                self.refused(key, post, reason)
-            }
-        }
+        Ok(chosen)
     }
 
-    fn refused(&mut self, key: PeerKey, post: Post, reason: Refusal) -> Posted {
+    /// The request as it is posted.
+    #[inline]
+    pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Option<Post<'_>> {
+        let ChosenPage { peer, post, rail, link, op, bytes, .. } = chosen;
+        let operation = self.peers.get(peer.0 as usize)?.as_deref()?.outbox.operation(post.slot)?;
+        let content = Content::Pages { op, extents: &operation.pieces, request: chosen.request(operation) };
+        let id = PostId::Page { peer, post, bytes };
+        Some(Post { id, rail, link, tag: tag(Class::Pages, post.slot), content })
+    }
+
+    /// A card has pages.
+    #[inline]
+    pub(super) fn page_posted(&mut self, key: PeerKey, post: outbox::Post, bytes: u64) {
+        self.spend_turn(bytes);
         let now = self.now;
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let link = &mut peer.links[post.link];
+        link.took_one(now);
+        let rail = link.pair.0;
+        if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
+            let share = &mut transfer.explanation.rails[post.link];
+            share.operations += 1;
+            share.bytes += bytes;
+            share.immediates += u64::from(post.immediate.is_some());
+        }
+        self.posted_to(key, rail);
+    }
+
+    /// No card has them.
+    pub(super) fn page_refused(&mut self, key: PeerKey, post: outbox::Post, reason: Refusal) {
+        let now = self.now;
+        if let Some(peer) = self.peer(key) {
+            peer.outbox.refuse(post.slot);
+            peer.links[post.link].has_refused(now);
+            if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
+                transfer.explanation.refusals += 1;
+            }
+        }
         match reason {
             Refusal::Full => {}
             Refusal::LinkDown(error) => self.fail_link(key, post.link, &error),
             Refusal::Never(error) => self.abort(key, post.transfer, &TransferFault::Rail(error), now),
         }
-        Posted::Full
+        self.yield_turn();
     }
 
-    /// A request is done with.
-    pub(super) fn on_completed(
+    /// A request is done with, and its buffers are back. `value` is what an atomic has found.
+    pub(crate) fn handle_completed(
         &mut self,
         rail: usize,
         link: LinkKey,
         tag: u64,
-        buffers: Buffers,
+        value: Option<u64>,
         outcome: Result<(), RailError>,
     ) {
         let now = self.now;
-        let (class, slot) = class_and_slot(tag);
-        let value = self.carrier.take_back(class, buffers);
-        let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
+        let (class, slot) = (Class::of(tag), slot_of(tag));
+        if class == Class::Message {
+            self.messages_in_flight = self.messages_in_flight.saturating_sub(1);
+        }
+        let state = &mut self.rails[rail];
+        state.in_flight = state.in_flight.saturating_sub(1);
+        let Some(&(key, index)) = state.links.get(&link) else { return };
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         let state = &mut peer.links[index];
         state.in_flight = state.in_flight.saturating_sub(1);
@@ -321,9 +343,8 @@ impl Machine {
         let is_ok = outcome.is_ok();
         if let Err(error) = outcome {
             state.is_quiet = false;
-            let peer_is_lost = peer.is_lost();
-            if !peer_is_lost {
-                self.failing.push((key, index, error));
+            if !peer.is_lost() {
+                self.fail_link(key, index, &error);
             }
         }
         match class {
@@ -363,9 +384,7 @@ impl Machine {
             let is_kept = state.is_kept;
             let missed = state.counter.take().filter(|_| !is_whole);
             let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
-            let held = self.carrier.release(state.op);
-            let end = state.end(outcome, held, now);
-            self.report(end);
+            self.report(state.end(outcome, true, now));
             if let Some(counter) = missed {
                 self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
             }
@@ -377,49 +396,56 @@ impl Machine {
     }
 }
 
-/// An operation as it is posted.
-struct Built<'a> {
-    link: LinkKey,
-    op: OpId,
-    /// The parts of this side's memory.
-    extents: &'a [Extent],
-    bytes: u64,
-    request: WorkRequest<'a>,
-}
-
-/// Builds an operation; none where the peer's memory is not to be had over this link.
-fn build(peer: &super::peer::Peer, post: Post, has_names: bool) -> Option<Built<'_>> {
+/// What a request with pages needs; none where the peer's memory is not to be had over this link.
+fn chosen(key: PeerKey, peer: &super::peer::Peer, post: outbox::Post, has_names: bool) -> Option<ChosenPage> {
     let state = &peer.links[post.link];
-    let link = state.key?;
-    let operation = peer.outbox.operation(post.slot)?;
     let transfer = peer.transfers.get(post.transfer.index())?;
     let immediate = match post.immediate {
         None => None,
         Some(immediate) => Some(immediate_on(peer, state.id, immediate, has_names)?.to_bits()),
     };
-    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
-    let start = address.checked_add(transfer.base)?;
-    let request = match (operation.targets.as_slice(), transfer.direction) {
-        _ if operation.bytes == 0 => {
-            WorkRequest::Write { target: RemoteSegment { address: start, key, len: 0 }, immediate }
-        }
-        ([extent], direction) => {
-            let address = start.checked_add(extent.offset)?;
-            let target = RemoteSegment { address, key, len: extent.len };
-            match direction {
-                Direction::Write => WorkRequest::Write { target, immediate },
-                Direction::Read => WorkRequest::Read { target },
+    let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
+    Some(ChosenPage {
+        peer: key,
+        post,
+        rail: state.pair.0,
+        link: state.key?,
+        op: transfer.op,
+        direction: transfer.direction,
+        start: address.checked_add(transfer.base)?,
+        key: remote_key,
+        immediate,
+        bytes: peer.outbox.operation(post.slot)?.bytes,
+    })
+}
+
+impl ChosenPage {
+    /// None where a range of the peer's memory would end behind the last address.
+    #[inline]
+    fn request(self, operation: &Operation) -> Option<WorkRequest<'_>> {
+        let Self { start, key, immediate, direction, .. } = self;
+        let request = match (operation.targets.as_slice(), direction) {
+            _ if operation.bytes == 0 => {
+                WorkRequest::Write { target: RemoteSegment { address: start, key, len: 0 }, immediate }
             }
-        }
-        (several, direction) => {
-            let targets = RemoteSegments::new(start, key, several)?;
-            match direction {
-                Direction::Write => WorkRequest::WriteScattered { targets, immediate },
-                Direction::Read => WorkRequest::ReadGathered { targets },
+            ([extent], direction) => {
+                let address = start.checked_add(extent.offset)?;
+                let target = RemoteSegment { address, key, len: extent.len };
+                match direction {
+                    Direction::Write => WorkRequest::Write { target, immediate },
+                    Direction::Read => WorkRequest::Read { target },
+                }
             }
-        }
-    };
-    Some(Built { link, op: transfer.op, extents: &operation.pieces, bytes: operation.bytes, request })
+            (several, direction) => {
+                let targets = RemoteSegments::new(start, key, several)?;
+                match direction {
+                    Direction::Write => WorkRequest::WriteScattered { targets, immediate },
+                    Direction::Read => WorkRequest::ReadGathered { targets },
+                }
+            }
+        };
+        Some(request)
+    }
 }
 
 impl super::peer::Peer {

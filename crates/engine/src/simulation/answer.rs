@@ -4,11 +4,19 @@ use super::content::WORN;
 use super::party::End;
 use super::thing::{Hold, Transfer};
 use super::world::{World, broken, tell};
-use crate::machine::{Direction, Held, RevokeAnswer, TransferAnswer, TransferFault};
+use crate::carrier::Held;
+use crate::delivery::{RevokeAnswer, TransferAnswer};
+use crate::machine::{Direction, TransferFault};
 
 impl World {
     /// Looks at all that an engine may have answered. Nothing moves meanwhile.
     pub(super) fn observe(&mut self, host: usize) {
+        self.hosts[host].carry();
+        self.see(host);
+    }
+
+    /// The same, where nobody has posted yet what could be.
+    pub(super) fn see(&mut self, host: usize) {
         self.flush(host);
         for place in 0..self.hosts[host].peers.len() {
             let (connection, end) = self.hosts[host].peers[place];

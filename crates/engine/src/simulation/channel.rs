@@ -77,7 +77,7 @@ impl World {
             }
             None => {}
         }
-        self.observe(host);
+        self.see(host);
         // What was said may have made room, or a link.
         let at = self.now + self.chance.below(self.scenario.poll_gap_ns);
         self.step_by(host, at);

@@ -306,18 +306,25 @@ impl World {
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
             // Who waits for a card that is broken waits as long as his user lets him.
             let is_broken = (0..self.hosts.len()).any(|host| self.has_broken_card(host));
-            let machine = self.hosts[host].machine();
-            let census = machine.census();
             if is_broken {
                 continue;
             }
-            if census.grants > stuck || census.peers > stuck {
-                return Some(format!("host {host} keeps something of its peers: {census:?}"));
+            let (buffers, transfers, grants) = self.hosts[host].carrier().held();
+            let census = self.hosts[host].machine().census();
+            if census.grants.max(grants) > stuck || census.peers > stuck {
+                return Some(format!(
+                    "host {host} keeps something of its peers: {grants} grants, {census:?}"
+                ));
             }
-            if !machine.is_idle() || census.is_busy() {
+            if buffers + transfers > 0 {
+                return Some(format!(
+                    "host {host} has {buffers} buffers and memory of {transfers} transfers out"
+                ));
+            }
+            if !self.hosts[host].machine().is_idle() || census.is_busy() {
                 return Some(format!("host {host} has something under way: {census:?}"));
             }
-            let in_flight: usize = machine.rails_mut().map(|rail| rail.in_flight()).sum();
+            let in_flight: usize = self.hosts[host].carrier().rails_mut().map(|rail| rail.in_flight()).sum();
             if in_flight > 0 {
                 return Some(format!("a card of host {host} has {in_flight} requests"));
             }
@@ -345,7 +352,7 @@ impl World {
         tell!(self, "end", digest, WORN);
         // With the engine goes whatever could still reach memory that came back without a proof.
         let broken: Vec<bool> = (0..self.hosts.len()).map(|host| self.has_broken_card(host)).collect();
-        self.hosts.iter_mut().for_each(|host| host.machine = None);
+        self.hosts.iter_mut().for_each(|host| (host.machine, host.carrier) = (None, None));
         for (host, memory) in &self.unproven {
             if memory.keys() > 0 && !broken[*host] && self.scenario.network.odds.end_key_fails == 0 {
                 broken!(self, "memory of host {host} is not free, though its engine has ended");

@@ -6,6 +6,7 @@ use super::party::Host;
 use super::scenario::Fault;
 use super::thing::Hold;
 use super::world::{What, World, broken, tell};
+use crate::carrier::Carrier;
 use crate::machine::{Machine, plain_hello};
 use crate::rail::Rail;
 use crate::rails::sim::SimRail;
@@ -42,12 +43,13 @@ impl World {
         let rails = rails.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>);
         let hello = plain_hello(incarnation(host, life));
         let tuning = self.scenario.tuning.clone();
-        let mut machine = Machine::new(rails.collect(), hello, tuning).ok()?;
+        let mut carrier = Carrier::new(rails.collect(), tuning.message_max).ok()?;
+        let machine = Machine::new(carrier.infos(), hello, tuning);
         let mut rest = Memory::allocate(PIECE * PIECES).ok()?;
-        machine.register(rest.memory()).ok()?;
+        carrier.register(rest.memory()).ok()?;
         let mut free: Vec<_> = (1..PIECES).map(|_| rest.split_to(PIECE)).collect();
         free.push(rest);
-        Some(Host { machine: Some(machine), life, cards, free, ..Host::default() })
+        Some(Host { machine: Some(machine), carrier: Some(carrier), life, cards, free, ..Host::default() })
     }
 
     /// Something goes wrong with a host, if there is one with which it can.

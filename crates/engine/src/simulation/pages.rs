@@ -10,8 +10,9 @@ use super::fate::PIECE;
 use super::thing::{Count, Grant, Hold, Page, Source, Transfer, Word};
 use super::world::{What, World, broken, tell};
 use crate::Rights;
+use crate::carrier::Held;
 use crate::delivery::Waiter;
-use crate::machine::{Direction, Held, NewTransfer};
+use crate::machine::{Direction, NewTransfer};
 use crate::progress::oneshot;
 use crate::rail::EndedKeys;
 use crate::rails::sim::SimCard;
@@ -38,7 +39,7 @@ impl World {
                 it.content = Some(content);
             }
         }
-        let made = match self.hosts[host].machine().grant(key, slice.expose(), rights, now) {
+        let made = match self.hosts[host].grant(key, slice.expose(), rights, now) {
             Ok(made) => made,
             Err((error, memory)) => {
                 if self.scenario.network.odds.setup_fails == 0 && !self.has_broken_card(host) {
@@ -129,7 +130,7 @@ impl World {
         self.count("grants back without a proof", 1);
         self.unproven.push((host, memory));
         if let Ok(fresh) = Memory::allocate(PIECE)
-            && self.hosts[host].machine().register(fresh.memory()).is_ok()
+            && self.hosts[host].carrier().register(fresh.memory()).is_ok()
         {
             self.hosts[host].free.push(fresh);
         }
@@ -408,7 +409,6 @@ impl World {
             op,
             peer,
             direction,
-            held,
             plan,
             grant: it.id,
             base: if is_wrong { base + 8 } else { base },
@@ -426,6 +426,7 @@ impl World {
             count,
             counted
         );
+        self.hosts[host].carrier().hold(op, held);
         self.hosts[host].machine().submit(order, now);
         self.may_be_given_up(number);
         self.transfers.push(Transfer {

@@ -4,20 +4,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use farreach_core::wire::Frame;
-use farreach_memory::Slice;
+use farreach_memory::{Exposed, Slice};
 
-use crate::SendError;
+use crate::carrier::{Carrier, GrantMade};
 use crate::delivery::Delivery;
 use crate::machine::{Machine, PeerKey};
 use crate::progress::oneshot;
+use crate::rail::RailError;
 use crate::rails::sim::CardId;
 use crate::watch::PeerCell;
+use crate::{Rights, SendError};
 
 /// A host: an engine and its user, one life after the other.
 #[derive(Debug, Default)]
 pub(super) struct Host {
     /// None while it is killed.
     pub(super) machine: Option<Machine>,
+    /// Its rails; none while it is killed.
+    pub(super) carrier: Option<Carrier>,
     /// Who waits for it.
     pub(super) delivery: Delivery,
     /// How often it was started.
@@ -48,12 +52,45 @@ impl Host {
         self.machine.as_mut().expect("who does something is alive")
     }
 
+    pub(super) fn carrier(&mut self) -> &mut Carrier {
+        self.carrier.as_mut().expect("who does something is alive")
+    }
+
+    fn parts(&mut self) -> (&mut Machine, &mut Carrier) {
+        let parts = self.machine.as_mut().zip(self.carrier.as_mut());
+        parts.expect("who does something is alive")
+    }
+
+    pub(super) fn step(&mut self, now: u64) -> bool {
+        let (machine, carrier) = self.parts();
+        carrier.step(machine, now)
+    }
+
+    /// What its machine wants done with rails is done.
+    pub(super) fn carry(&mut self) {
+        let (machine, carrier) = self.parts();
+        carrier.carry(machine);
+    }
+
+    pub(super) fn grant(
+        &mut self,
+        key: PeerKey,
+        memory: Exposed,
+        rights: Rights,
+        now: u64,
+    ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
+        let (machine, carrier) = self.parts();
+        carrier.grant(machine, key, memory, rights, now)
+    }
+
     /// What its machine has to tell is told.
     pub(super) fn deliver(&mut self) {
         // Nobody is a task here.
         let mut wakers = Vec::new();
-        while let Some(event) = self.machine().poll_event() {
-            self.delivery.deliver(event, &mut wakers);
+        let parts = self.machine.as_mut().zip(self.carrier.as_mut());
+        let (machine, carrier) = parts.expect("who does something is alive");
+        while let Some(event) = machine.poll_event() {
+            self.delivery.deliver(event, carrier, &mut wakers);
         }
     }
 }

@@ -6,7 +6,8 @@ use farreach_core::counter::CounterId;
 use farreach_memory::{Exposed, Shared, Slice};
 
 use super::content::{Content, Layout};
-use crate::machine::{Direction, OpId, RevokeAnswer, TransferAnswer};
+use crate::delivery::{RevokeAnswer, TransferAnswer};
+use crate::machine::{Direction, OpId};
 use crate::progress::oneshot;
 use crate::watch::CounterCell;
 use crate::{AtomicError, Rights};

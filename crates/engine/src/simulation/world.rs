@@ -218,7 +218,7 @@ impl World {
             return;
         }
         let now = self.now;
-        let happened = there.machine().step(now);
+        let happened = there.step(now);
         let next = match happened {
             true => now + 1 + self.chance.below(self.scenario.poll_gap_ns),
             false => self.hosts[host].machine().next_deadline(),

@@ -3,6 +3,7 @@
 mod closing;
 mod pair;
 mod unstopped;
+mod work;
 
 use farreach_core::wire::Hello;
 

@@ -7,12 +7,10 @@ use farreach_core::wire::Frame;
 use farreach_memory::{Memory, Slice};
 
 use crate::Rights;
-use crate::delivery::{Delivery, Waiter};
-use crate::machine::grant::GrantMade;
+use crate::carrier::{Carrier, GrantMade, Held};
+use crate::delivery::{Delivery, RevokeAnswer, TransferAnswer, Waiter};
 use crate::machine::peer::Link;
-use crate::machine::{
-    Direction, Held, Machine, NewTransfer, Output, PeerKey, RevokeAnswer, TransferAnswer, Tuning, plain_hello,
-};
+use crate::machine::{Direction, Machine, NewTransfer, Output, PeerKey, Tuning, plain_hello};
 use crate::progress::oneshot;
 use crate::rail::Rail;
 use crate::rails::sim::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
@@ -36,6 +34,7 @@ pub(super) struct Pair {
 
 pub(super) struct Side {
     pub(super) machine: Machine,
+    pub(super) carrier: Carrier,
     pub(super) delivery: Delivery,
     pub(super) card: CardId,
     /// What has come to it and was not read.
@@ -60,16 +59,18 @@ impl Side {
             messages: 4,
             message_max: 48,
         };
-        let rails_mut: Vec<Box<dyn Rail>> = vec![Box::new(rail)];
-        let machine = Machine::new(rails_mut, hello, tuning).unwrap();
+        let rails: Vec<Box<dyn Rail>> = vec![Box::new(rail)];
+        let carrier = Carrier::new(rails, tuning.message_max).unwrap();
+        let machine = Machine::new(carrier.infos(), hello, tuning);
         let delivery = Delivery::default();
-        Self { machine, delivery, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
+        Self { machine, carrier, delivery, card, inbox: VecDeque::new(), said: Vec::new(), is_deaf: false }
     }
 
-    /// What it has to tell is told.
+    /// What it wants done is done, and what it has to tell is told.
     pub(super) fn deliver(&mut self) {
+        self.carrier.carry(&mut self.machine);
         while let Some(event) = self.machine.poll_event() {
-            self.delivery.deliver(event, &mut Vec::new());
+            self.delivery.deliver(event, &mut self.carrier, &mut Vec::new());
         }
     }
 
@@ -118,7 +119,8 @@ impl Pair {
             self.now = (self.now + STEP).min(end);
             self.network.advance_to(self.now);
             for side in 0..2 {
-                self.sides[side].machine.step(self.now);
+                let it = &mut self.sides[side];
+                it.carrier.step(&mut it.machine, self.now);
                 self.carry(side);
             }
         }
@@ -145,8 +147,10 @@ impl Pair {
 
     /// One side grants some memory to the other.
     pub(super) fn grant(&mut self, side: usize, len: usize) -> u64 {
+        let it = &mut self.sides[side];
+        let exposed = memory(len).expose();
         let GrantMade { id, .. } =
-            self.sides[side].machine.grant(PEER, memory(len).expose(), Rights::WRITE, self.now).unwrap();
+            it.carrier.grant(&mut it.machine, PEER, exposed, Rights::WRITE, self.now).unwrap();
         id
     }
 
@@ -163,7 +167,7 @@ impl Pair {
     pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> oneshot::Receiver<TransferAnswer> {
         let source = memory(len);
         let it = &mut self.sides[side];
-        it.machine.register(source.memory()).unwrap();
+        it.carrier.register(source.memory()).unwrap();
         let pages = || Pages { indices: vec![0], stride: len as u64, offset: 0 };
         let plan = Plan::new(len as u64, (pages(), len as u64), (pages(), len as u64)).unwrap();
         let (sender, receiver) = oneshot::channel();
@@ -171,14 +175,15 @@ impl Pair {
             op: it.delivery.wait_for(Waiter::Transfer(sender)),
             peer: PEER,
             direction: Direction::Write,
-            held: Held::Lent(source.lend()),
             plan,
             grant,
             base: 0,
             len: len as u64,
             counter: None,
         };
+        it.carrier.hold(order.op, Held::Lent(source.lend()));
         it.machine.submit(order, self.now).unwrap();
+        it.deliver();
         receiver
     }
 }
