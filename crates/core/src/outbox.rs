@@ -1,8 +1,8 @@
 //! What a sender does for one peer: transfers go in, operations for its links come out, and every page is counted once at the receiver, whatever
 //! link is lost on the way.
 //!
-//! The caller has the cards. He asks for the [next](Outbox::next_post) operation, posts it, and says when its bytes are there: an operation that is only
-//! *sent* is not done, because its link may be lost before it lands, and then it is to be sent again. When a link is lost he first
+//! The caller has the cards, and the table of what is in flight. He asks for the [next](Outbox::next_post) operation, posts it, and hands it back when its bytes are there: an
+//! operation that is only *sent* is not done, because its link may be lost before it lands, and then it is to be sent again. When a link is lost he first
 //! makes its card stop and takes every buffer back, and then [says so](Outbox::lose): what was in flight on it goes to the others, without immediates. The
 //! receiver is asked how many pages it has counted from that link; when it has answered, and what was sent again is delivered, it is told the
 //! difference.
@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::counter::{CounterId, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Reported};
 use crate::credit::Credits;
-use crate::inflight::{SlotId, Slots};
 use crate::plan::{Limits, Operation, Plan};
 use crate::route::Links;
 use crate::sequence::Sequence;
 use crate::wire::Frame;
-use state::{Owed, Posted, Resend, Transfer};
+pub use state::Posted;
+use state::{Owed, Resend, Transfer};
 
 /// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and links could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
@@ -47,26 +47,12 @@ impl TransferId {
     }
 }
 
-/// An operation to be posted: [`Outbox::operation`] says what it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Post {
-    /// Its number: the card gives it back.
-    pub slot: SlotId,
-    /// Which link.
-    pub link: usize,
-    /// Whose pages.
-    pub transfer: TransferId,
-    /// What it tells the receiver.
-    pub immediate: Option<Immediate>,
-}
-
 /// What one outbox has to do.
 #[derive(Debug)]
 pub struct Outbox {
     links: Links,
     settings: Vec<LinkSettings>,
     windows: Vec<Credits>,
-    slots: Slots<Posted>,
     transfers: Sequence<Transfer>,
     next_transfer: u64,
     reported: Reported,
@@ -90,12 +76,10 @@ impl Outbox {
     pub fn new(settings: Vec<LinkSettings>) -> Self {
         let weights: Vec<u32> = settings.iter().map(|link| link.weight).collect();
         let windows: Vec<Credits> = settings.iter().map(|link| Credits::new(link.window)).collect();
-        let total = settings.iter().map(|link| link.window).fold(0, u32::saturating_add);
         Self {
             links: Links::new(&weights),
             settings,
             windows,
-            slots: Slots::new(total),
             transfers: Sequence::new(),
             next_transfer: 0,
             reported: Reported::new(),
@@ -114,7 +98,6 @@ impl Outbox {
     pub fn memory(&self) -> usize {
         let lists: usize = self.transfers.iter().map(|(_, transfer)| transfer.plan.memory()).sum();
         self.settings.capacity() * size_of::<LinkSettings>()
-            + self.slots.capacity() * (size_of::<Posted>() + size_of::<Operation>())
             + self.spare.capacity() * size_of::<Operation>()
             + self.transfers.capacity() * size_of::<Transfer>()
             + lists
@@ -142,7 +125,7 @@ impl Outbox {
     }
 
     /// The next operation that there is room for. It is in flight from now on.
-    pub fn next_post(&mut self) -> Option<Post> {
+    pub fn next_post(&mut self) -> Option<Posted> {
         let mut from = 0;
         loop {
             // Without room anywhere no transfer needs to be looked at.
@@ -157,12 +140,7 @@ impl Outbox {
         }
     }
 
-    /// What a post is about, as long as it is in flight. Without any bytes, it only carries its immediate.
-    pub fn operation(&self, slot: SlotId) -> Option<&Operation> {
-        self.slots.get(slot).map(|posted| &posted.operation)
-    }
-
-    fn next_of(&mut self, id: TransferId) -> Option<Post> {
+    fn next_of(&mut self, id: TransferId) -> Option<Posted> {
         self.next_resend(id)
             .or_else(|| self.next_refused(id))
             .or_else(|| self.next_planned(id))
@@ -170,7 +148,7 @@ impl Outbox {
     }
 
     /// What a lost link had in flight.
-    fn next_resend(&mut self, id: TransferId) -> Option<Post> {
+    fn next_resend(&mut self, id: TransferId) -> Option<Posted> {
         let first = self.transfers.get(id.0)?.resends.front()?;
         let link = self.pick(first.operation.bytes)?;
         let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
@@ -186,7 +164,7 @@ impl Outbox {
         self.post(id, link, first, None, owed, pages)
     }
 
-    fn next_refused(&mut self, id: TransferId) -> Option<Post> {
+    fn next_refused(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get_mut(id.0)?;
         let place = transfer
             .refused
@@ -196,7 +174,7 @@ impl Outbox {
         self.post_counted(id, link, operation)
     }
 
-    fn next_planned(&mut self, id: TransferId) -> Option<Post> {
+    fn next_planned(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
         if transfer.plan.pages_left() == 0 {
             return None;
@@ -218,7 +196,7 @@ impl Outbox {
     }
 
     /// An immediate without bytes, for a link that has pages that were not told of, when no more will follow there.
-    fn next_notification(&mut self, id: TransferId) -> Option<Post> {
+    fn next_notification(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
         transfer.counter?;
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
@@ -239,7 +217,7 @@ impl Outbox {
 
     /// Posts an operation whose pages are to be told of: at once where the link keeps no order; where it does, by the last one of the
     /// transfer there, or when an immediate can tell of no more.
-    fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Post> {
+    fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Posted> {
         let limits = self.settings[link].limits;
         let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.unreported[link] + operation.pages;
@@ -268,21 +246,19 @@ impl Outbox {
         immediate: Option<Immediate>,
         owed: Option<(LinkId, CounterId)>,
         pages: u32,
-    ) -> Option<Post> {
+    ) -> Option<Posted> {
         let took = self.windows[link].take(1);
         debug_assert!(took, "only a link with room is picked");
         self.links.charge(link, operation.bytes);
         let of = self.transfers.get_mut(transfer.0)?;
         of.in_flight += 1;
-        let slot = self.slots.put(Posted { link, transfer, operation, immediate, owed, pages }).ok()?;
-        Some(Post { slot, link, transfer, immediate })
+        Some(Posted { link, transfer, operation, immediate, owed, pages })
     }
 
     /// The card had no room for it: it is not in flight, and comes again.
-    pub fn refuse(&mut self, slot: SlotId) {
-        let Some(Posted { link, transfer, operation, immediate, owed, pages }) = self.take(slot) else {
-            return;
-        };
+    pub fn refuse(&mut self, posted: Posted) {
+        self.take(&posted);
+        let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
@@ -300,8 +276,9 @@ impl Outbox {
     }
 
     /// Its bytes are there, and its buffers are back. (What failed is not done: its link is to be stopped, and then [lost](Self::lose).)
-    pub fn complete(&mut self, slot: SlotId) -> Vec<Frame> {
-        let Some(Posted { transfer, owed, operation, .. }) = self.take(slot) else { return Vec::new() };
+    pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
+        self.take(&posted);
+        let Posted { transfer, owed, operation, .. } = posted;
         self.spare.push(operation);
         let mut frames = Vec::new();
         if let Some(key) = owed {
@@ -314,14 +291,13 @@ impl Outbox {
         frames
     }
 
-    fn take(&mut self, slot: SlotId) -> Option<Posted> {
-        let posted = self.slots.take(slot)?;
+    /// It is not in flight any more.
+    fn take(&mut self, posted: &Posted) {
         self.windows[posted.link].give(1);
         self.links.finish(posted.link, posted.operation.bytes);
         if let Some(transfer) = self.transfers.get_mut(posted.transfer.0) {
             transfer.in_flight -= 1;
         }
-        Some(posted)
     }
 
     /// A link gets nothing more for now: it is not connected yet, or about to be lost. What it has in flight goes on.
@@ -353,15 +329,6 @@ impl Outbox {
         frames
     }
 
-    /// The transfers that have bytes in flight on a link.
-    pub fn transfers_on(&self, link: usize) -> Vec<TransferId> {
-        let on_link = self.slots.iter().filter(|(_, it)| it.link == link && it.operation.bytes > 0);
-        let mut transfers: Vec<TransferId> = on_link.map(|(_, it)| it.transfer).collect();
-        transfers.sort_unstable();
-        transfers.dedup();
-        transfers
-    }
-
     /// Whether something of a transfer is missing, and will be.
     pub fn is_incomplete(&self, id: TransferId) -> bool {
         self.transfers.get(id.0).is_some_and(|transfer| transfer.is_incomplete)
@@ -375,18 +342,16 @@ impl Outbox {
         self.reconcile(key)
     }
 
-    /// A link is lost. Its card has stopped, and every buffer that it had is back.
-    pub fn lose(&mut self, link: usize) -> Vec<Frame> {
+    /// A link is lost. Its card has stopped, every buffer that it had is back, and this is what it had in flight or has failed with.
+    pub fn lose(&mut self, link: usize, lost: impl IntoIterator<Item = Posted>) -> Vec<Frame> {
         let link_id = self.settings[link].id;
         let reported: BTreeMap<CounterId, u64> = self.reported.lose(link_id).into_iter().collect();
         for (counter, pages) in &reported {
             self.owed.entry((link_id, *counter)).or_default().reported = *pages;
         }
-        let lost: Vec<SlotId> =
-            self.slots.iter().filter(|(_, posted)| posted.link == link).map(|(slot, _)| slot).collect();
         let mut frames = Vec::new();
-        for slot in lost {
-            let Some(posted) = self.take(slot) else { continue };
+        for posted in lost {
+            self.take(&posted);
             frames.extend(self.resend(link_id, posted));
         }
         self.pause(link);
@@ -536,7 +501,7 @@ impl Outbox {
 
     /// How many operations are in flight.
     pub fn in_flight(&self) -> usize {
-        self.slots.len()
+        self.transfers.iter().map(|(_, transfer)| transfer.in_flight).sum()
     }
 
     /// Whether nothing is left to do.

@@ -7,17 +7,19 @@ mod message_pool;
 
 use std::sync::Arc;
 
+use farreach_core::inflight::SlotId;
 use farreach_core::plan::Extent;
 use farreach_memory::{Buffer, Buffers, Exposed, Lent, Memory, Shared, Slice};
 
 use crate::Rights;
 use crate::machine::{
-    Class, Content, Control, HEADER, IdMap, KeysEnded, MESSAGES_MAX, Machine, OpId, PeerKey, Post, RailInfo,
-    RemoteKeys,
+    Content, Control, HEADER, IdMap, KeysEnded, Machine, OpId, PeerKey, Post, RailInfo, RemoteKeys,
 };
 use crate::rail::{Event, KeyId, Rail, RailError, Refusal, WorkRequest};
 use message_pool::MessagePool;
 
+/// Messages that may be in flight, to all peers together.
+const MESSAGES_MAX: usize = 256;
 /// Atomics that may be in flight, to all peers together.
 const ATOMICS_MAX: usize = 256;
 /// Each in a cache line of its own.
@@ -158,15 +160,15 @@ impl Carrier {
 
     /// Does what the machine wants done; whether something was posted.
     pub(crate) fn carry(&mut self, machine: &mut Machine) -> bool {
-        machine.begin_round();
+        machine.begin_round(self.memory.messages.free());
         let mut has_posted = false;
         loop {
             self.control_all(machine);
             let Some(post) = machine.poll_post() else { break };
-            let id = post.id;
+            let slot = post.slot;
             let posted = self.post(post);
             has_posted |= posted.is_ok();
-            machine.handle_posted(id, posted);
+            machine.handle_posted(slot, posted);
         }
         has_posted
     }
@@ -175,9 +177,9 @@ impl Carrier {
     fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
         let Self { rails, memory } = self;
         let polled = rails[rail].poll(&mut |event| match event {
-            Event::Completed { link, tag, buffers, outcome } => {
-                let value = memory.take_back(Class::of(tag), buffers);
-                machine.handle_completed(rail, link, tag, value, outcome);
+            Event::Completed { tag, buffers, outcome, .. } => {
+                let value = memory.take_back(buffers);
+                machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
             }
             Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
             Event::Message { bytes, .. } => machine.handle_message(bytes),
@@ -225,8 +227,8 @@ impl Carrier {
 
     #[inline]
     fn post(&mut self, post: Post<'_>) -> Result<(), Refusal> {
-        let Post { rail, link, tag, content, .. } = post;
-        let rail = self.rails[rail].as_mut();
+        let Post { rail, link, slot, content } = post;
+        let (rail, tag) = (self.rails[rail].as_mut(), slot.to_raw());
         match content {
             Content::Pages { op, extents, request } => {
                 let buffers = self.memory.parts(op, extents);
@@ -357,11 +359,12 @@ impl Holdings {
 
     /// The buffers of a request are back. Those of an atomic tell what it found.
     #[inline]
-    fn take_back(&mut self, class: Class, buffers: Buffers) -> Option<u64> {
-        match class {
-            Class::Pages => self.recycle(buffers),
-            Class::Message => self.messages.put_back(buffers),
-            Class::Atomic => return self.put_atomic_back(buffers),
+    fn take_back(&mut self, buffers: Buffers) -> Option<u64> {
+        match &buffers {
+            // Transfers have no slices, but lent or shared parts.
+            Buffers::One(Buffer::Slice(slice)) if self.messages.has(slice) => self.messages.put_back(buffers),
+            Buffers::One(Buffer::Slice(_)) => return self.put_atomic_back(buffers),
+            _ => self.recycle(buffers),
         }
         None
     }

@@ -171,7 +171,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an atomic whose fate is unknown is said to be done",
-        file: "crates/engine/src/machine/transfer.rs",
+        file: "crates/engine/src/machine/work.rs",
         guard: "value.filter(|_| is_ok)",
         instead: "value.filter(|_| is_ok || true)",
         test: SEEDS,

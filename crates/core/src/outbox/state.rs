@@ -6,8 +6,10 @@ use super::TransferId;
 use crate::counter::{CounterId, Immediate, LinkId};
 use crate::plan::{Operation, Plan};
 
-#[derive(Debug)]
-pub(super) struct Posted {
+/// An operation that is posted. Whoever posts it has it until its card is done with it, and hands it back then.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "the outbox waits until it is handed back"]
+pub struct Posted {
     pub(super) link: usize,
     pub(super) transfer: TransferId,
     pub(super) operation: Operation,
@@ -16,6 +18,28 @@ pub(super) struct Posted {
     pub(super) owed: Option<(LinkId, CounterId)>,
     /// Pages that are not whole without it.
     pub(super) pages: u32,
+}
+
+impl Posted {
+    /// Which link it is for.
+    pub fn link(&self) -> usize {
+        self.link
+    }
+
+    /// Whose pages it has.
+    pub fn transfer(&self) -> TransferId {
+        self.transfer
+    }
+
+    /// What it tells the receiver.
+    pub fn immediate(&self) -> Option<Immediate> {
+        self.immediate
+    }
+
+    /// What is to be done. Without any bytes, it only carries its immediate.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
 }
 
 /// An operation that was in flight on a link that was lost.

@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::{CounterId, Counters, Immediate, LinkId};
-use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{LinkSettings, Outbox};
-use farreach_core::plan::{Limits, Operation, Pages, Plan};
+use farreach_core::counter::{CounterId, Counters, LinkId};
+use farreach_core::outbox::{LinkSettings, Outbox, Posted};
+use farreach_core::plan::{Limits, Pages, Plan};
 use farreach_core::wire::Frame;
 
 /// SplitMix64: a seed gives the same history on every machine.
@@ -31,20 +30,13 @@ impl Chance {
     }
 }
 
-/// An operation that a card has.
-struct Sent {
-    slot: SlotId,
-    operation: Operation,
-    immediate: Option<Immediate>,
-}
-
 struct Link {
     id: LinkId,
     is_ordered: bool,
     is_alive: bool,
-    sent: VecDeque<Sent>,
+    sent: VecDeque<Posted>,
     /// Landed, and not told to the sender yet.
-    landed: Vec<SlotId>,
+    landed: Vec<Posted>,
 }
 
 fn link(chance: &mut Chance, index: u64, page_len: usize) -> (Link, LinkSettings) {
@@ -171,13 +163,12 @@ impl World {
 
     fn post(&mut self) {
         let Some(post) = self.outbox.next_post() else { return };
-        assert!(self.links[post.link].is_alive, "seed {}: a dead link", self.seed);
+        assert!(self.links[post.link()].is_alive, "seed {}: a dead link", self.seed);
         if self.chance.once_in(5) {
-            self.outbox.refuse(post.slot);
+            self.outbox.refuse(post);
             return;
         }
-        let operation = self.outbox.operation(post.slot).expect("it is under way").clone();
-        self.links[post.link].sent.push_back(Sent { slot: post.slot, operation, immediate: post.immediate });
+        self.links[post.link()].sent.push_back(post);
     }
 
     /// One operation's bytes arrive, and with them its immediate.
@@ -189,7 +180,7 @@ impl World {
         let place = if self.links[link].is_ordered { 0 } else { self.chance.below(count) };
         let sent = self.links[link].sent.remove(place).expect("it is there");
         let bytes: Vec<u8> = sent
-            .operation
+            .operation()
             .pieces
             .iter()
             .flat_map(|piece| {
@@ -197,15 +188,15 @@ impl World {
             })
             .collect();
         let mut rest = &bytes[..];
-        for target in &sent.operation.targets {
+        for target in &sent.operation().targets {
             let (now, later) = rest.split_at(target.len as usize);
             self.memory[target.offset as usize..(target.offset + target.len) as usize].copy_from_slice(now);
             rest = later;
         }
-        if let Some(immediate) = sent.immediate {
+        if let Some(immediate) = sent.immediate() {
             self.counters.arrive(self.links[link].id, immediate);
         }
-        self.links[link].landed.push(sent.slot);
+        self.links[link].landed.push(sent);
     }
 
     /// The sender hears of a completion.
@@ -213,8 +204,8 @@ impl World {
         let count = self.links[link].landed.len();
         if count > 0 {
             let place = self.chance.below(count);
-            let slot = self.links[link].landed.swap_remove(place);
-            let frames = self.outbox.complete(slot);
+            let posted = self.links[link].landed.swap_remove(place);
+            let frames = self.outbox.complete(posted);
             self.to_receiver.extend(frames);
         }
     }
@@ -244,10 +235,9 @@ impl World {
             self.land(link);
         }
         let lost = &mut self.links[link];
-        lost.sent.clear();
-        lost.landed.clear();
+        let under_way: Vec<Posted> = lost.sent.drain(..).chain(lost.landed.drain(..)).collect();
         lost.is_alive = false;
-        let frames = self.outbox.lose(link);
+        let frames = self.outbox.lose(link, under_way);
         self.to_receiver.extend(frames);
     }
 
@@ -287,18 +277,20 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
     let pages = || (Pages { indices: vec![0], stride: 8, offset: 0 }, 8);
     let transfer = outbox.submit(Plan::new(8, pages(), pages()).unwrap(), None);
     let first = outbox.next_post().unwrap();
-    let asked = outbox.lose(first.link);
-    let first = LinkId(1 + first.link as u64);
+    let link = first.link();
+    let asked = outbox.lose(link, [first]);
+    let first = LinkId(1 + link as u64);
     assert_eq!(asked, [Frame::Settle { link: first, counter: CounterId::NONE }]);
     let again = outbox.next_post().unwrap();
-    assert_ne!(LinkId(1 + again.link as u64), first);
+    let link = again.link();
+    assert_ne!(LinkId(1 + link as u64), first);
     // That one is lost as well, while it is sent again.
-    let asked = outbox.lose(again.link);
-    let next = LinkId(1 + again.link as u64);
+    let asked = outbox.lose(link, [again]);
+    let next = LinkId(1 + link as u64);
     assert_eq!(asked, [Frame::Settle { link: next, counter: CounterId::NONE }]);
     outbox.restore(0, LinkId(3));
     let last = outbox.next_post().unwrap();
-    assert_eq!(outbox.complete(last.slot), []);
+    assert_eq!(outbox.complete(last), []);
     for link in [first, next] {
         assert_eq!(outbox.finished(), None, "its bytes may land yet");
         assert_eq!(outbox.settled(link, CounterId::NONE, 0), []);

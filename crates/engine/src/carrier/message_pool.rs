@@ -28,8 +28,13 @@ impl MessagePool {
         (place < self.rests.len()).then_some(place)
     }
 
+    /// Whether it is one of them, or a part of one.
+    #[inline]
+    pub(super) fn has(&self, buffer: &Slice) -> bool {
+        self.place(buffer).is_some()
+    }
+
     /// How many there are.
-    #[cfg(test)]
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }

@@ -2,8 +2,7 @@
 
 use farreach_core::inflight::SlotId;
 
-use super::peer::Peer;
-use super::work::PostId;
+use super::in_flight::{InFlight, Requested};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::{Refusal, RemoteSegment, WorkRequest};
 use crate::{AtomicError, LostReason, Rights};
@@ -24,6 +23,9 @@ impl AtomicOperation {
     }
 }
 
+/// Atomic operations that one peer may have under way.
+const ATOMICS_MAX: usize = 64;
+
 /// Atomics of one peer that may wait for a link, or for room.
 const ATOMICS_WAITING_MAX: usize = 1024;
 
@@ -35,14 +37,6 @@ pub(crate) struct NewAtomic {
     pub(crate) grant: u64,
     pub(crate) offset: u64,
     pub(crate) request: AtomicOperation,
-}
-
-#[derive(Debug)]
-pub(super) struct AtomicState {
-    pub(super) grant: u64,
-    /// Which it is posted to.
-    pub(super) link: usize,
-    pub(super) op: OpId,
 }
 
 impl Machine {
@@ -63,7 +57,7 @@ impl Machine {
     }
 
     /// The first one that waits, if there is a link with room for it.
-    pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<PostId> {
+    pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<SlotId> {
         loop {
             let new = *self.peer(key)?.atomics_waiting.front()?;
             match self.place_of(key, new.grant, new.offset) {
@@ -73,11 +67,13 @@ impl Machine {
                     self.report(Event::Atomic(new.op, Err(error)));
                 }
                 Ok((index, target)) => {
-                    let peer = self.peer(key)?;
-                    let state = AtomicState { grant: new.grant, link: index, op: new.op };
-                    let slot = peer.atomics.put(state).ok()?;
-                    peer.atomics_waiting.pop_front();
-                    return Some(PostId::Atomic { new, index, slot, target });
+                    if self.peer(key)?.atomics.len() >= ATOMICS_MAX {
+                        return None;
+                    }
+                    let what = Requested::Atomic(new, target);
+                    let slot = self.in_flight.put(InFlight::new(key, index, what))?;
+                    self.peer(key)?.atomics_waiting.pop_front();
+                    return Some(slot);
                 }
             }
         }
@@ -123,21 +119,19 @@ impl Machine {
     }
 
     /// A card has an atomic.
-    pub(super) fn atomic_posted(&mut self, new: NewAtomic, index: usize) {
-        if let Some(granted) = self.peer(new.peer).and_then(|peer| peer.granted.get_mut(&new.grant)) {
+    pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.atomics.push(slot);
+        if let Some(granted) = peer.granted.get_mut(&grant) {
             granted.users += 1;
         }
-        self.link_took_one(new.peer, index);
     }
 
     /// No card has it: it is tried again, unless none ever takes it.
-    pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, slot: SlotId, reason: Refusal) {
+    pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
         let is_waiting = !matches!(reason, Refusal::Never(_));
-        if let Some(peer) = self.peer(new.peer) {
-            peer.atomics.take(slot);
-            if is_waiting {
-                peer.atomics_waiting.push_front(new);
-            }
+        if is_waiting && let Some(peer) = self.peer(new.peer) {
+            peer.atomics_waiting.push_front(new);
         }
         match reason {
             Refusal::Never(error) => self.report(Event::Atomic(new.op, Err(AtomicError::Rail(error)))),
@@ -150,21 +144,24 @@ impl Machine {
     }
 
     /// An atomic is done with: what was there, if that is known.
-    pub(super) fn atomic_done(&mut self, key: PeerKey, slot: SlotId, value: Option<u64>) {
-        let Some(state) = self.peer(key).and_then(|peer| peer.atomics.take(slot)) else { return };
+    pub(super) fn atomic_done(&mut self, new: NewAtomic, slot: SlotId, value: Option<u64>) {
+        let Some(peer) = self.peer(new.peer) else { return };
+        peer.atomics.retain(|other| *other != slot);
         // It may have been done, or not: doing it again would do it twice.
         let answer = value.ok_or(AtomicError::Unknown);
-        self.report(Event::Atomic(state.op, answer));
-        self.release(key, state.grant);
+        self.report(Event::Atomic(new.op, answer));
+        self.release(new.peer, new.grant);
     }
-}
 
-impl Peer {
-    /// All atomics that are asked for.
-    pub(super) fn drain_atomics(&mut self) -> Vec<OpId> {
-        let slots: Vec<SlotId> = self.atomics.iter().map(|(slot, _)| slot).collect();
-        let posted = slots.into_iter().filter_map(|slot| Some(self.atomics.take(slot)?.op));
-        let posted: Vec<_> = posted.collect();
-        posted.into_iter().chain(self.atomics_waiting.drain(..).map(|new| new.op)).collect()
+    /// A peer is lost: all that is asked for is answered.
+    pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let waiting = peer.atomics_waiting.drain(..).map(|new| new.op);
+        let posted = peer.atomics.drain(..).filter_map(|slot| match self.in_flight.answer(slot)? {
+            Requested::Atomic(new, _) => Some(new.op),
+            _ => None,
+        });
+        let lost = |op| Event::Atomic(op, Err(AtomicError::PeerLost { reason: reason.clone() }));
+        self.events.extend(posted.chain(waiting).map(lost));
     }
 }

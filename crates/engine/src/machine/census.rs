@@ -18,8 +18,8 @@ pub(crate) struct Census {
     pub(crate) messages: usize,
     /// Asked of links whose bytes may land yet.
     pub(crate) settles: usize,
-    /// Messages that rails have.
-    pub(crate) posted_messages: usize,
+    /// Requests that rails have.
+    pub(crate) in_flight: usize,
     /// How often rails were begun anew.
     pub(crate) resets: u64,
 }
@@ -27,9 +27,8 @@ pub(crate) struct Census {
 impl Census {
     /// Whether anything of this is left though nobody is there.
     pub(crate) fn is_busy(&self) -> bool {
-        let Self { counters, links, marks, transfers, atomics, messages, settles, posted_messages, .. } =
-            self;
-        counters + links + marks + transfers + atomics + messages + settles + posted_messages > 0
+        let Self { counters, links, marks, transfers, atomics, messages, settles, in_flight, .. } = self;
+        counters + links + marks + transfers + atomics + messages + settles + in_flight > 0
     }
 }
 
@@ -46,7 +45,7 @@ impl Machine {
             counters: self.counters.len(),
             links: self.rails.iter().map(|rail| rail.links.len()).sum(),
             marks: self.marks.len(),
-            posted_messages: self.messages_in_flight,
+            in_flight: self.in_flight.len(),
             resets: self.rails.iter().map(|rail| rail.generation).sum(),
             ..Census::default()
         };

@@ -67,6 +67,7 @@ impl Machine {
             key: None,
             phase: Phase::Down { retry_at: now },
             in_flight: 0,
+            failed: Vec::new(),
             generation: 0,
             is_lost_there: false,
             may_land_late: false,

@@ -12,7 +12,7 @@ use super::transfer::TransferFault;
 use super::work::Control;
 use super::{Event, Machine, Output, PeerChange, PeerKey};
 use crate::rail::RailError;
-use crate::{AtomicError, LostReason, SendError};
+use crate::{LostReason, SendError};
 
 /// What a peer is told of a link that failed without a reason of its own: with its peer, or with its rail.
 const NO_REASON: &str = "its link has failed";
@@ -60,6 +60,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         let (rail, link_key, id, is_quiet) = (link.pair.0, link.key.take(), link.id, link.is_quiet);
+        let failed = std::mem::take(&mut link.failed);
         link.phase = Phase::Down { retry_at };
         let why = std::mem::take(&mut link.why);
         let is_lost = peer.is_lost();
@@ -72,7 +73,7 @@ impl Machine {
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         let Some(peer) = self.peer(key) else { return };
-        let frames = peer.outbox.lose(index);
+        let frames = peer.outbox.lose(index, failed);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);
@@ -175,10 +176,8 @@ impl Machine {
             let fault = TransferFault::PeerLost(reason.clone());
             self.events.push_back(state.end(Err(fault), is_back, now));
         }
-        for op in peer.drain_atomics() {
-            let lost = AtomicError::PeerLost { reason: reason.clone() };
-            self.events.push_back(Event::Atomic(op, Err(lost)));
-        }
+        self.lose_atomics(key, &reason);
+        let Some(peer) = self.peer(key) else { return };
         if is_back {
             peer.outbox.clear();
             if peer.own_grants == 0 {

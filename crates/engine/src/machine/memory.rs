@@ -1,6 +1,8 @@
 //! How much memory peers take.
 
-use super::atomic::{AtomicState, NewAtomic};
+use farreach_core::inflight::SlotId;
+
+use super::atomic::NewAtomic;
 use super::peer::{Granted, Link, Peer};
 use super::transfer::TransferState;
 use super::{Machine, PeerKey};
@@ -33,7 +35,7 @@ impl Peer {
                 .map(|granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>())
                 .sum::<usize>()
             + self.counters.capacity() * (size_of::<(u64, u64)>() + PLACE)
-            + self.atomics.capacity() * size_of::<AtomicState>()
+            + self.atomics.capacity() * size_of::<SlotId>()
             + self.atomics_waiting.capacity() * size_of::<NewAtomic>();
         // Buffers of messages in flight are all peers' together.
         size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()

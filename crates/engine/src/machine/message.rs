@@ -4,9 +4,10 @@ use farreach_core::counter::LinkId;
 use farreach_core::inflight::SlotId;
 use farreach_core::wire::Frame;
 
+use super::in_flight::{InFlight, Requested};
 use super::incoming::TooMany;
 use super::peer::{Link, Phase};
-use super::work::{Class, Content, MESSAGES_MAX, Post, PostId, tag};
+use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::Refusal;
 use crate::{LostReason, SendError};
@@ -45,7 +46,7 @@ impl Machine {
     }
 
     /// The next message or atomic that can be posted, each peer in turn. What cannot be is tried again with the next step.
-    pub(super) fn choose_from_senders(&mut self) -> Option<PostId> {
+    pub(super) fn choose_from_senders(&mut self) -> Option<SlotId> {
         while self.round.senders > 0 {
             let key = *self.pending_senders.front()?;
             let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
@@ -69,21 +70,19 @@ impl Machine {
 
     /// The request as it is posted.
     #[inline]
-    pub(super) fn post_of_sender(&self, id: PostId) -> Option<Post<'_>> {
-        match id {
-            PostId::Message { peer: key, index, slot } => {
-                let peer = self.peers.get(key.0 as usize)?.as_deref()?;
-                let (link, (sequence, bytes)) = (&peer.links[index], peer.outgoing.get(slot)?);
-                let content = Content::Message { mark: link.mark, sequence, bytes };
-                Some(Post { id, rail: link.pair.0, link: link.key?, tag: tag(Class::Message, slot), content })
+    pub(super) fn post_of_sender(&self, slot: SlotId) -> Option<Post<'_>> {
+        let it = self.in_flight.get(slot)?;
+        let peer = self.peers.get(it.peer.0 as usize)?.as_deref()?;
+        let link = &peer.links[it.link()];
+        let content = match &it.what {
+            Requested::Message(sequence) => {
+                let (mark, bytes) = (link.mark, peer.outgoing.get(*sequence)?);
+                Content::Message { mark, sequence: *sequence, bytes }
             }
-            PostId::Atomic { new, index, slot, target } => {
-                let link = &self.peers.get(new.peer.0 as usize)?.as_deref()?.links[index];
-                let content = Content::Atomic { request: new.request.on(target) };
-                Some(Post { id, rail: link.pair.0, link: link.key?, tag: tag(Class::Atomic, slot), content })
-            }
-            PostId::Page { .. } => None,
-        }
+            Requested::Atomic(new, target) => Content::Atomic { request: new.request.on(*target) },
+            Requested::Pages(_) | Requested::Answered => return None,
+        };
+        Some(Post { rail: link.pair.0, link: link.key?, slot, content })
     }
 
     /// Something is to be posted, or tried again with the next step.
@@ -152,7 +151,7 @@ impl Machine {
     }
 
     /// The first message that is to be posted, if there is room for it. Where no link is ready, the control channel carries all.
-    fn choose_message(&mut self, key: PeerKey) -> Option<PostId> {
+    fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
         let rails = &self.rails;
         let peer = self.peers.get_mut(key.0 as usize)?.as_deref_mut()?;
         peer.outgoing.number();
@@ -163,25 +162,20 @@ impl Machine {
         }
         let has_room = |link: &Link| is_ready(link) && rails[link.pair.0].has_room(link);
         let index = peer.links.iter().position(has_room)?;
-        if self.messages_in_flight >= MESSAGES_MAX {
+        if self.round.message_buffers == 0 || !self.in_flight.has_room() {
             return None;
         }
-        let slot = peer.outgoing.begin(index)?;
-        Some(PostId::Message { peer: key, index, slot })
-    }
-
-    /// A card has a message.
-    pub(super) fn message_posted(&mut self, key: PeerKey, index: usize) {
-        self.messages_in_flight += 1;
-        self.link_took_one(key, index);
+        let what = Requested::Message(peer.outgoing.begin()?);
+        self.round.message_buffers -= 1;
+        self.in_flight.put(InFlight::new(key, index, what))
     }
 
     /// No card has it: it is tried again.
-    pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, slot: SlotId, reason: Refusal) {
+    pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
         let now = self.now;
         if let Some(peer) = self.peer(key) {
             peer.links[index].has_refused(now);
-            peer.outgoing.refuse(slot);
+            peer.outgoing.refuse(sequence);
         }
         if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
             self.fail_link(key, index, &error);
@@ -208,11 +202,11 @@ impl Machine {
     }
 
     /// A message of ours is done with.
-    pub(super) fn message_done(&mut self, key: PeerKey, index: usize, slot: SlotId, is_ok: bool) {
+    pub(super) fn message_done(&mut self, key: PeerKey, index: usize, sequence: u64, is_ok: bool) {
         let Some(peer) = self.peer(key) else { return };
         // To a peer that is lost nothing is sent again.
         let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id);
-        peer.outgoing.end(slot, delivered_by);
+        peer.outgoing.end(sequence, delivered_by);
         if delivered_by.is_none() {
             self.schedule_sending(key);
         }

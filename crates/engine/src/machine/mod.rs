@@ -14,6 +14,7 @@ mod event;
 mod frame;
 mod grant;
 mod id_map;
+mod in_flight;
 mod incoming;
 mod keep_alive;
 mod link;
@@ -37,6 +38,7 @@ use farreach_core::wire::{Frame, Hello};
 
 use counter::CounterDesk;
 use grant::OwnGrant;
+use in_flight::InFlightTable;
 use peer::Peer;
 use rail::RailState;
 use work::Round;
@@ -52,7 +54,7 @@ pub(crate) use rail::RailInfo;
 #[cfg(test)]
 pub(crate) use tests::plain_hello;
 pub(crate) use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
-pub(crate) use work::{Class, Content, Control, KeysEnded, MESSAGES_MAX, Post};
+pub(crate) use work::{Content, Control, KeysEnded, Post};
 
 use crate::Rights;
 use crate::rail::{LinkKey, Properties, RailError};
@@ -105,8 +107,7 @@ pub(crate) struct Machine {
     /// What messages are marked with, and whose they are.
     marks: IdMap<u32, (PeerKey, usize)>,
     next_mark: u32,
-    /// Messages that cards have.
-    messages_in_flight: usize,
+    in_flight: InFlightTable,
     control: VecDeque<Control>,
     round: Round,
     outputs: VecDeque<Output>,
@@ -151,7 +152,7 @@ impl Machine {
             revoking: VecDeque::new(),
             marks: IdMap::default(),
             next_mark: 1,
-            messages_in_flight: 0,
+            in_flight: InFlightTable::default(),
             control: VecDeque::new(),
             round: Round::default(),
             outputs: VecDeque::new(),

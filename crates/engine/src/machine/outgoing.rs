@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 
 use farreach_core::counter::LinkId;
-use farreach_core::inflight::{SlotId, Slots};
 
 use super::OpId;
 
@@ -20,7 +19,9 @@ pub(super) struct Outgoing {
     waiting: VecDeque<(Vec<u8>, OpId)>,
     /// Numbers of those that are to be posted, or posted again, in order.
     to_post: VecDeque<u64>,
-    in_flight: Slots<InFlight>,
+    /// How many cards have, and may have.
+    in_flight: u32,
+    in_flight_max: u32,
     /// All that the peer's engine does not hold yet, in order.
     kept: VecDeque<Kept>,
     /// Who hears when all before a number are held.
@@ -37,13 +38,6 @@ struct Kept {
     op: OpId,
 }
 
-#[derive(Debug)]
-struct InFlight {
-    sequence: u64,
-    /// Which of the peer's links it is posted to.
-    link: usize,
-}
-
 impl Outgoing {
     /// None yet, and no room. So many may be in flight.
     pub(super) fn new(in_flight_max: u32) -> Self {
@@ -52,7 +46,8 @@ impl Outgoing {
             room: 0,
             waiting: VecDeque::new(),
             to_post: VecDeque::new(),
-            in_flight: Slots::new(in_flight_max),
+            in_flight: 0,
+            in_flight_max,
             kept: VecDeque::new(),
             flushes: VecDeque::new(),
         }
@@ -103,31 +98,32 @@ impl Outgoing {
         Some((sequence, bytes))
     }
 
-    /// The [first one](Self::front) is about to be posted to a link; none where there is none, or too many are in flight.
-    pub(super) fn begin(&mut self, link: usize) -> Option<SlotId> {
+    /// The [first one](Self::front) is about to be posted: its number. None where there is none, or too many are in flight.
+    pub(super) fn begin(&mut self) -> Option<u64> {
+        if self.in_flight == self.in_flight_max {
+            return None;
+        }
         let (sequence, _) = self.front()?;
-        let slot = self.in_flight.put(InFlight { sequence, link }).ok()?;
+        self.in_flight += 1;
         self.to_post.pop_front();
-        Some(slot)
+        Some(sequence)
     }
 
-    /// One that is in flight.
-    pub(super) fn get(&self, slot: SlotId) -> Option<(u64, &[u8])> {
-        let sequence = self.in_flight.get(slot)?.sequence;
+    /// The bytes of one that the peer's engine does not hold yet.
+    pub(super) fn get(&self, sequence: u64) -> Option<&[u8]> {
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
-        self.kept.get(place as usize).map(|kept| (sequence, kept.bytes.as_slice()))
+        self.kept.get(place as usize).map(|kept| kept.bytes.as_slice())
     }
 
     /// It was not posted: it is the first again.
-    pub(super) fn refuse(&mut self, slot: SlotId) {
-        if let Some(InFlight { sequence, .. }) = self.in_flight.take(slot) {
-            self.to_post.push_front(sequence);
-        }
+    pub(super) fn refuse(&mut self, sequence: u64) {
+        self.in_flight -= 1;
+        self.to_post.push_front(sequence);
     }
 
     /// It is done with: delivered by this link, or to be posted again. The receiver knows by its number whether it has it.
-    pub(super) fn end(&mut self, slot: SlotId, delivered_by: Option<LinkId>) {
-        let Some(InFlight { sequence, .. }) = self.in_flight.take(slot) else { return };
+    pub(super) fn end(&mut self, sequence: u64, delivered_by: Option<LinkId>) {
+        self.in_flight -= 1;
         match delivered_by {
             None => self.post_again(sequence),
             Some(link) => {
@@ -143,13 +139,6 @@ impl Outgoing {
         let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
         let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
         again.into_iter().for_each(|sequence| self.post_again(sequence));
-    }
-
-    /// What is in flight on one of the peer's links will never come back.
-    pub(super) fn abandon(&mut self, link: usize) {
-        let on_link = self.in_flight.iter().filter(|(_, message)| message.link == link);
-        let on_link: Vec<SlotId> = on_link.map(|(slot, _)| slot).collect();
-        on_link.into_iter().for_each(|slot| self.end(slot, None));
     }
 
     fn post_again(&mut self, sequence: u64) {
@@ -181,7 +170,7 @@ impl Outgoing {
 
     /// Whether none is in flight.
     pub(super) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty()
+        self.in_flight == 0
     }
 
     /// Nobody will hold what is left: who is to be told so. What is in flight comes back all the same.
@@ -201,15 +190,13 @@ impl Outgoing {
     pub(super) fn memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|(bytes, _)| bytes.capacity() + size_of::<(Vec<u8>, OpId)>());
         let kept = self.kept.iter().map(|kept| kept.bytes.capacity() + size_of::<Kept>());
-        waiting.chain(kept).sum::<usize>()
-            + self.to_post.capacity() * size_of::<u64>()
-            + self.in_flight.capacity() * size_of::<InFlight>()
+        waiting.chain(kept).sum::<usize>() + self.to_post.capacity() * size_of::<u64>()
     }
 
     /// How many are not delivered.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.in_flight.len() + self.to_post.len() + self.waiting.len()
+        self.in_flight as usize + self.to_post.len() + self.waiting.len()
     }
 }
 
@@ -243,11 +230,11 @@ mod tests {
     #[test]
     fn one_that_was_not_delivered_is_posted_again_in_its_turn() {
         let mut outgoing = with(3, 3);
-        let slots: Vec<SlotId> = (0..3).map(|_| outgoing.begin(0).unwrap()).collect();
-        assert_eq!(outgoing.get(slots[1]), Some((1, &[1; 3][..])));
-        outgoing.end(slots[2], None);
-        outgoing.end(slots[0], None);
-        outgoing.end(slots[1], Some(LinkId(7)));
+        let begun: Vec<u64> = (0..3).map(|_| outgoing.begin().unwrap()).collect();
+        assert_eq!((&begun[..], outgoing.get(1)), (&[0, 1, 2][..], Some(&[1; 3][..])));
+        outgoing.end(2, None);
+        outgoing.end(0, None);
+        outgoing.end(1, Some(LinkId(7)));
         assert!(outgoing.is_idle());
         assert_eq!(numbers(&mut outgoing), [0, 2]);
     }
@@ -256,8 +243,8 @@ mod tests {
     fn what_a_lost_link_has_delivered_is_posted_again_unless_it_is_held() {
         let mut outgoing = with(4, 4);
         for link in [7, 7, 8, 7] {
-            let slot = outgoing.begin(0).unwrap();
-            outgoing.end(slot, Some(LinkId(link)));
+            let sequence = outgoing.begin().unwrap();
+            outgoing.end(sequence, Some(LinkId(link)));
         }
         assert_eq!(outgoing.held(1).collect::<Vec<_>>(), [OpId(0)]);
         outgoing.lose(LinkId(7));
@@ -268,9 +255,9 @@ mod tests {
     #[test]
     fn one_that_is_held_meanwhile_is_not_posted_again() {
         let mut outgoing = with(2, 2);
-        let slots = [outgoing.begin(0).unwrap(), outgoing.begin(1).unwrap()];
-        outgoing.abandon(0);
-        outgoing.end(slots[1], None);
+        let [first, second] = [outgoing.begin().unwrap(), outgoing.begin().unwrap()];
+        outgoing.end(first, None);
+        outgoing.end(second, None);
         assert_eq!(outgoing.held(1).count(), 1);
         assert_eq!(numbers(&mut outgoing), [1]);
     }
@@ -278,10 +265,17 @@ mod tests {
     #[test]
     fn a_refused_one_stays_the_first() {
         let mut outgoing = with(2, 2);
-        let slot = outgoing.begin(0).unwrap();
-        outgoing.refuse(slot);
-        outgoing.refuse(slot);
+        let sequence = outgoing.begin().unwrap();
+        outgoing.refuse(sequence);
         assert_eq!(numbers(&mut outgoing), [0, 1]);
+    }
+
+    #[test]
+    fn no_more_are_in_flight_than_may_be() {
+        let mut outgoing = with(9, 9);
+        assert_eq!((0..9).filter_map(|_| outgoing.begin()).count(), 8);
+        outgoing.end(0, Some(LinkId(1)));
+        assert_eq!((outgoing.begin(), outgoing.begin()), (Some(8), None));
     }
 
     #[test]
@@ -299,9 +293,9 @@ mod tests {
     fn everybody_hears_that_it_was_given_up() {
         let mut outgoing = with(3, 1);
         outgoing.flush(OpId(99));
-        let slot = outgoing.begin(0).unwrap();
+        let sequence = outgoing.begin().unwrap();
         assert_eq!(outgoing.give_up(), [OpId(0), OpId(1), OpId(2), OpId(99)]);
-        outgoing.end(slot, None);
+        outgoing.end(sequence, None);
         assert!(outgoing.front().is_none() && outgoing.is_idle() && outgoing.is_held());
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use farreach_core::counter::{CounterId, LinkId};
-use farreach_core::inflight::Slots;
-use farreach_core::outbox::{Outbox, TransferId};
+use farreach_core::inflight::SlotId;
+use farreach_core::outbox::{Outbox, Posted, TransferId};
 use farreach_core::sequence::Sequence;
 use farreach_core::wire::Hello;
 
-use super::atomic::{AtomicState, NewAtomic};
+use super::atomic::NewAtomic;
 use super::id_map::IdMap;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
@@ -16,9 +16,6 @@ use super::transfer::TransferState;
 use super::{Rights, Tuning};
 use crate::LostReason;
 use crate::rail::LinkKey;
-
-/// Atomic operations that one peer may have under way.
-const ATOMICS_MAX: u32 = 64;
 
 /// What waits for room is tried with every step; refusals that are further apart are of different requests.
 const REFUSALS_APART: u64 = 1_000_000_000;
@@ -48,7 +45,8 @@ pub(super) struct Peer {
     pub(super) revoking: usize,
     pub(super) outgoing: Outgoing,
     pub(super) incoming: Incoming,
-    pub(super) atomics: Slots<AtomicState>,
+    /// Those that cards have.
+    pub(super) atomics: Vec<SlotId>,
     /// Wait for a link, or for room.
     pub(super) atomics_waiting: VecDeque<NewAtomic>,
     /// Asked of links whose bytes may land yet.
@@ -86,6 +84,8 @@ pub(super) struct Link {
     pub(super) key: Option<LinkKey>,
     pub(super) phase: Phase,
     pub(super) in_flight: u32,
+    /// Pages of requests that have failed: they go to another link when this one is lost.
+    pub(super) failed: Vec<Posted>,
     /// That of its rail, when it was opened.
     pub(super) generation: u64,
     /// Whether the peer has said that its end is lost.
@@ -203,7 +203,7 @@ impl Peer {
             revoking: 0,
             outgoing: Outgoing::new(tuning.messages),
             incoming: Incoming::default(),
-            atomics: Slots::new(ATOMICS_MAX),
+            atomics: Vec::new(),
             atomics_waiting: VecDeque::new(),
             settles: Vec::new(),
             heartbeat: tuning.heartbeat,

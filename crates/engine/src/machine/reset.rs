@@ -4,6 +4,8 @@
 //! Nothing but the end of the whole endpoint stops that. It ends the links of all peers on this rail, so it is done in order: nothing
 //! more is posted, what goes well is waited for, and a peer whose link was quiet need not do the same.
 
+use std::collections::HashMap;
+
 use farreach_core::wire::Frame;
 
 use super::peer::Phase;
@@ -54,6 +56,7 @@ impl Machine {
             None => self.rails[rail].generation += 1,
             Some(error) => self.rails[rail].dead = Some(error.clone()),
         }
+        let mut stuck = if error.is_some() { self.abandon_rail(rail) } else { HashMap::new() };
         for peer in 0..self.peers.len() {
             let key = PeerKey(peer as u32);
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
@@ -61,7 +64,8 @@ impl Machine {
                 if self.peer(key).is_some_and(|peer| peer.links[index].pair.0 == rail) {
                     self.end_link(key, index);
                     if let Some(error) = &error {
-                        self.abandon_link(key, index, error);
+                        let stuck = stuck.remove(&(key, index)).unwrap_or_default();
+                        self.abandon_link(key, index, stuck, error);
                     }
                 }
             }

@@ -2,11 +2,12 @@
 
 use farreach_core::counter::{CounterId, Immediate, LinkId};
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{self, Finished, TransferId};
+use farreach_core::outbox::{Finished, Posted, TransferId};
 use farreach_core::plan::{Operation, Plan};
 use farreach_core::wire::Frame;
 
-use super::work::{Class, Content, Post, PostId, slot_of, tag};
+use super::in_flight::{InFlight, Requested};
+use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::{Explanation, LostReason, RailShare, Rights};
@@ -79,6 +80,23 @@ impl TransferState {
         self.grant
     }
 
+    /// What is about to be posted counts for its rail.
+    #[inline]
+    fn add_to_share(&mut self, posted: &Posted) {
+        let share = &mut self.explanation.rails[posted.link()];
+        share.operations += 1;
+        share.bytes += posted.operation().bytes;
+        share.immediates += u64::from(posted.immediate().is_some());
+    }
+
+    /// What was not posted does not.
+    fn take_from_share(&mut self, posted: &Posted) {
+        let share = &mut self.explanation.rails[posted.link()];
+        share.operations -= 1;
+        share.bytes -= posted.operation().bytes;
+        share.immediates -= u64::from(posted.immediate().is_some());
+    }
+
     /// A card has a part of it for good.
     pub(super) fn keep_for_good(&mut self, fault: TransferFault) {
         self.is_kept = true;
@@ -102,9 +120,14 @@ const FULL_MAX: u32 = 4;
 /// A request with pages, before it is built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChosenPage {
-    peer: PeerKey,
-    post: outbox::Post,
+    slot: SlotId,
     rail: usize,
+    remote: RemotePages,
+}
+
+/// Where pages go to, or come from.
+#[derive(Debug, Clone, Copy)]
+struct RemotePages {
     link: LinkKey,
     op: OpId,
     direction: Direction,
@@ -112,7 +135,6 @@ pub(super) struct ChosenPage {
     start: u64,
     key: u64,
     immediate: Option<u32>,
-    bytes: u64,
 }
 
 /// Why no request could be chosen.
@@ -230,7 +252,9 @@ impl Machine {
         None
     }
 
-    fn spend_turn(&mut self, bytes: u64) {
+    /// Its peer has posted so many bytes of its turn.
+    #[inline]
+    pub(super) fn spend_turn(&mut self, bytes: u64) {
         self.round_robin.spend(bytes.max(1));
         self.round.pages = self.round.pages.saturating_sub(1);
     }
@@ -250,117 +274,78 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else {
             return Err(Unchosen::Nothing);
         };
-        let Some(post) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
-        let state = &peer.links[post.link];
+        if !self.in_flight.has_room() {
+            return Err(Unchosen::Full);
+        }
+        let Some(posted) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
+        let (index, transfer) = (posted.link(), posted.transfer());
+        let state = &peer.links[index];
         let rail = state.pair.0;
         if !self.rails[rail].has_room(state) {
             // Messages and atomics have taken what was left for pages.
-            peer.outbox.refuse(post.slot);
+            peer.outbox.refuse(posted);
             return Err(Unchosen::Full);
         }
         let has_names = !self.rails[rail].properties().immediates_name_link;
-        if has_names && post.immediate.is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
+        if has_names && posted.immediate().is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
-            peer.outbox.refuse(post.slot);
-            peer.links[post.link].has_refused(now);
+            peer.outbox.refuse(posted);
+            peer.links[index].has_refused(now);
             return Err(Unchosen::Full);
         }
-        let Some(chosen) = chosen(key, peer, post, has_names) else {
-            peer.outbox.refuse(post.slot);
-            self.abort(key, post.transfer, &TransferFault::NoSuchGrant, now);
+        let Some(remote) = remote_of(peer, &posted, has_names) else {
+            peer.outbox.refuse(posted);
+            self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
             return Err(Unchosen::GivenUp);
         };
-        Ok(chosen)
+        let it = InFlight::new(key, index, Requested::Pages(posted));
+        let slot = self.in_flight.put(it).ok_or(Unchosen::Full)?;
+        Ok(ChosenPage { slot, rail, remote })
     }
 
     /// The request as it is posted.
     #[inline]
     pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Option<Post<'_>> {
-        let ChosenPage { peer, post, rail, link, op, bytes, .. } = chosen;
-        let operation = self.peers.get(peer.0 as usize)?.as_deref()?.outbox.operation(post.slot)?;
-        let content = Content::Pages { op, extents: &operation.pieces, request: chosen.request(operation) };
-        let id = PostId::Page { peer, post, bytes };
-        Some(Post { id, rail, link, tag: tag(Class::Pages, post.slot), content })
-    }
-
-    /// A card has pages.
-    #[inline]
-    pub(super) fn page_posted(&mut self, key: PeerKey, post: outbox::Post, bytes: u64) {
-        self.spend_turn(bytes);
-        let now = self.now;
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
-        let link = &mut peer.links[post.link];
-        link.took_one(now);
-        let rail = link.pair.0;
-        if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
-            let share = &mut transfer.explanation.rails[post.link];
-            share.operations += 1;
-            share.bytes += bytes;
-            share.immediates += u64::from(post.immediate.is_some());
-        }
-        self.posted_to(key, rail);
+        let ChosenPage { slot, rail, remote } = chosen;
+        let Some(InFlight { what: Requested::Pages(posted), .. }) = self.in_flight.get(slot) else {
+            return None;
+        };
+        let operation = posted.operation();
+        let request = remote.request(operation);
+        let content = Content::Pages { op: remote.op, extents: &operation.pieces, request };
+        Some(Post { rail, link: remote.link, slot, content })
     }
 
     /// No card has them.
-    pub(super) fn page_refused(&mut self, key: PeerKey, post: outbox::Post, reason: Refusal) {
-        let now = self.now;
+    pub(super) fn page_refused(&mut self, key: PeerKey, posted: Posted, reason: Refusal) {
+        let (now, index, id) = (self.now, posted.link(), posted.transfer());
         if let Some(peer) = self.peer(key) {
-            peer.outbox.refuse(post.slot);
-            peer.links[post.link].has_refused(now);
-            if let Some(transfer) = peer.transfers.get_mut(post.transfer.index()) {
+            if let Some(transfer) = peer.transfers.get_mut(id.index()) {
                 transfer.explanation.refusals += 1;
+                transfer.take_from_share(&posted);
             }
+            peer.outbox.refuse(posted);
+            peer.links[index].has_refused(now);
         }
         match reason {
             Refusal::Full => {}
-            Refusal::LinkDown(error) => self.fail_link(key, post.link, &error),
-            Refusal::Never(error) => self.abort(key, post.transfer, &TransferFault::Rail(error), now),
+            Refusal::LinkDown(error) => self.fail_link(key, index, &error),
+            Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(error), now),
         }
         self.yield_turn();
     }
 
-    /// A request is done with, and its buffers are back. `value` is what an atomic has found.
-    pub(crate) fn handle_completed(
-        &mut self,
-        rail: usize,
-        link: LinkKey,
-        tag: u64,
-        value: Option<u64>,
-        outcome: Result<(), RailError>,
-    ) {
-        let now = self.now;
-        let (class, slot) = (Class::of(tag), slot_of(tag));
-        if class == Class::Message {
-            self.messages_in_flight = self.messages_in_flight.saturating_sub(1);
-        }
-        let state = &mut self.rails[rail];
-        state.in_flight = state.in_flight.saturating_sub(1);
-        let Some(&(key, index)) = state.links.get(&link) else { return };
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
-        let state = &mut peer.links[index];
-        state.in_flight = state.in_flight.saturating_sub(1);
-        state.moved_at = now;
-        let is_ok = outcome.is_ok();
-        if let Err(error) = outcome {
-            state.is_quiet = false;
-            if !peer.is_lost() {
-                self.fail_link(key, index, &error);
-            }
-        }
-        match class {
-            Class::Pages if is_ok => self.page_done(key, slot),
-            Class::Pages => {}
-            Class::Message => self.message_done(key, index, slot, is_ok),
-            Class::Atomic => self.atomic_done(key, slot, value.filter(|_| is_ok)),
-        }
-    }
-
-    fn page_done(&mut self, key: PeerKey, slot: SlotId) {
+    /// A card is done with pages. Those of a request that failed are kept until their link is lost, and go to another one then.
+    pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
         let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
         if peer.is_lost() {
             return;
         }
-        let frames = peer.outbox.complete(slot);
+        if !is_ok {
+            peer.links[posted.link()].failed.push(posted);
+            return;
+        }
+        let frames = peer.outbox.complete(posted);
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
@@ -396,30 +381,24 @@ impl Machine {
     }
 }
 
-/// What a request with pages needs; none where the peer's memory is not to be had over this link.
-fn chosen(key: PeerKey, peer: &super::peer::Peer, post: outbox::Post, has_names: bool) -> Option<ChosenPage> {
-    let state = &peer.links[post.link];
-    let transfer = peer.transfers.get(post.transfer.index())?;
-    let immediate = match post.immediate {
+/// The place in the peer's memory that a request with pages is for; none where that is not to be had over this link.
+/// It is in the share of its rail from now on.
+#[inline]
+fn remote_of(peer: &mut super::peer::Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
+    let state = &peer.links[posted.link()];
+    let immediate = match posted.immediate() {
         None => None,
         Some(immediate) => Some(immediate_on(peer, state.id, immediate, has_names)?.to_bits()),
     };
-    let (address, remote_key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
-    Some(ChosenPage {
-        peer: key,
-        post,
-        rail: state.pair.0,
-        link: state.key?,
-        op: transfer.op,
-        direction: transfer.direction,
-        start: address.checked_add(transfer.base)?,
-        key: remote_key,
-        immediate,
-        bytes: peer.outbox.operation(post.slot)?.bytes,
-    })
+    let transfer = peer.transfers.get_mut(posted.transfer().index())?;
+    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
+    let start = address.checked_add(transfer.base)?;
+    let (link, op, direction) = (state.key?, transfer.op, transfer.direction);
+    transfer.add_to_share(posted);
+    Some(RemotePages { link, op, direction, start, key, immediate })
 }
 
-impl ChosenPage {
+impl RemotePages {
     /// None where a range of the peer's memory would end behind the last address.
     #[inline]
     fn request(self, operation: &Operation) -> Option<WorkRequest<'_>> {

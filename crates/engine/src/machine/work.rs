@@ -5,14 +5,11 @@
 
 use farreach_core::counter::LinkId;
 use farreach_core::inflight::SlotId;
-use farreach_core::outbox;
 use farreach_core::plan::Extent;
 
-use super::{Machine, NewAtomic, OpId, POSTS_PER_STEP, PeerKey};
-use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, WorkRequest};
-
-/// Messages that may be in flight, to all peers together: there are as many buffers.
-pub(crate) const MESSAGES_MAX: usize = 256;
+use super::in_flight::Requested;
+use super::{Machine, OpId, POSTS_PER_STEP, PeerKey};
+use crate::rail::{LinkKey, RailError, Refusal, WorkRequest};
 
 /// What is done with links, rails and keys. It is rare, and comes before all [posts](Post).
 #[derive(Debug)]
@@ -67,11 +64,10 @@ pub(crate) struct KeysEnded {
 /// One request for a card. What became of it is said by [`Machine::handle_posted`], before the next one is asked for.
 #[derive(Debug)]
 pub(crate) struct Post<'a> {
-    pub(crate) id: PostId,
     pub(crate) rail: usize,
     pub(crate) link: LinkKey,
-    /// What the card calls it.
-    pub(crate) tag: u64,
+    /// The number of the work request.
+    pub(crate) slot: SlotId,
     pub(crate) content: Content<'a>,
 }
 
@@ -86,49 +82,13 @@ pub(crate) enum Content<'a> {
     Atomic { request: WorkRequest<'a> },
 }
 
-/// Which request it is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum PostId {
-    Page { peer: PeerKey, post: outbox::Post, bytes: u64 },
-    Message { peer: PeerKey, index: usize, slot: SlotId },
-    Atomic { new: NewAtomic, index: usize, slot: SlotId, target: RemoteSegment },
-}
-
-/// What a request is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    Pages,
-    Message,
-    Atomic,
-}
-
-impl Class {
-    /// Of the request that has this tag.
-    pub(crate) fn of(tag: u64) -> Self {
-        match (tag >> CLASS_SHIFT) & 3 {
-            0 => Self::Pages,
-            1 => Self::Message,
-            _ => Self::Atomic,
-        }
-    }
-}
-
-/// What a request is of is in two bits of its slot's index, of which there are never so many.
-const CLASS_SHIFT: u32 = 30;
-
-pub(super) fn tag(class: Class, slot: SlotId) -> u64 {
-    slot.to_raw() | (class as u64) << CLASS_SHIFT
-}
-
-pub(super) fn slot_of(tag: u64) -> SlotId {
-    SlotId::from_raw(tag & !(3 << CLASS_SHIFT))
-}
-
 /// What is still to be posted before somebody else has his turn.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     /// How many of those who have messages or atomics to be posted are still asked.
     pub(super) senders: usize,
+    /// How many more messages there are buffers for.
+    pub(super) message_buffers: usize,
     /// How many more requests with pages.
     pub(super) pages: usize,
     /// How many peers had no room.
@@ -142,42 +102,97 @@ impl Machine {
         self.control.pop_front()
     }
 
-    /// What is posted until [`poll_post`](Self::poll_post) has nothing more is a round: as much as one step posts.
-    pub(crate) fn begin_round(&mut self) {
-        (self.round.pages, self.round.full) = (POSTS_PER_STEP, 0);
+    /// What is posted until [`poll_post`](Self::poll_post) has nothing more is a round: as much as one step posts. There are buffers for so many messages.
+    pub(crate) fn begin_round(&mut self, message_buffers: usize) {
+        (self.round.message_buffers, self.round.pages, self.round.full) =
+            (message_buffers, POSTS_PER_STEP, 0);
     }
 
     /// The next request.
     #[inline]
     pub(crate) fn poll_post(&mut self) -> Option<Post<'_>> {
         if self.round.senders > 0
-            && let Some(id) = self.choose_from_senders()
+            && let Some(slot) = self.choose_from_senders()
         {
-            return self.post_of_sender(id);
+            return self.post_of_sender(slot);
         }
         let chosen = self.choose_page()?;
         self.post_of_pages(chosen)
     }
 
-    /// What became of a request.
+    /// What became of a request: whether a card has it.
     #[inline]
-    pub(crate) fn handle_posted(&mut self, id: PostId, posted: Result<(), Refusal>) {
-        match (id, posted) {
-            (PostId::Page { peer, post, bytes }, Ok(())) => self.page_posted(peer, post, bytes),
-            (PostId::Page { peer, post, .. }, Err(reason)) => self.page_refused(peer, post, reason),
-            (PostId::Message { peer, index, .. }, Ok(())) => self.message_posted(peer, index),
-            (PostId::Message { peer, index, slot }, Err(reason)) => {
-                self.message_refused(peer, index, slot, reason);
+    pub(crate) fn handle_posted(&mut self, slot: SlotId, posted: Result<(), Refusal>) {
+        match posted {
+            Ok(()) => self.posted(slot),
+            Err(reason) => self.refused(slot, reason),
+        }
+    }
+
+    #[inline]
+    fn posted(&mut self, slot: SlotId) {
+        let Some(it) = self.in_flight.get(slot) else { return };
+        let (key, index) = (it.peer, it.link());
+        match &it.what {
+            Requested::Pages(posted) => {
+                let bytes = posted.operation().bytes;
+                self.spend_turn(bytes);
             }
-            (PostId::Atomic { new, index, .. }, Ok(())) => self.atomic_posted(new, index),
-            (PostId::Atomic { new, index, slot, .. }, Err(reason)) => {
-                self.atomic_refused(new, index, slot, reason);
+            Requested::Atomic(new, _) => {
+                let grant = new.grant;
+                self.atomic_posted(key, grant, slot);
             }
+            Requested::Message(_) | Requested::Answered => {}
+        }
+        self.link_took_one(key, index);
+    }
+
+    #[cold]
+    fn refused(&mut self, slot: SlotId, reason: Refusal) {
+        let Some(it) = self.in_flight.take(slot) else { return };
+        let (peer, link) = (it.peer, it.link());
+        match it.what {
+            Requested::Pages(posted) => self.page_refused(peer, posted, reason),
+            Requested::Message(sequence) => self.message_refused(peer, link, sequence, reason),
+            Requested::Atomic(new, _) => self.atomic_refused(new, link, reason),
+            Requested::Answered => {}
+        }
+    }
+
+    /// A request is done with, and its buffers are back. `value` is what an atomic has found.
+    pub(crate) fn handle_completed(
+        &mut self,
+        rail: usize,
+        slot: SlotId,
+        value: Option<u64>,
+        outcome: Result<(), RailError>,
+    ) {
+        let now = self.now;
+        self.rails[rail].in_flight = self.rails[rail].in_flight.saturating_sub(1);
+        let Some(it) = self.in_flight.take(slot) else { return };
+        let (key, index) = (it.peer, it.link());
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let link = &mut peer.links[index];
+        link.in_flight = link.in_flight.saturating_sub(1);
+        link.moved_at = now;
+        let is_ok = outcome.is_ok();
+        if let Err(error) = outcome {
+            link.is_quiet = false;
+            if !peer.is_lost() {
+                self.fail_link(key, index, &error);
+            }
+        }
+        match it.what {
+            Requested::Pages(posted) => self.page_done(key, posted, is_ok),
+            Requested::Message(sequence) => self.message_done(key, index, sequence, is_ok),
+            Requested::Atomic(new, _) => self.atomic_done(new, slot, value.filter(|_| is_ok)),
+            Requested::Answered => {}
         }
     }
 
     /// Something was posted to a link.
-    pub(super) fn link_took_one(&mut self, key: PeerKey, index: usize) {
+    #[inline]
+    fn link_took_one(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
         let Some(link) = self.peer(key).map(|peer| &mut peer.links[index]) else { return };
         link.took_one(now);

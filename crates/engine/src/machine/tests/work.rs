@@ -132,20 +132,20 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
     let mut machine = ready();
     machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
     machine.send_message(OpId(2), PEER, b"two".to_vec(), 0);
-    machine.begin_round();
+    machine.begin_round(4);
     let post = machine.poll_post().expect("a message");
     assert_eq!((post.rail, post.link), (0, LINK));
-    let id = post.id;
-    machine.handle_posted(id, Err(Refusal::Full));
+    let slot = post.slot;
+    machine.handle_posted(slot, Err(Refusal::Full));
     assert!(machine.poll_post().is_none(), "there is no room");
     let mut posted = Vec::new();
     machine.end_polls();
-    machine.begin_round();
+    machine.begin_round(4);
     while let Some(post) = machine.poll_post() {
         let Content::Message { mark: 9, sequence, bytes } = post.content else { panic!("{post:?}") };
         posted.push((sequence, bytes.to_vec()));
-        let id = post.id;
-        machine.handle_posted(id, Ok(()));
+        let slot = post.slot;
+        machine.handle_posted(slot, Ok(()));
     }
     assert_eq!(posted, [(0, b"one".to_vec()), (1, b"two".to_vec())]);
 }
