@@ -177,7 +177,7 @@ impl Carrier {
     fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
         let Self { rails, memory } = self;
         let polled = rails[rail].poll(&mut |event| match event {
-            Event::Completed { tag, buffers, outcome, .. } => {
+            Event::Completed { tag, buffers, outcome } => {
                 let value = memory.take_back(buffers);
                 machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
             }

@@ -232,13 +232,11 @@ pub enum Refusal {
 pub enum Event<'a> {
     /// A request is done with: its buffers are back, whether it went well or not.
     Completed {
-        /// What was posted to.
-        link: LinkKey,
         /// What it was posted with.
         tag: u64,
         /// Its buffers.
         buffers: Buffers,
-        /// How it went. After a failure the link is of no use any more.
+        /// How it went. After a failure the link that it was posted to is of no use any more, and is to be closed.
         outcome: Result<(), RailError>,
     },
     /// A peer has written with an immediate, and the bytes are there.

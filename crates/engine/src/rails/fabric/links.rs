@@ -24,7 +24,7 @@ pub(super) enum Link {
     Open,
     /// Both are.
     Connected(Connected),
-    /// Something posted to it has failed, with this.
+    /// The library refuses whatever is posted to it, with this.
     Failed(RailError),
 }
 

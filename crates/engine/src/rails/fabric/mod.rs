@@ -23,7 +23,6 @@ mod failure;
 mod links;
 mod offers;
 mod post;
-mod posted;
 mod properties;
 mod resources;
 mod settings;

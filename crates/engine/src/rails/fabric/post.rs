@@ -6,7 +6,6 @@ use farreach_memory::Buffers;
 
 use super::failure;
 use super::links::{Connected, Link};
-use super::posted::Owner;
 use super::resources::Resources;
 use crate::rail::{LinkKey, Proof, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 
@@ -25,17 +24,14 @@ impl Resources {
         let Some(endpoint) = &mut self.endpoint else {
             return Err((Refusal::LinkDown(why_down(None)), buffers));
         };
-        let owner = Owner { link: key, tag };
-        let Some(number) = self.posted.begin(owner) else { return Err((Refusal::Full, buffers)) };
         let delivers = self.properties.writes_prove == Proof::Delivered;
         let made = match check(request, &buffers, self.properties.message_max) {
             Ok(()) => to_library(request, buffers, connected, delivers),
             Err(why) => Err((why, buffers)),
         };
         let posted = match made {
-            Ok(request) => endpoint.post_mut(request.tag(number)),
+            Ok(request) => endpoint.post_mut(request.tag(tag)),
             Err((why, buffers)) => {
-                self.posted.end(number);
                 let error = RailError::new(
                     format!("post over {}", self.properties.name),
                     why,
@@ -50,7 +46,6 @@ impl Resources {
                 Ok(())
             }
             Err(PostError { reason, request }) => {
-                self.posted.end(number);
                 Err((self.understand(key, &reason), request.into_buffers()))
             }
         }

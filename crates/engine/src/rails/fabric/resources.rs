@@ -12,7 +12,6 @@ use farreach_memory::{Buffers, Exposed, Memory, Slice};
 
 use super::end::End;
 use super::links::{Connected, Doubt, Link, Links};
-use super::posted::{Owner, Posted};
 use super::properties::{depth, properties};
 use super::{FabricSettings, failure};
 use crate::Rights;
@@ -46,7 +45,6 @@ pub(super) struct Resources {
     exposed_count: u64,
     held: Held,
     pub(super) links: Links,
-    pub(super) posted: Posted,
     /// What was in flight at a reset, and was not told of yet.
     returned: VecDeque<Returned>,
     /// Room for messages that is not posted.
@@ -67,7 +65,7 @@ pub(super) struct UnattributedErrors {
 
 #[derive(Debug)]
 struct Returned {
-    owner: Owner,
+    tag: u64,
     buffers: Buffers,
     reason: RailError,
 }
@@ -86,7 +84,6 @@ impl Resources {
             exposed_count: 0,
             held: Held { look_at: LOOK_AT_LEAST, unseen_bytes: 0 },
             links: Links::default(),
-            posted: Posted::new(properties.window as usize),
             returned: VecDeque::new(),
             rooms: rooms(domain, settings.receive_count, properties.message_max)?,
             unattributed: UnattributedErrors::default(),
@@ -147,14 +144,9 @@ impl Resources {
                 self.rooms.extend(operation.buffers.into_slice());
                 continue;
             }
-            let Some(owner) = self.posted.end(operation.tag) else { continue };
-            let reason = self.was_reset("whether it was done is not known");
-            self.returned.push_back(Returned { owner, buffers: operation.buffers, reason });
-        }
-        // What the endpoint has kept, because a peer may still write to it.
-        for owner in self.posted.end_all() {
-            let reason = self.was_reset("its buffers are kept for good, because a peer may still reach them");
-            self.returned.push_back(Returned { owner, buffers: Buffers::None, reason });
+            // All of them come back: a provider whose close does not stop peers is no rail.
+            let reason = self.was_reset();
+            self.returned.push_back(Returned { tag: operation.tag, buffers: operation.buffers, reason });
         }
         if could_sleep && cq.wait_fd().is_none() {
             *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
@@ -167,9 +159,10 @@ impl Resources {
         Ok(())
     }
 
-    fn was_reset(&self, cause: &str) -> RailError {
+    fn was_reset(&self) -> RailError {
         let operation = format!("a request over {}", self.properties.name);
-        RailError::new(operation, format!("the rail was reset: {cause}"), "send it again, over a new link")
+        let cause = "the rail was reset: whether it was done is not known";
+        RailError::new(operation, cause, "send it again, over a new link")
     }
 
     pub(super) fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
@@ -221,9 +214,8 @@ impl Resources {
     /// Tells of what a reset has brought back; how many.
     pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let count = self.returned.len().min(TOLD_MAX);
-        for Returned { owner, buffers, reason } in self.returned.drain(..count) {
-            let Owner { link, tag } = owner;
-            sink(Event::Completed { link, tag, buffers, outcome: Err(reason) });
+        for Returned { tag, buffers, reason } in self.returned.drain(..count) {
+            sink(Event::Completed { tag, buffers, outcome: Err(reason) });
         }
         count
     }
@@ -247,18 +239,13 @@ impl Resources {
     }
 
     fn tell_completed(&mut self, completion: Completion, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        let Some(owner) = self.posted.end(completion.tag()) else { return 0 };
-        let Owner { link, tag } = owner;
+        let tag = completion.tag();
         let (outcome, buffers) = completion.into_parts();
         let outcome = match outcome {
             Ok(_) => Ok(()),
-            Err(failure) => {
-                let reason = failure::of_failure(&self.properties.name, &failure);
-                self.links.fail(link, &reason);
-                Err(reason)
-            }
+            Err(failure) => Err(failure::of_failure(&self.properties.name, &failure)),
         };
-        sink(Event::Completed { link, tag, buffers, outcome });
+        sink(Event::Completed { tag, buffers, outcome });
         1
     }
 
@@ -293,7 +280,7 @@ impl Resources {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.posted.len() + self.returned.len()
+        self.endpoint.as_ref().map_or(0, Endpoint::transmits_in_flight) + self.returned.len()
     }
 }
 

@@ -233,9 +233,9 @@ impl Rail for SimRail {
         let named = |end: usize| are_named.then_some(LinkKey(end as u64));
         for ready in self.told.drain(..) {
             match ready {
-                Ready::Completed { end, tag, buffers, outcome } => {
+                Ready::Completed { tag, buffers, outcome, .. } => {
                     let outcome = outcome.map_err(|failure| failure.error("a request of a simulated card"));
-                    sink(Event::Completed { link: LinkKey(end as u64), tag, buffers, outcome });
+                    sink(Event::Completed { tag, buffers, outcome });
                 }
                 Ready::Immediate { end, bits } => sink(Event::Immediate { link: named(end), bits }),
                 Ready::Message { end, bytes } => {

@@ -48,7 +48,7 @@ impl Account {
                     Ok(_) => Ok(()),
                     Err(failure) => Err(self.failed(link, kind, failure)),
                 };
-                sink(Event::Completed { link, tag, buffers, outcome });
+                sink(Event::Completed { tag, buffers, outcome });
             }
             // A queue pair is known for as long as its requests complete.
             (_, None) => {}
@@ -111,19 +111,19 @@ impl Account {
     }
 
     /// A request whose queue pair is gone.
-    pub(super) fn give_up(&mut self, link: LinkKey, request: Unfinished, sink: &mut dyn FnMut(Event<'_>)) {
+    pub(super) fn give_up(&mut self, request: Unfinished, sink: &mut dyn FnMut(Event<'_>)) {
         self.in_flight -= 1;
         self.given_up += 1;
         let Unfinished { tag, kind, buffers, .. } = request;
         let outcome = Err(given_up(kind, &self.rail, &closed(&self.rail)));
-        sink(Event::Completed { link, tag, buffers, outcome });
+        sink(Event::Completed { tag, buffers, outcome });
     }
 }
 
 /// An event that waits for the next poll.
 #[derive(Debug)]
 pub(super) enum Pending {
-    Completed { link: LinkKey, tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
     Immediate { link: Option<LinkKey>, bits: u32 },
     Message { link: Option<LinkKey>, bytes: Vec<u8> },
     LinkDown { link: LinkKey, reason: RailError },
@@ -132,9 +132,7 @@ pub(super) enum Pending {
 impl From<Event<'_>> for Pending {
     fn from(event: Event<'_>) -> Self {
         match event {
-            Event::Completed { link, tag, buffers, outcome } => {
-                Self::Completed { link, tag, buffers, outcome }
-            }
+            Event::Completed { tag, buffers, outcome } => Self::Completed { tag, buffers, outcome },
             Event::Immediate { link, bits } => Self::Immediate { link, bits },
             Event::Message { link, bytes } => Self::Message { link, bytes: bytes.to_vec() },
             Event::LinkDown { link, reason } => Self::LinkDown { link, reason },
@@ -145,8 +143,8 @@ impl From<Event<'_>> for Pending {
 impl Pending {
     pub(super) fn tell(self, sink: &mut dyn FnMut(Event<'_>)) {
         match self {
-            Self::Completed { link, tag, buffers, outcome } => {
-                sink(Event::Completed { link, tag, buffers, outcome });
+            Self::Completed { tag, buffers, outcome } => {
+                sink(Event::Completed { tag, buffers, outcome });
             }
             Self::Immediate { link, bits } => sink(Event::Immediate { link, bits }),
             Self::Message { link, bytes } => sink(Event::Message { link, bytes: &bytes }),

@@ -127,7 +127,7 @@ impl VerbsRail {
         })?;
         let (account, backlog) = (&mut self.account, &mut self.backlog);
         for request in unfinished {
-            account.give_up(key, request, &mut |event| backlog.push_back(event.into()));
+            account.give_up(request, &mut |event| backlog.push_back(event.into()));
         }
         // Completions of its own, which nobody needs any more, would take the room of those to come.
         let drained = drained.and(self.drain(queue));

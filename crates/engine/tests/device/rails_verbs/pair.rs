@@ -13,7 +13,6 @@ use farreach_testkit::{Device, pattern, wait_for};
 /// A request that is done with.
 #[derive(Debug)]
 pub(crate) struct Done {
-    pub(crate) link: LinkKey,
     pub(crate) tag: u64,
     pub(crate) buffers: Buffers,
     pub(crate) outcome: Result<(), RailError>,
@@ -39,8 +38,8 @@ impl Told {
     fn note(&mut self, event: Event<'_>) {
         let named = |link: Option<LinkKey>| link.expect("it names its link");
         match event {
-            Event::Completed { link, tag, buffers, outcome } => {
-                self.done.push_back(Done { link, tag, buffers, outcome });
+            Event::Completed { tag, buffers, outcome } => {
+                self.done.push_back(Done { tag, buffers, outcome });
             }
             Event::Immediate { link, bits } => self.immediates.push_back((named(link), bits)),
             Event::Message { link, bytes } => self.messages.push_back((named(link), bytes.to_vec())),

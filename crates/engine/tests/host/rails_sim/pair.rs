@@ -14,7 +14,7 @@ pub(crate) const GRANTED_LEN: usize = 4096;
 /// An event, kept.
 #[derive(Debug)]
 pub(crate) enum Told {
-    Completed { link: LinkKey, tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
+    Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
     Immediate { link: Option<LinkKey>, bits: u32 },
     Message { link: Option<LinkKey>, bytes: Vec<u8> },
     LinkDown { link: LinkKey },
@@ -51,9 +51,7 @@ impl Side {
         loop {
             let polled = self.rail.poll(&mut |event| {
                 told.push(match event {
-                    Event::Completed { link, tag, buffers, outcome } => {
-                        Told::Completed { link, tag, buffers, outcome }
-                    }
+                    Event::Completed { tag, buffers, outcome } => Told::Completed { tag, buffers, outcome },
                     Event::Immediate { link, bits } => Told::Immediate { link, bits },
                     Event::Message { link, bytes } => Told::Message { link, bytes: bytes.to_vec() },
                     Event::LinkDown { link, .. } => Told::LinkDown { link },

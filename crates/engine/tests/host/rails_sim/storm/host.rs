@@ -93,9 +93,7 @@ impl StormRail {
     pub(super) fn poll(&mut self, told: &mut Vec<Told>) -> Result<usize, RailError> {
         self.rail.poll(&mut |event| {
             told.push(match event {
-                Event::Completed { link, tag, buffers, outcome } => {
-                    Told::Completed { link, tag, buffers, outcome }
-                }
+                Event::Completed { tag, buffers, outcome } => Told::Completed { tag, buffers, outcome },
                 Event::Immediate { link, bits } => Told::Immediate { link, bits },
                 Event::Message { link, bytes } => Told::Message { link, bytes: bytes.to_vec() },
                 Event::LinkDown { link, .. } => Told::LinkDown { link },

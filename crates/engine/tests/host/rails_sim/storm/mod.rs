@@ -225,8 +225,8 @@ impl Storm {
 
     fn hear(&mut self, place: Place, told: Told) {
         match told {
-            Told::Completed { link, tag, buffers, outcome } => {
-                self.check_completed(place, (link, tag), &buffers, outcome.is_ok());
+            Told::Completed { tag, buffers, outcome } => {
+                self.check_completed(place, tag, &buffers, outcome.is_ok());
                 self.hosts[place.host].rails[place.rail].keep(buffers);
                 if outcome.is_err() {
                     self.fail_link(self.asked[tag as usize].link);
