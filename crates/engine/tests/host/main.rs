@@ -1,8 +1,8 @@
 //! Engines over simulated cards, where no RDMA library or device is needed.
 
-#[cfg(feature = "tls")]
 #[path = "../request/mod.rs"]
 mod request;
+#[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
 mod secure;
 #[path = "../suite/mod.rs"]
