@@ -200,6 +200,21 @@ mod tests {
 
     use super::*;
 
+    /// Scripts look at them: they stay as README.md and the manual say.
+    #[test]
+    fn each_way_to_end_has_its_code() {
+        let codes = [
+            Exit::Ok,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Unavailable,
+            Exit::PeerLost,
+            Exit::Mismatch,
+            Exit::Interrupted,
+        ];
+        assert_eq!(codes.map(Exit::code), [0, 1, 2, 3, 4, 5, 130]);
+    }
+
     #[test]
     fn an_error_of_a_library_keeps_its_cause_and_fix_under_what_was_being_done() {
         let rail = RailError::new("open rxe0", "it is down", "set it up");
