@@ -125,6 +125,7 @@ pub mod system;
 #[cfg(test)]
 mod table;
 pub mod wakeup;
+mod weak_set;
 pub mod wr;
 pub mod xrc;
 

@@ -1,10 +1,9 @@
 //! Memory windows: a part of a region under a key of its own, which can be taken back without deregistering.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farreach_verbs_sys as sys;
 
@@ -14,6 +13,7 @@ use crate::mr::RemoteKey;
 use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
 use crate::region::ExposedRegion;
+use crate::weak_set::WeakSet;
 use crate::wr::RemoteRange;
 
 /// A memory window, bound to nothing at first: [`SendRequest::bind`](crate::wr::SendRequest::bind) binds it.
@@ -117,23 +117,18 @@ impl fmt::Debug for BindingUnderWay {
 /// The windows of type 2 that a queue pair has bound. They go before it: the standard lets a device refuse to destroy it otherwise, and
 /// Soft-RoCE waits 50 s for them, and then destroys it under them.
 #[derive(Default)]
-pub(crate) struct OwnWindows(Mutex<HashMap<usize, Weak<Inner>>>);
+pub(crate) struct OwnWindows(Mutex<WeakSet<Inner>>);
 
 impl OwnWindows {
     /// Notes one that is about to be bound.
     pub(crate) fn note(&self, window: &MemoryWindow) {
-        let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if windows.len() == windows.capacity() {
-            // Before it grows: of those that are gone, nothing is left to do.
-            windows.retain(|_, window| window.strong_count() > 0);
-        }
-        windows.insert(Arc::as_ptr(&window.0).addr(), Arc::downgrade(&window.0));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(&window.0);
     }
 
     /// Revokes those that nobody else has bound since.
     pub(crate) fn revoke(&self, owner: u32) {
         let windows = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        for window in windows.into_values().filter_map(|window| window.upgrade()) {
+        for window in windows.into_kept() {
             let state = window.lock();
             if state.bound.as_ref().is_some_and(|bound| bound.owner == Some(owner)) {
                 // A failure is counted, and what follows fails too.

@@ -31,6 +31,7 @@ const PARTS: &[Part] = &[
             "crates/verbs/src/qp/bind.rs",
             "crates/verbs/src/mw.rs",
             "crates/verbs/src/region.rs",
+            "crates/verbs/src/weak_set.rs",
             "crates/verbs/src/cq/registry.rs",
         ],
     },
