@@ -11,6 +11,7 @@
 //! | [`credit`] | may there be one more, and whose turn is it? |
 //! | [`counter`] | how many pages have arrived, and when does a wait end? |
 //! | [`outbox`] | what does a sender do next, and what after a link was lost? |
+//! | [`rail`] | what is asked of a rail, and what does it answer? |
 //! | [`sequence`] | which thing has this number? |
 //! | [`wire`] | what do two engines tell each other beside the data? |
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod credit;
 pub mod inflight;
 pub mod outbox;
 pub mod plan;
+pub mod rail;
 pub mod route;
 pub mod sequence;
 pub mod wire;

@@ -4,18 +4,16 @@
 //! transfers and no clock, starts no thread, and never waits: all that takes time is asked for by one call and told of by a later
 //! [`poll`](Rail::poll).
 
-mod error;
-mod segments;
-
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory};
 
-pub use error::RailError;
 pub use farreach_core::plan::{Extent, Limits};
-pub use segments::RemoteSegments;
+pub use farreach_core::rail::{
+    EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest,
+};
 
 use crate::Rights;
 
@@ -90,62 +88,9 @@ pub trait Rail: Send + fmt::Debug {
     fn in_flight(&self) -> usize;
 }
 
-/// A link, as its own side's provider names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkKey(pub u64);
-
 /// A key that was made, as its own side's provider names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u64);
-
-/// What a rail is and can do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Properties {
-    /// For people: `rxe0`, `tcp;ofi_rxm`.
-    pub name: String,
-    /// For people: where it is in its own network's words, such as a GID, or the address that libfabric gave it when it was opened.
-    pub native: String,
-    /// Ends of the same kind can be connected.
-    pub kind: String,
-    /// Whether a card moves the bytes, or at least its protocol is spoken: not tcp.
-    pub is_rdma: bool,
-    /// What one write or read may be, and whether writes land in the order of posting.
-    pub limits: Limits,
-    /// How many requests one link may have in flight.
-    pub window: u32,
-    /// The longest message, with what the engine adds to it.
-    pub message_max: usize,
-    /// Whether it has fetch-and-add and compare-and-swap on eight bytes.
-    pub has_atomics: bool,
-    /// What a completed write proves.
-    pub writes_prove: Proof,
-    /// Whether [`Event::Immediate`] says over which link it came.
-    pub immediates_name_link: bool,
-    /// Whether closing one link stops all that was begun over it, on both sides.
-    pub links_end_alone: bool,
-    /// What a key that was ended proves.
-    pub ended_keys: EndedKeys,
-    /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
-    pub rate_bps: u64,
-}
-
-/// What a completion proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
-    /// The buffers are free.
-    Sent,
-    /// The bytes are there.
-    Delivered,
-}
-
-/// What a key that was ended proves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndedKeys {
-    /// Nothing that a peer has begun or will begin by it lands.
-    StopAll,
-    /// Nothing that a peer will begin by it lands. What is under way may go on.
-    StopNew,
-}
 
 /// A key that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,75 +101,6 @@ pub struct Key {
     pub address: u64,
     /// The key.
     pub key: u64,
-}
-
-/// A range of a peer's memory, which is inside of what the peer has granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RemoteSegment {
-    /// Where it begins, in the peer's words.
-    pub address: u64,
-    /// The key.
-    pub key: u64,
-    /// Its bytes.
-    pub len: u64,
-}
-
-/// What a card is asked to do with the buffers that it is handed. Every one of them is registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkRequest<'a> {
-    /// Bytes to a peer's memory. Without any, only the immediate arrives.
-    Write {
-        /// Where to: as many bytes. Without any, a place in what the peer has granted all the same: libraries look at the key.
-        target: RemoteSegment,
-        /// What the peer is told when the bytes are there.
-        immediate: Option<u32>,
-    },
-    /// Bytes to several ranges of a peer's memory, filled one after the other: at most as many as [`Limits::targets`].
-    WriteScattered {
-        /// Where to: as many bytes, and at least one range.
-        targets: RemoteSegments<'a>,
-        /// What the peer is told when the bytes are there.
-        immediate: Option<u32>,
-    },
-    /// Bytes from a peer's memory, to slices or lent parts.
-    Read {
-        /// Where from: as many bytes.
-        target: RemoteSegment,
-    },
-    /// Bytes from several ranges of a peer's memory, one after the other, to slices or lent parts: at most as many as [`Limits::targets`].
-    ReadGathered {
-        /// Where from: as many bytes, and at least one range.
-        targets: RemoteSegments<'a>,
-    },
-    /// A message.
-    Send,
-    /// Adds to eight bytes. What was there goes to a slice of eight bytes.
-    FetchAdd {
-        /// Eight bytes, aligned to eight.
-        target: RemoteSegment,
-        /// What is added.
-        add: u64,
-    },
-    /// Replaces eight bytes if they are as expected. What was there goes to a slice of eight bytes.
-    CompareSwap {
-        /// Eight bytes, aligned to eight.
-        target: RemoteSegment,
-        /// What they must be.
-        expected: u64,
-        /// What they become.
-        desired: u64,
-    },
-}
-
-/// Why a request was not taken.
-#[derive(Debug)]
-pub enum Refusal {
-    /// There is no room for it now.
-    Full,
-    /// The link is of no use any more.
-    LinkDown(RailError),
-    /// This card never does it.
-    Never(RailError),
 }
 
 /// What has happened.

@@ -1,4 +1,4 @@
-//! What a library says, in the engine's words.
+//! Why a rail could not do something.
 
 /// Why a rail could not do something: what was asked for, the cause, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
