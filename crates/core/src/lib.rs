@@ -12,16 +12,23 @@
 //! | [`counter`] | how many pages have arrived, and when does a wait end? |
 //! | [`outbox`] | what does a sender do next, and what after a link was lost? |
 //! | [`rail`] | what is asked of a rail, and what does it answer? |
+//! | [`lost`], [`error`] | why was something not done? |
+//! | [`explain`] | how did a transfer go? |
+//! | [`rights`] | what may a peer do with granted memory? |
 //! | [`sequence`] | which thing has this number? |
 //! | [`wire`] | what do two engines tell each other beside the data? |
 #![forbid(unsafe_code)]
 
 pub mod counter;
 pub mod credit;
+pub mod error;
+pub mod explain;
 pub mod inflight;
+pub mod lost;
 pub mod outbox;
 pub mod plan;
 pub mod rail;
+pub mod rights;
 pub mod route;
 pub mod sequence;
 pub mod wire;

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use farreach_core::wire::Frame;
 
-use crate::LostReason;
 use crate::carrier::{Carrier, Held};
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
 use crate::delivery::{Delivery, TransferAnswer, Waiter};
-use crate::error::{AtomicError, Error, SendError};
+use crate::error::Error;
 use crate::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
+use crate::{AtomicError, LostReason, SendError};
 
 /// How often sockets are looked at while cards are busy: a system call each time.
 const LOOK_EVERY: Duration = Duration::from_micros(50);

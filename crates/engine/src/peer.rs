@@ -12,7 +12,7 @@ use farreach_memory::Exposed;
 use crate::carrier::Held;
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
-use crate::error::{AtomicError, Error, SendError, TransferError, TransferReason};
+use crate::error::{Error, TransferError, TransferReason};
 use crate::grant::PeerKeyTag;
 use crate::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
 use crate::pending::{Answer, Pending, sealed::Sealed};
@@ -22,8 +22,8 @@ use crate::running::Running;
 use crate::transfer::PagesMoved;
 use crate::watch::{PeerCell, Watcher};
 use crate::{
-    Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, LostReason, PageMap, RemoteSlice, Rights,
-    Slice, Transfer,
+    AtomicError, Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, LostReason, PageMap,
+    RemoteSlice, Rights, SendError, Slice, Transfer,
 };
 
 /// Another engine, connected to this one. Clones are the same peer; when the last one is dropped, it is told goodbye.

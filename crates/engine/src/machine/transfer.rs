@@ -10,7 +10,7 @@ use super::in_flight::{InFlight, Requested};
 use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
-use crate::{Explanation, LostReason, RailShare, Rights};
+use crate::{Explanation, LostReason, Rights};
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl TransferState {
 
     /// How it has ended, and whether no card has anything of its memory that is known to come back.
     pub(super) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
-        self.explanation.finished_ns = now;
+        self.explanation.end(now);
         let is_back = is_back && !self.is_kept;
         Event::Transfer(self.op, TransferEnd { outcome, is_back, explanation: self.explanation })
     }
@@ -154,14 +154,14 @@ impl Machine {
         let refusal = self.check(&new);
         let NewTransfer { op, peer: key, direction, plan, grant, base, counter, .. } = new;
         let pages = plan.pages() as u64;
-        let mut explanation = Explanation { started_ns: now, pages, ..Explanation::default() };
         if let Some(fault) = refusal {
+            let explanation = Explanation::begin(pages, 0, now);
             let end = TransferEnd { outcome: Err(fault), is_back: true, explanation };
             self.report(Event::Transfer(op, end));
             return None;
         }
         let peer = self.peer(key)?;
-        explanation.rails = vec![RailShare::default(); peer.links.len()];
+        let explanation = Explanation::begin(pages, peer.links.len(), now);
         if let Some(granted) = peer.granted.get_mut(&grant) {
             granted.users += 1;
         }

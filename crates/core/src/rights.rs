@@ -6,7 +6,7 @@ bitflags! {
     /// What a peer may do with granted memory.
     ///
     /// ```
-    /// use farreach::Rights;
+    /// use farreach_core::rights::Rights;
     ///
     /// assert!((Rights::READ | Rights::WRITE).contains(Rights::WRITE));
     /// ```

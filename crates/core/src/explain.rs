@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How a finished transfer went: over which rails, in how many operations.
 ///
 /// ```
-/// use farreach::Explanation;
+/// use farreach_core::explain::Explanation;
 ///
 /// let explanation = Explanation::default();
 /// assert_eq!(explanation.bytes(), 0);
@@ -20,14 +20,14 @@ pub struct Explanation {
     pub rails: Vec<RailShare>,
     /// Operations that a card had no room for, and that were posted again.
     pub refusals: u64,
-    pub(crate) started_ns: u64,
-    pub(crate) finished_ns: u64,
+    started_ns: u64,
+    finished_ns: u64,
 }
 
 /// What one link did for a transfer.
 ///
 /// ```
-/// use farreach::RailShare;
+/// use farreach_core::explain::RailShare;
 ///
 /// assert_eq!(RailShare::default().operations, 0);
 /// ```
@@ -47,6 +47,16 @@ pub struct RailShare {
 }
 
 impl Explanation {
+    /// Of a transfer of so many pages over so many links, which begins at this time.
+    pub fn begin(pages: u64, links: usize, started_ns: u64) -> Self {
+        Self { pages, rails: vec![RailShare::default(); links], started_ns, ..Self::default() }
+    }
+
+    /// The transfer has ended at this time.
+    pub fn end(&mut self, finished_ns: u64) {
+        self.finished_ns = finished_ns;
+    }
+
     /// All bytes that were posted, those that were sent again too.
     pub fn bytes(&self) -> u64 {
         self.rails.iter().map(|rail| rail.bytes).sum()
