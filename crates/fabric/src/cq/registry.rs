@@ -220,6 +220,30 @@ mod tests {
     }
 
     #[test]
+    fn only_those_that_were_dying_are_buried() {
+        let registry = Registry::default();
+        let tables = [(); 3].map(|()| table());
+        tables.iter().for_each(|slots| registry.add(slots));
+        assert_eq!(registry.dying(), 0);
+        registry.retire(&tables[0]);
+        registry.retire(&tables[1]);
+        let dying = registry.dying();
+        assert_eq!(dying, 2);
+        registry.retire(&tables[2]);
+        registry.bury(dying);
+        assert_eq!((registry.dying(), tables.map(|slots| Arc::strong_count(&slots))), (1, [1, 1, 2]));
+    }
+
+    /// It is asked with each look that finds the queue empty.
+    #[test]
+    fn nobody_copies_the_tables_where_nothing_was_dying() {
+        let registry = Registry::default();
+        let before = registry.version.load(Ordering::Acquire);
+        registry.bury(registry.dying());
+        assert_eq!(registry.version.load(Ordering::Acquire), before);
+    }
+
+    #[test]
     fn a_table_that_is_new_is_found_by_its_first_completion() {
         let registry = Registry::default();
         let mut copied = Copied::new();

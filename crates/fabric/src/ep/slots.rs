@@ -384,6 +384,8 @@ impl Slots {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use farreach_memory::{Lent, Memory};
+
     use super::*;
 
     /// As who posts does.
@@ -486,6 +488,46 @@ mod tests {
         assert_eq!(put(&slots, 4), Some(done.context()));
         assert!(slots.take_refused(done).is_none(), "that is another's");
         assert_eq!(take(&slots, done.context()), Some(4));
+    }
+
+    /// With buffers, which the table owns from then on.
+    fn put_buffers(slots: &Slots, buffers: Buffers) -> *mut c_void {
+        let buffers = ManuallyDrop::new(buffers);
+        // SAFETY: there is room, so that a slot is returned; and the buffers are not used any more, nor dropped.
+        let slot = unsafe { slots.put(false, 0, OperationKind::Send, false, &buffers, None) };
+        slot.expect("there is room").context()
+    }
+
+    fn lent() -> Lent {
+        Memory::allocate(4096).expect("a page").lend()
+    }
+
+    #[test]
+    fn every_place_has_a_number_of_its_own() {
+        let slots = Slots::new(3);
+        assert_eq!(slots.depth(), 3);
+        let numbers: Vec<usize> = (0..3).map(|tag| slots.index(put_slot(&slots, tag).unwrap())).collect();
+        assert_eq!(numbers, [0, 1, 2]);
+        take(&slots, slots.places[1].context.get().cast());
+        assert_eq!(slots.index(put_slot(&slots, 3).unwrap()), 3, "the one that was in line");
+    }
+
+    #[test]
+    fn buffers_come_back_without_the_rest() {
+        let (slots, lent) = (Slots::new(1), lent());
+        let context = put_buffers(&slots, lent.get(0..100).unwrap().into());
+        let taken = slots.find(context).unwrap().take().unwrap();
+        assert_eq!((taken.into_buffers().len(), slots.in_flight()), (100, 0));
+        assert!(lent.try_reclaim().is_ok(), "nobody has a part of it");
+    }
+
+    #[test]
+    fn what_is_in_flight_goes_with_the_table() {
+        let (slots, lent) = (Slots::new(1), lent());
+        put_buffers(&slots, lent.get(0..100).unwrap().into());
+        let lent = lent.try_reclaim().expect_err("the table has a part of it");
+        drop(slots);
+        assert!(lent.try_reclaim().is_ok());
     }
 
     #[test]
