@@ -6,16 +6,16 @@ use farreach_core::plan::{Pages, Plan};
 use farreach_core::wire::Frame;
 use farreach_memory::{Memory, Slice};
 
+use super::{MS, tuning};
 use crate::Rights;
 use crate::carrier::{Carrier, GrantMade, Held};
 use crate::delivery::{Delivery, RevokeAnswer, TransferAnswer, Waiter};
 use crate::machine::peer::Link;
-use crate::machine::{Direction, Machine, NewTransfer, Output, PeerKey, Tuning, plain_hello};
+use crate::machine::{Direction, Machine, NewTransfer, Output, PeerKey, plain_hello};
 use crate::progress::oneshot;
 use crate::rail::Rail;
 use crate::rails::sim::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
 
-const MS: u64 = 1_000_000;
 /// From one look at everything to the next.
 const STEP: u64 = 20_000;
 
@@ -50,15 +50,7 @@ impl Side {
         let rail = SimRail::new(network, host, card);
         let card = rail.id();
         let hello = plain_hello(host.into());
-        let tuning = Tuning {
-            heartbeat: 2 * MS,
-            silence: 1000 * MS,
-            stall: 20 * MS,
-            drain: 2 * MS,
-            cool_down: MS,
-            messages: 4,
-            message_max: 48,
-        };
+        let tuning = tuning();
         let rails: Vec<Box<dyn Rail>> = vec![Box::new(rail)];
         let carrier = Carrier::new(rails, tuning.message_max).unwrap();
         let machine = Machine::new(carrier.infos(), hello, tuning);

@@ -3,8 +3,8 @@
 use farreach_core::wire::Frame;
 use farreach_memory::Exposed;
 
-use super::Pair;
 use super::pair::{FIRST, PEER, SECOND};
+use super::{MS, Pair};
 use crate::LostReason;
 use crate::delivery::RevokeAnswer;
 use crate::machine::{PeerKey, TransferFault};
@@ -12,7 +12,6 @@ use crate::progress::oneshot;
 use crate::rail::RailError;
 use crate::rails::sim::SimCard;
 
-const MS: u64 = 1_000_000;
 const LEN: usize = 64;
 
 fn is_revoked(frame: &Frame) -> bool {

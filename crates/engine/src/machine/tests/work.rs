@@ -3,31 +3,21 @@
 use farreach_core::counter::LinkId;
 use farreach_core::wire::{Frame, LinkOffer};
 
-use super::plain_hello;
+use super::{MS, plain_hello, tuning};
 use crate::machine::work::{LinkEnd, Opening};
 use crate::machine::{
-    Content, Control, Event, KeysEnded, Machine, OpId, Output, PeerChange, PeerKey, RailInfo, Tuning,
+    Content, Control, Event, KeysEnded, Machine, OpId, Output, PeerChange, PeerKey, RailInfo,
 };
 use crate::rail::{LinkKey, RailError, Refusal};
 use crate::rails::sim::SimCard;
 use crate::{LostReason, Rights};
 
-const MS: u64 = 1_000_000;
 const PEER: PeerKey = PeerKey(0);
 const LINK: LinkKey = LinkKey(7);
 
 fn machine() -> Machine {
-    let tuning = Tuning {
-        heartbeat: 2 * MS,
-        silence: 1000 * MS,
-        stall: 20 * MS,
-        drain: 2 * MS,
-        cool_down: MS,
-        messages: 4,
-        message_max: 48,
-    };
     let rail = RailInfo { properties: SimCard::tcp().properties, must_be_polled: false };
-    Machine::new(vec![rail], plain_hello(1), tuning)
+    Machine::new(vec![rail], plain_hello(1), tuning())
 }
 
 /// It has connected to a peer which has one rail, too, and wants its end of the link made.
