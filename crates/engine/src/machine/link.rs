@@ -144,11 +144,6 @@ impl Machine {
             return;
         }
         let Some(peer) = self.peer(key) else { return };
-        if peer.past.len() >= PAST_MAX {
-            let why = LostReason::Violation("it does not say what became of its links");
-            self.lose_peer(key, why, false);
-            return;
-        }
         let id = LinkId(peer.next_link);
         peer.next_link += 1;
         self.open_end(key, index, id, None);
@@ -158,6 +153,11 @@ impl Machine {
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
         self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return };
+        if peer.past.len() >= PAST_MAX {
+            let why = LostReason::Violation("it does not say what became of its links");
+            self.lose_peer(key, why, false);
+            return;
+        }
         let link = &mut peer.links[index];
         (link.id, link.phase) = (id, Phase::Opening);
         (link.is_lost_there, link.may_land_late) = (false, false);

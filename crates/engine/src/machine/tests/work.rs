@@ -117,6 +117,37 @@ fn an_answer_that_comes_twice_connects_once() {
     assert!(machine.poll_control().is_none());
 }
 
+/// A peer that connected to us offers one link after the other, to ends that nobody can connect to, and never says what became of its own.
+#[test]
+fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
+    let mut machine = machine();
+    machine.add_peer(false, 0);
+    let mut hello = plain_hello(2);
+    hello.rails = vec![SimCard::tcp().properties.kind];
+    machine.frame(PEER, Frame::Hello(hello), 0);
+    for number in 0..400 {
+        let now = number * 2 * MS;
+        let offer = LinkOffer { link: LinkId(number), from: 0, to: 0, address: vec![0] };
+        machine.frame(PEER, Frame::Link(offer), now);
+        while let Some(control) = machine.poll_control() {
+            match control {
+                Control::OpenLink(opening) => machine.handle_opened(opening, Ok((LinkKey(number), vec![1]))),
+                Control::Connect { end, .. } => {
+                    machine.handle_connected(end, Err(RailError::new("connect", "no such end", "nothing")));
+                }
+                _ => {}
+            }
+        }
+        machine.begin_step(now + MS);
+        machine.end_step(true);
+    }
+    let lost = events(&mut machine).into_iter().find_map(|event| match event {
+        Event::Peer(PEER, PeerChange::Lost(reason)) => Some(reason),
+        _ => None,
+    });
+    assert!(matches!(lost, Some(LostReason::Violation(_))), "{lost:?}");
+}
+
 #[test]
 fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
     let mut machine = ready();
