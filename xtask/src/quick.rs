@@ -158,7 +158,7 @@ mod tests {
         for name in ["engine", "cli", "examples", "fabric", "memory", "verbs"] {
             assert!(by_memory.contains(&name.to_owned()), "{by_memory:?}");
         }
-        assert!(!by_memory.contains(&"core".to_owned()), "{by_memory:?}");
+        assert!(!by_memory.contains(&"proto".to_owned()), "{by_memory:?}");
     }
 
     #[test]

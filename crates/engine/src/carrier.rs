@@ -7,9 +7,9 @@ mod message_pool;
 
 use std::sync::Arc;
 
-use farreach_core::inflight::SlotId;
-use farreach_core::plan::Extent;
 use farreach_memory::{Buffer, Buffers, Exposed, Lent, Memory, Shared, Slice};
+use farreach_proto::inflight::SlotId;
+use farreach_proto::plan::Extent;
 
 use crate::Rights;
 use crate::machine::{

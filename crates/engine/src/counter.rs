@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farreach_core::counter::CounterId;
+use farreach_proto::counter::CounterId;
 
 use crate::driver::Command;
 use crate::pending::{Answer, Pending, sealed::Sealed};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use farreach_core::counter::CounterId;
 use farreach_memory::Exposed;
+use farreach_proto::counter::CounterId;
 
 use crate::carrier::{Carrier, Held};
 use crate::machine::{Event, IdMap, OpId, PeerChange, PeerKey, TransferEnd, TransferFault};

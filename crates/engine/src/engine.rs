@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farreach_core::wire::Hello;
+use farreach_proto::wire::Hello;
 
 use crate::address::{host_of, resolve};
 use crate::carrier::Carrier;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use farreach_core::plan::PlanError;
+use farreach_proto::plan::PlanError;
 
 use crate::rail::RailError;
 use crate::{Buffer, Explanation, LostReason};

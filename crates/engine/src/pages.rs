@@ -1,6 +1,6 @@
 //! Which pages go where.
 
-pub use farreach_core::plan::Pages;
+pub use farreach_proto::plan::Pages;
 
 /// Which pages of one memory go to which places of another: page `n` of the transfer is page `source.indices[n]` on one side and
 /// `destination.indices[n]` on the other.

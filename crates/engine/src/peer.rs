@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use farreach_core::plan::Plan;
 use farreach_memory::Exposed;
+use farreach_proto::plan::Plan;
 
 use crate::carrier::Held;
 use crate::delivery::{Waiter, next_op};
@@ -218,7 +218,7 @@ impl Peer {
         &self,
         direction: Direction,
         held: Held,
-        plan: Result<Plan, farreach_core::plan::PlanError>,
+        plan: Result<Plan, farreach_proto::plan::PlanError>,
         remote: &RemoteSlice,
         counter: Option<&RemoteCounter>,
     ) -> Transfer {

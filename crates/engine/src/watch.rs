@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
-use farreach_core::counter::Outcome;
+use farreach_proto::counter::Outcome;
 
 use crate::LostReason;
 use crate::machine::PeerChange;

@@ -17,7 +17,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "pages that are resent carry an immediate again",
-        file: "crates/core/src/outbox.rs",
+        file: "crates/proto/src/outbox.rs",
         guard: "self.post(id, link, first, None, owed, pages)",
         instead: "{
             let immediate = transfer.counter.and_then(|counter| Immediate::new(counter, first.pages));
@@ -27,21 +27,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "what was counted over a lost link is owed again",
-        file: "crates/core/src/outbox.rs",
+        file: "crates/proto/src/outbox.rs",
         guard: "let missing = owed.reported.saturating_sub(settled) + owed.unreported;",
         instead: "let _ = settled; let missing = owed.reported + owed.unreported;",
         test: SEEDS,
     },
     Mutant {
         name: "pages are reconciled before they are resent",
-        file: "crates/core/src/outbox.rs",
+        file: "crates/proto/src/outbox.rs",
         guard: "let settled = owed.settled.filter(|_| owed.resends == 0)?;",
         instead: "let settled = owed.settled?;",
         test: SEEDS,
     },
     Mutant {
         name: "pages that nobody counts are done while bytes of a lost link may undo what follows them",
-        file: "crates/core/src/outbox.rs",
+        file: "crates/proto/src/outbox.rs",
         guard: "        Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {",
         instead: "        if transfer.counter.is_some() {

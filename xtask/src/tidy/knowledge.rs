@@ -141,7 +141,7 @@ impl MayNotKnow {
 const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "engine", except: Some("rails"), others: BOTH },
     MayNotKnow { krate: "memory", except: None, others: BOTH },
-    MayNotKnow { krate: "core", except: None, others: BOTH },
+    MayNotKnow { krate: "proto", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
     MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
     MayNotKnow { krate: "verbs", except: None, others: FABRIC },
@@ -153,15 +153,16 @@ const VERBS: &[&str] = &["farreach-verbs-sys", "farreach-verbs"];
 const FABRIC: &[&str] = &["farreach-fabric-sys", "farreach-fabric"];
 const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric-sys", "farreach-fabric"];
 
-pub(super) fn core_pure(tree: &Tree) -> Vec<Finding> {
+pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in tree.rust_in("core").filter(|file| file.path.starts_with("crates/core/src/")) {
+    for file in tree.rust_in("proto").filter(|file| file.path.starts_with("crates/proto/src/")) {
         for name in file.names() {
             let reaches_out = name.contains_path(&["std", "thread"])
                 || name.contains("Instant")
                 || name.contains("SystemTime");
             if reaches_out {
-                let message = format!("core has no thread or clock: pass what `{}` gives in", name.display());
+                let message =
+                    format!("proto has no thread or clock: pass what `{}` gives in", name.display());
                 findings.push(Finding::new(&file.path, name.line, message));
             }
         }

@@ -108,9 +108,9 @@ const RULES: &[Rule] = &[
         check: knowledge::engine_crates,
     },
     Rule {
-        name: "core-pure",
-        why: "a test of core owns thread and time, so core must not reach for them itself",
-        check: knowledge::core_pure,
+        name: "proto-pure",
+        why: "a test of proto owns thread and time, so proto must not reach for them itself",
+        check: knowledge::proto_pure,
     },
     Rule {
         name: "only-cli-speaks",

@@ -140,7 +140,7 @@ const KNOWLEDGE: &[Case] = &[
             ("crates/engine/Cargo.toml", "[dependencies]\nfarreach-verbs.workspace = true\n"),
             ("crates/engine/src/rails/verbs.rs", "use farreach_verbs::QueuePair;\n"),
             ("crates/engine/src/rails.rs", "use farreach_fabric::Endpoint;\n"),
-            ("crates/engine/src/worker.rs", "use farreach_core::plan;\n"),
+            ("crates/engine/src/worker.rs", "use farreach_proto::plan;\n"),
             (
                 "crates/cli/src/cmd/devices.rs",
                 "use farreach_verbs::DeviceList;\nuse farreach_fabric::Info;\n",
@@ -148,19 +148,19 @@ const KNOWLEDGE: &[Case] = &[
         ],
     },
     Caught {
-        rule: "core-pure",
-        at: "crates/core/src/route.rs:1",
-        files: &[("crates/core/src/route.rs", "use std::{fmt, thread};\n")],
+        rule: "proto-pure",
+        at: "crates/proto/src/route.rs:1",
+        files: &[("crates/proto/src/route.rs", "use std::{fmt, thread};\n")],
     },
     Caught {
-        rule: "core-pure",
-        at: "crates/core/src/route.rs:1",
-        files: &[("crates/core/src/route.rs", "fn f(now: std::time::Instant) {}\n")],
+        rule: "proto-pure",
+        at: "crates/proto/src/route.rs:1",
+        files: &[("crates/proto/src/route.rs", "fn f(now: std::time::Instant) {}\n")],
     },
     Clean {
-        rule: "core-pure",
+        rule: "proto-pure",
         files: &[
-            ("crates/core/src/route.rs", "use std::time::Duration;\nfn f(thread: u8) {}\n"),
+            ("crates/proto/src/route.rs", "use std::time::Duration;\nfn f(thread: u8) {}\n"),
             ("crates/engine/src/worker.rs", "use std::thread;\n"),
         ],
     },
@@ -206,20 +206,20 @@ const RETIRED: (&str, &str) = ("docs/GLOSSARY.md", "| immediate | 32 bits | `tic
 const GLOSSARY: &[Case] = &[
     Caught {
         rule: "glossary",
-        at: "crates/core/src/counter.rs:2",
-        files: &[RETIRED, ("crates/core/src/counter.rs", "fn arrive() {}\nfn on_tick() {}\n")],
+        at: "crates/proto/src/counter.rs:2",
+        files: &[RETIRED, ("crates/proto/src/counter.rs", "fn arrive() {}\nfn on_tick() {}\n")],
     },
     Caught {
         rule: "glossary",
-        at: "crates/core/src/counter.rs:1",
-        files: &[RETIRED, ("crates/core/src/counter.rs", "struct LateTick;\n")],
+        at: "crates/proto/src/counter.rs:1",
+        files: &[RETIRED, ("crates/proto/src/counter.rs", "struct LateTick;\n")],
     },
     Clean {
         rule: "glossary",
         files: &[
             RETIRED,
             // In comments and texts, in its ordinary meaning, and where only a part of a word is the same.
-            ("crates/core/src/counter.rs", "// A tick.\nfn sticky() { f(\"tick\", tick_at, a_word) }\n"),
+            ("crates/proto/src/counter.rs", "// A tick.\nfn sticky() { f(\"tick\", tick_at, a_word) }\n"),
         ],
     },
 ];
@@ -227,8 +227,8 @@ const GLOSSARY: &[Case] = &[
 const UNSAFETY: &[Case] = &[
     Caught {
         rule: "forbid-unsafe",
-        at: "crates/core/src/lib.rs:1",
-        files: &[("crates/core/src/lib.rs", "#![deny(unsafe_code)]\n")],
+        at: "crates/proto/src/lib.rs:1",
+        files: &[("crates/proto/src/lib.rs", "#![deny(unsafe_code)]\n")],
     },
     Caught {
         rule: "forbid-unsafe",
@@ -246,7 +246,7 @@ const UNSAFETY: &[Case] = &[
     Clean {
         rule: "forbid-unsafe",
         files: &[
-            ("crates/core/src/lib.rs", "#![forbid(unsafe_code)]\n"),
+            ("crates/proto/src/lib.rs", "#![forbid(unsafe_code)]\n"),
             ("crates/cli/src/main.rs", "#![forbid(unsafe_code)]\nfn main() {}\n"),
             ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
             ("crates/engine/src/rails/verbs.rs", "fn f() { unsafe { g() } }\n"),

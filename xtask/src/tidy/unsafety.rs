@@ -27,7 +27,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 /// `deny` where one module may lift it again, which `forbid` does not let it.
-const LEVELS: &[(&str, &str)] = &[("core", "forbid"), ("cli", "forbid"), ("engine", "deny")];
+const LEVELS: &[(&str, &str)] = &[("proto", "forbid"), ("cli", "forbid"), ("engine", "deny")];
 
 fn is_engine_outside_rails(file: &File) -> bool {
     let rails =

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use farreach_core::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
+use farreach_proto::wire::{self, Decoder, Frame, PREAMBLE_LEN, WireError};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use farreach_core::wire::Frame;
+use farreach_proto::wire::Frame;
 
 use super::poller::Token;
 use super::reason::CloseReason;

@@ -32,7 +32,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use farreach_core::wire::{FRAME_MAX, Frame, WireError};
+use farreach_proto::wire::{FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use farreach_core::wire::WireError;
+use farreach_proto::wire::WireError;
 use rustix::io::Errno;
 
 use super::QUEUED_MAX;

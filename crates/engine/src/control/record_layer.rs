@@ -1,6 +1,6 @@
 //! The record layer of a connection: plaintext, or TLS.
 
-use farreach_core::wire::{self, Frame, WireError};
+use farreach_proto::wire::{self, Frame, WireError};
 
 #[cfg(feature = "tls")]
 use super::session::Session;

@@ -1,6 +1,6 @@
 //! Atomics: eight bytes of a peer's memory, changed in one piece.
 
-use farreach_core::inflight::SlotId;
+use farreach_proto::inflight::SlotId;
 
 use super::in_flight::{InFlight, Requested};
 use super::{Event, Machine, OpId, PeerKey};

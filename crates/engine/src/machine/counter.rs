@@ -1,7 +1,7 @@
 //! Counters: our own, and what peers are told of them.
 
-use farreach_core::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
-use farreach_core::wire::Frame;
+use farreach_proto::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
+use farreach_proto::wire::Frame;
 
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use farreach_core::outbox::Posted;
-use farreach_core::wire::Frame;
+use farreach_proto::outbox::Posted;
+use farreach_proto::wire::Frame;
 
 use super::in_flight::Requested;
 use super::peer::Phase;

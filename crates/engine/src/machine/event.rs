@@ -1,6 +1,6 @@
 //! What the machine tells: what became of what was asked, and what has changed.
 
-use farreach_core::counter::{CounterId, Outcome};
+use farreach_proto::counter::{CounterId, Outcome};
 
 use super::{Machine, PeerKey, TransferEnd};
 use crate::rail::RailError;

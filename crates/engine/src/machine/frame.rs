@@ -1,6 +1,6 @@
 //! What peers say.
 
-use farreach_core::wire::{Frame, Hello};
+use farreach_proto::wire::{Frame, Hello};
 
 use super::{Machine, PeerChange, PeerKey};
 use crate::LostReason;

@@ -1,6 +1,6 @@
 //! Grants: our memory that peers may reach, and theirs that we may.
 
-use farreach_core::wire::{Frame, GrantOffer};
+use farreach_proto::wire::{Frame, GrantOffer};
 
 use super::peer::Granted;
 use super::transfer::TransferFault;
@@ -254,7 +254,11 @@ impl Machine {
     }
 
     /// Whether the peer has told us of this counter of its.
-    pub(crate) fn knows_counter(&mut self, key: PeerKey, counter: farreach_core::counter::CounterId) -> bool {
+    pub(crate) fn knows_counter(
+        &mut self,
+        key: PeerKey,
+        counter: farreach_proto::counter::CounterId,
+    ) -> bool {
         self.peer(key).is_some_and(|peer| peer.counters.contains_key(&counter))
     }
 

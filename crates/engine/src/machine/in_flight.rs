@@ -1,7 +1,7 @@
 //! What is in flight: one table for all peers. The slot is the number of the work request, by which its completion comes back.
 
-use farreach_core::inflight::{SlotId, Slots};
-use farreach_core::outbox::Posted;
+use farreach_proto::inflight::{SlotId, Slots};
+use farreach_proto::outbox::Posted;
 
 use super::{NewAtomic, PeerKey};
 use crate::rail::RemoteSegment;

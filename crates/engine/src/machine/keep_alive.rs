@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farreach_core::wire::Frame;
+use farreach_proto::wire::Frame;
 
 use super::peer::{Link, Peer, Phase};
 use super::{Event, Machine, OpId, PeerKey};

@@ -3,10 +3,10 @@
 //! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
 //! that it is ready; who hears that begins to post.
 
-use farreach_core::counter::LinkId;
-use farreach_core::outbox::{LinkSettings, Outbox};
-use farreach_core::route::pairs;
-use farreach_core::wire::{Frame, LinkOffer};
+use farreach_proto::counter::LinkId;
+use farreach_proto::outbox::{LinkSettings, Outbox};
+use farreach_proto::route::pairs;
+use farreach_proto::wire::{Frame, LinkOffer};
 
 use super::peer::{Link, NO_LINK, PastLink, Phase};
 use super::work::{Control, LinkEnd, Opening};

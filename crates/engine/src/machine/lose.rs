@@ -3,8 +3,8 @@
 //! A link that has failed is *draining* until everything of ours on it has come back; only then is it lost, and its pages go to other
 //! links. A peer that is lost ends every wait on it. Its buffers come back when the cards are done with them.
 
-use farreach_core::counter::LinkId;
-use farreach_core::wire::Frame;
+use farreach_proto::counter::LinkId;
+use farreach_proto::wire::Frame;
 
 use super::link::IN_USE;
 use super::peer::{Lost, Phase};

@@ -1,6 +1,6 @@
 //! How much memory peers take.
 
-use farreach_core::inflight::SlotId;
+use farreach_proto::inflight::SlotId;
 
 use super::atomic::NewAtomic;
 use super::peer::{Granted, Link, Peer};

@@ -1,8 +1,8 @@
 //! Messages: in order, each once, over whichever link is ready, and over the control channel where none is.
 
-use farreach_core::counter::LinkId;
-use farreach_core::inflight::SlotId;
-use farreach_core::wire::Frame;
+use farreach_proto::counter::LinkId;
+use farreach_proto::inflight::SlotId;
+use farreach_proto::wire::Frame;
 
 use super::in_flight::{InFlight, Requested};
 use super::incoming::TooMany;

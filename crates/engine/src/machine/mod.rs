@@ -33,8 +33,8 @@ mod work;
 
 use std::collections::VecDeque;
 
-use farreach_core::credit::RoundRobin;
-use farreach_core::wire::{Frame, Hello};
+use farreach_proto::credit::RoundRobin;
+use farreach_proto::wire::{Frame, Hello};
 
 use counter::CounterDesk;
 use grant::OwnGrant;

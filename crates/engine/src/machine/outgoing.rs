@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::LinkId;
+use farreach_proto::counter::LinkId;
 
 use super::OpId;
 

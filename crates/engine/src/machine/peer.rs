@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::{CounterId, LinkId};
-use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Outbox, Posted, TransferId};
-use farreach_core::sequence::Sequence;
-use farreach_core::wire::Hello;
+use farreach_proto::counter::{CounterId, LinkId};
+use farreach_proto::inflight::SlotId;
+use farreach_proto::outbox::{Outbox, Posted, TransferId};
+use farreach_proto::sequence::Sequence;
+use farreach_proto::wire::Hello;
 
 use super::atomic::NewAtomic;
 use super::id_map::IdMap;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use farreach_core::wire::Frame;
+use farreach_proto::wire::Frame;
 
 use super::{Machine, PeerKey};
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use farreach_core::wire::Frame;
+use farreach_proto::wire::Frame;
 
 use super::peer::Phase;
 use super::work::Control;
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// Whether bytes that the peer has sent over a lost link may land yet: its rail waits for being begun anew.
-    pub(super) fn may_still_land(&mut self, key: PeerKey, id: farreach_core::counter::LinkId) -> bool {
+    pub(super) fn may_still_land(&mut self, key: PeerKey, id: farreach_proto::counter::LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         let Some((rail, generation)) = peer.rail_of(id) else { return false };
         let rail = &self.rails[rail];

@@ -1,10 +1,10 @@
 //! Transfers: pages to a peer and from it.
 
-use farreach_core::counter::{CounterId, Immediate, LinkId};
-use farreach_core::inflight::SlotId;
-use farreach_core::outbox::{Finished, Posted, TransferId};
-use farreach_core::plan::{Operation, Plan};
-use farreach_core::wire::Frame;
+use farreach_proto::counter::{CounterId, Immediate, LinkId};
+use farreach_proto::inflight::SlotId;
+use farreach_proto::outbox::{Finished, Posted, TransferId};
+use farreach_proto::plan::{Operation, Plan};
+use farreach_proto::wire::Frame;
 
 use super::in_flight::{InFlight, Requested};
 use super::work::{Content, Post};

@@ -3,9 +3,9 @@
 //! It is given out in order, and whatever was decided meanwhile may find that it is not wanted any more: an end that was opened for a link that
 //! has failed since is closed again.
 
-use farreach_core::counter::LinkId;
-use farreach_core::inflight::SlotId;
-use farreach_core::plan::Extent;
+use farreach_proto::counter::LinkId;
+use farreach_proto::inflight::SlotId;
+use farreach_proto::plan::Extent;
 
 use super::in_flight::Requested;
 use super::{Machine, OpId, POSTS_PER_STEP, PeerKey};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory};
 
-pub use farreach_core::plan::{Extent, Limits};
-pub use farreach_core::rail::{
+pub use farreach_proto::plan::{Extent, Limits};
+pub use farreach_proto::rail::{
     EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest,
 };
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farreach_core::plan::{Pages, Plan};
 use farreach_memory::{Exposed, Memory};
+use farreach_proto::plan::{Pages, Plan};
 
 use super::content::{Content, Layout, WORN};
 use super::fate::PIECE;
@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    fn planned(&self, planned: Result<Plan, farreach_core::plan::PlanError>) -> Plan {
+    fn planned(&self, planned: Result<Plan, farreach_proto::plan::PlanError>) -> Plan {
         match planned {
             Ok(plan) => plan,
             Err(error) => broken!(self, "a plan that should do does not: {error}"),

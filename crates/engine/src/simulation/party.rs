@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farreach_core::wire::Frame;
 use farreach_memory::{Exposed, Slice};
+use farreach_proto::wire::Frame;
 
 use crate::carrier::{Carrier, GrantMade};
 use crate::delivery::Delivery;

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use farreach_core::counter::CounterId;
 use farreach_memory::{Exposed, Shared, Slice};
+use farreach_proto::counter::CounterId;
 
 use super::content::{Content, Layout};
 use crate::delivery::{RevokeAnswer, TransferAnswer};

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use farreach::rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach::{Grant, Memory};
-use farreach_core::counter::LinkId;
-use farreach_core::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encode, preamble};
 use farreach_memory::Shared;
+use farreach_proto::counter::LinkId;
+use farreach_proto::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encode, preamble};
 use farreach_testkit::wait_for;
 
 /// One write.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::TcpListener;
 
-use farreach_core::wire::PREAMBLE_LEN;
+use farreach_proto::wire::PREAMBLE_LEN;
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn it_is_told_when_the_handshake_is_done() {
     side.poll();
     assert!(side.events.is_empty(), "{:?}", side.events);
     let mut said = preamble().to_vec();
-    farreach_core::wire::encode(&Frame::Goodbye, &mut said).unwrap();
+    farreach_proto::wire::encode(&Frame::Goodbye, &mut said).unwrap();
     other.write_all(&said).unwrap();
     side.until(|side| (side.events.len() == 2).then_some(()));
     assert!(matches!(side.events[0], ControlEvent::Connected(connected) if connected == id));

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
-use farreach_core::wire::{Decoder, PREAMBLE_LEN};
+use farreach_proto::wire::{Decoder, PREAMBLE_LEN};
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn a_word_before_a_reset_is_not_lost() {
     let mut peer = raw_peer(address);
     let id = called.until_accepted();
     let mut bytes = Vec::new();
-    farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
     peer.write_all(&bytes).unwrap();
     // It has not read the preamble, so that its end is a reset.
     drop(peer);
@@ -189,7 +189,7 @@ fn a_handshake_that_takes_too_long_times_out() {
     assert!(both.fix().contains("stopped or busy"), "{}", both.fix());
     assert_eq!(side.closed(from), None, "this one has");
     let mut bytes = Vec::new();
-    farreach_core::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
+    farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
     slow.write_all(&bytes).unwrap();
     side.until(|side| (side.frames(from).len() == 1).then_some(()));
     drop(silent);

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use farreach_core::wire::{Frame, PREAMBLE_LEN, encode};
+use farreach_proto::wire::{Frame, PREAMBLE_LEN, encode};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::*;
@@ -62,9 +62,9 @@ fn a_frame_in_pieces_is_one_frame() {
 #[test]
 fn the_longest_frame_passes_and_a_longer_one_is_handed_back() {
     let ((mut caller, to), (mut called, from)) = pair();
-    let longest = message(1, farreach_core::wire::FRAME_MAX - 16);
+    let longest = message(1, farreach_proto::wire::FRAME_MAX - 16);
     caller.control.send(to, &longest).unwrap();
-    assert!(caller.control.send(to, &message(2, farreach_core::wire::FRAME_MAX)).is_err());
+    assert!(caller.control.send(to, &message(2, farreach_proto::wire::FRAME_MAX)).is_err());
     caller.control.send(to, &Frame::Goodbye).unwrap();
     run(&mut caller, &mut called, |_, called| (called.frames(from).len() == 2).then_some(()));
     assert_eq!(called.frames(from), [&longest, &Frame::Goodbye]);

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use farreach_core::wire::{Frame, preamble};
+use farreach_proto::wire::{Frame, preamble};
 
 use super::{CloseReason, ConnectionId, Control, ControlEvent, RecordLayer};
 

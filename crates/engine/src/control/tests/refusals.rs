@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
 
-use farreach_core::wire::VERSION;
+use farreach_proto::wire::VERSION;
 
 use super::*;
 

@@ -5,7 +5,7 @@ mod pair;
 mod unstopped;
 mod work;
 
-use farreach_core::wire::Hello;
+use farreach_proto::wire::Hello;
 
 use super::Tuning;
 use pair::Pair;

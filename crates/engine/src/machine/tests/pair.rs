@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::plan::{Pages, Plan};
-use farreach_core::wire::Frame;
 use farreach_memory::{Memory, Slice};
+use farreach_proto::plan::{Pages, Plan};
+use farreach_proto::wire::Frame;
 
 use super::{MS, tuning};
 use crate::Rights;

@@ -1,7 +1,7 @@
 //! Bytes that may land when nobody expects them any more.
 
-use farreach_core::wire::Frame;
 use farreach_memory::Exposed;
+use farreach_proto::wire::Frame;
 
 use super::pair::{FIRST, PEER, SECOND};
 use super::{MS, Pair};

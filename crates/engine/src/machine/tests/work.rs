@@ -1,7 +1,7 @@
 //! One machine by itself: its rails are answers that the test gives.
 
-use farreach_core::counter::LinkId;
-use farreach_core::wire::{Frame, LinkOffer};
+use farreach_proto::counter::LinkId;
+use farreach_proto::wire::{Frame, LinkOffer};
 
 use super::{MS, plain_hello, tuning};
 use crate::machine::work::{LinkEnd, Opening};

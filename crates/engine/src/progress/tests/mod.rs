@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
-use farreach_core::wire::Frame;
+use farreach_proto::wire::Frame;
 
 use super::*;
 use crate::control::{ConnectionId, Control, ControlEvent, RecordLayer, Wakeup};

@@ -1,8 +1,8 @@
 //! What a rail over libfabric is and can do: from its offer, and from what is known of its kind.
 
-use farreach_core::counter::IMMEDIATE_PAGES_MAX;
-use farreach_core::plan::Limits;
 use farreach_fabric::{Capabilities, Domain, Endpoint, Hints, Info, MrMode, Profile, Protocol, RemoteParts};
+use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
+use farreach_proto::plan::Limits;
 
 use super::FabricSettings;
 use crate::rail::{EndedKeys, Proof, Properties};

@@ -1,7 +1,7 @@
 //! What kinds of cards there are.
 
-use farreach_core::counter::IMMEDIATE_PAGES_MAX;
-use farreach_core::plan::Limits;
+use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
+use farreach_proto::plan::Limits;
 
 use crate::rail::{EndedKeys, Proof, Properties};
 

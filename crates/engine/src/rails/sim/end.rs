@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::inflight::SlotId;
 use farreach_memory::Buffers;
+use farreach_proto::inflight::SlotId;
 
 use super::SimCard;
 use super::world::Action;

@@ -1,6 +1,6 @@
 //! How requests, links and cards end.
 
-use farreach_core::inflight::SlotId;
+use farreach_proto::inflight::SlotId;
 
 use super::end::{CardState, EndState, Failure, Ready, Way};
 use super::operation::State;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use farreach_core::inflight::SlotId;
+use farreach_proto::inflight::SlotId;
 
 use super::end::{CardState, EndState, Failure, Ready, Way};
 use super::key::Reach;

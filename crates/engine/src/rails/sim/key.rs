@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use farreach_core::inflight::SlotId;
 use farreach_memory::{Exposed, KeyGuard};
+use farreach_proto::inflight::SlotId;
 
 use super::end::CardState;
 use super::record::Rule;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-use farreach_core::inflight::{SlotId, Slots};
+use farreach_proto::inflight::{SlotId, Slots};
 
 use super::chance::Chance;
 use super::end::{Card, CardState, End, Host};

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use farreach_core::counter::IMMEDIATE_PAGES_MAX;
-use farreach_core::plan::Limits;
+use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
+use farreach_proto::plan::Limits;
 use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
 use farreach_verbs::context::Context;
 use farreach_verbs::mr::AccessFlags;

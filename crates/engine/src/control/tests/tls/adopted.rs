@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::thread;
 
-use farreach_core::wire::encode;
+use farreach_proto::wire::encode;
 
 use super::*;
 use crate::ControlStream;

@@ -142,7 +142,7 @@ fn a_stranger_that_has_a_certificate_is_refused_all_the_same() {
         let mut session = here.connecting("127.0.0.1").unwrap();
         let mut exchange = rustls::Stream::new(&mut session, &mut stream);
         exchange.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        let mut answer = [0; farreach_core::wire::PREAMBLE_LEN];
+        let mut answer = [0; farreach_proto::wire::PREAMBLE_LEN];
         std::io::Read::read_exact(&mut exchange, &mut answer).unwrap();
         answer
     });

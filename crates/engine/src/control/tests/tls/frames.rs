@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use farreach_core::wire::{FRAME_MAX, PREAMBLE_LEN, encode};
+use farreach_proto::wire::{FRAME_MAX, PREAMBLE_LEN, encode};
 
 use super::*;
 

@@ -28,7 +28,7 @@ pub fn preamble() -> [u8; PREAMBLE_LEN] {
 /// Whether the other side speaks as this one does.
 ///
 /// ```
-/// use farreach_core::wire::{check_preamble, preamble};
+/// use farreach_proto::wire::{check_preamble, preamble};
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
@@ -230,7 +230,7 @@ fn older_side(theirs: u16) -> &'static str {
 /// Appends a frame.
 ///
 /// ```
-/// use farreach_core::wire::{Decoder, Frame, encode};
+/// use farreach_proto::wire::{Decoder, Frame, encode};
 ///
 /// let mut bytes = Vec::new();
 /// encode(&Frame::Ping { nonce: 7 }, &mut bytes)?;
@@ -238,7 +238,7 @@ fn older_side(theirs: u16) -> &'static str {
 /// decoder.feed(&bytes);
 /// assert_eq!(decoder.next()?, Some(Frame::Ping { nonce: 7 }));
 /// assert_eq!(decoder.next()?, None);
-/// # Ok::<(), farreach_core::wire::WireError>(())
+/// # Ok::<(), farreach_proto::wire::WireError>(())
 /// ```
 pub fn encode(frame: &Frame, bytes: &mut Vec<u8>) -> Result<(), WireError> {
     let content = postcard::to_allocvec(frame).map_err(|_| WireError::Meaningless { len: 0 })?;

@@ -6,7 +6,7 @@
 /// the weights, a link that stalls gets no more, and no clock is needed.
 ///
 /// ```
-/// use farreach_core::route::Links;
+/// use farreach_proto::route::Links;
 ///
 /// let mut links = Links::new(&[3, 1]);
 /// let taken: Vec<usize> = (0..4).filter_map(|_| links.assign(1000, |_| true)).collect();
@@ -120,7 +120,7 @@ impl Links {
 /// Which links of two sides go together: each of the side that has more, with those of the other in turn.
 ///
 /// ```
-/// use farreach_core::route::pairs;
+/// use farreach_proto::route::pairs;
 ///
 /// assert_eq!(pairs(2, 2), [(0, 0), (1, 1)]);
 /// assert_eq!(pairs(3, 2), [(0, 0), (1, 1), (2, 0)]);

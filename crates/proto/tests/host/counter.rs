@@ -1,6 +1,6 @@
 //! Counting through losses: whatever arrives, in whatever order, each page is counted once.
 
-use farreach_core::counter::{Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported};
+use farreach_proto::counter::{Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported};
 use proptest::prelude::*;
 
 proptest! {

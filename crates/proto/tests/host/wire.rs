@@ -1,7 +1,7 @@
 //! Frames: what goes in comes out, and no bytes from outside do harm.
 
-use farreach_core::counter::{Counters, LinkId};
-use farreach_core::wire::{
+use farreach_proto::counter::{Counters, LinkId};
+use farreach_proto::wire::{
     Decoder, FRAME_MAX, Frame, GrantOffer, Hello, LinkOffer, PREAMBLE_LEN, VERSION, WireError,
     check_preamble, encode, preamble,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How a finished transfer went: over which rails, in how many operations.
 ///
 /// ```
-/// use farreach_core::explain::Explanation;
+/// use farreach_proto::explain::Explanation;
 ///
 /// let explanation = Explanation::default();
 /// assert_eq!(explanation.bytes(), 0);
@@ -27,7 +27,7 @@ pub struct Explanation {
 /// What one link did for a transfer.
 ///
 /// ```
-/// use farreach_core::explain::RailShare;
+/// use farreach_proto::explain::RailShare;
 ///
 /// assert_eq!(RailShare::default().operations, 0);
 /// ```

@@ -3,7 +3,7 @@
 /// Names what is in a slot. A slot that is used again gets another epoch, so that a name that comes late finds nothing.
 ///
 /// ```
-/// use farreach_core::inflight::SlotId;
+/// use farreach_proto::inflight::SlotId;
 ///
 /// let id = SlotId::from_raw(7 << 32 | 3);
 /// assert_eq!((id.index(), id.epoch(), id.to_raw()), (3, 7, 7 << 32 | 3));
@@ -39,7 +39,7 @@ impl SlotId {
 /// A table of a fixed number of slots: putting in and taking out allocate nothing.
 ///
 /// ```
-/// use farreach_core::inflight::Slots;
+/// use farreach_proto::inflight::Slots;
 ///
 /// let mut slots = Slots::new(1);
 /// let id = slots.put("a page").unwrap();
@@ -127,7 +127,7 @@ impl<T> Slots<T> {
     /// How many slots have memory: the most that were ever filled at once.
     ///
     /// ```
-    /// let mut slots = farreach_core::inflight::Slots::new(1000);
+    /// let mut slots = farreach_proto::inflight::Slots::new(1000);
     /// assert_eq!(slots.capacity(), 0);
     /// slots.put("a page").unwrap();
     /// assert!((1..1000).contains(&slots.capacity()));

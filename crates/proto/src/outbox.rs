@@ -92,7 +92,7 @@ impl Outbox {
     /// Bytes that it holds: transfers with the lists of their pages, and operations.
     ///
     /// ```
-    /// let outbox = farreach_core::outbox::Outbox::new(Vec::new());
+    /// let outbox = farreach_proto::outbox::Outbox::new(Vec::new());
     /// assert_eq!(outbox.memory(), 0);
     /// ```
     pub fn memory(&self) -> usize {

@@ -3,7 +3,7 @@
 /// Which pages of a memory, and where in it they lie: page `n` begins at `offset + indices[n] × stride`.
 ///
 /// ```
-/// use farreach_core::plan::Pages;
+/// use farreach_proto::plan::Pages;
 ///
 /// // Every other page of 4 KiB, behind a header.
 /// let pages = Pages { indices: vec![0, 2, 4], stride: 4096, offset: 64 };
@@ -67,7 +67,7 @@ impl Pages {
 /// What one operation of a link can do: its card and library say so.
 ///
 /// ```
-/// use farreach_core::plan::Limits;
+/// use farreach_proto::plan::Limits;
 ///
 /// let soft_roce = Limits { bytes: 1 << 31, pieces: 32, targets: 1, pages: 1024, is_ordered: true };
 /// assert!(soft_roce.is_usable());
@@ -190,7 +190,7 @@ impl Operation {
     /// The same bytes in operations that these limits allow, of which only the last one says that the pages are whole.
     ///
     /// ```
-    /// use farreach_core::plan::{Extent, Limits, Operation};
+    /// use farreach_proto::plan::{Extent, Limits, Operation};
     ///
     /// let pieces = vec![Extent { offset: 0, len: 10 }, Extent { offset: 50, len: 10 }];
     /// let targets = vec![Extent { offset: 7, len: 20 }];
@@ -248,7 +248,7 @@ impl Operation {
 /// more memory than their list.
 ///
 /// ```
-/// use farreach_core::plan::{Limits, Operation, Pages, Plan};
+/// use farreach_proto::plan::{Limits, Operation, Pages, Plan};
 ///
 /// let source = Pages::contiguous(4, 4096);
 /// // The first two land beside each other, the others elsewhere.
@@ -261,7 +261,7 @@ impl Operation {
 ///     pages.push(operation.pages);
 /// }
 /// assert_eq!(pages, [2, 1, 1]);
-/// # Ok::<(), farreach_core::plan::PlanError>(())
+/// # Ok::<(), farreach_proto::plan::PlanError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -355,12 +355,12 @@ impl Plan {
     /// Bytes of its lists of pages.
     ///
     /// ```
-    /// use farreach_core::plan::{Pages, Plan};
+    /// use farreach_proto::plan::{Pages, Plan};
     ///
     /// let pages = Pages::contiguous(1000, 64);
     /// let plan = Plan::new(64, (pages.clone(), 64_000), (pages, 64_000))?;
     /// assert_eq!(plan.memory(), 2 * 4 * 1000);
-    /// # Ok::<(), farreach_core::plan::PlanError>(())
+    /// # Ok::<(), farreach_proto::plan::PlanError>(())
     /// ```
     pub fn memory(&self) -> usize {
         (self.source.indices.capacity() + self.destination.indices.capacity()) * size_of::<u32>()

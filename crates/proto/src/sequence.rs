@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// A map from ascending numbers, for which finding is an index and no search.
 ///
 /// ```
-/// use farreach_core::sequence::Sequence;
+/// use farreach_proto::sequence::Sequence;
 ///
 /// let mut transfers = Sequence::new();
 /// transfers.put(7, "the first");

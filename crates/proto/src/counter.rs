@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// again after four million others.
 ///
 /// ```
-/// use farreach_core::counter::Counters;
+/// use farreach_proto::counter::Counters;
 ///
 /// let mut counters = Counters::new();
 /// let first = counters.open([]).unwrap();
@@ -30,7 +30,7 @@ impl CounterId {
     /// No counter at all: whoever asks how far a lost link got by this name asks only to be told when nothing of it lands any more.
     ///
     /// ```
-    /// use farreach_core::counter::{CounterId, Counters, LinkId};
+    /// use farreach_proto::counter::{CounterId, Counters, LinkId};
     ///
     /// assert_eq!(Counters::new().settle(LinkId(1), CounterId::NONE), None);
     /// ```
@@ -59,7 +59,7 @@ pub const IMMEDIATE_PAGES_MAX: u32 = 1 << PAGES_BITS;
 /// What a write carries beside its bytes: so many pages for this counter.
 ///
 /// ```
-/// use farreach_core::counter::{Counters, Immediate};
+/// use farreach_proto::counter::{Counters, Immediate};
 ///
 /// let counter = Counters::new().open([]).unwrap();
 /// let immediate = Immediate::new(counter, 1024).unwrap();
@@ -118,7 +118,7 @@ pub enum Outcome {
 /// All counters of an engine: the receiver's side.
 ///
 /// ```
-/// use farreach_core::counter::{Counters, LinkId, Outcome, Immediate};
+/// use farreach_proto::counter::{Counters, LinkId, Outcome, Immediate};
 ///
 /// let mut counters = Counters::new();
 /// let counter = counters.open([7]).unwrap();
@@ -190,7 +190,7 @@ impl Counters {
     /// could not have them all is not opened. More than these it can have while there are slots that nobody was promised.
     ///
     /// ```
-    /// use farreach_core::counter::Counters;
+    /// use farreach_proto::counter::Counters;
     ///
     /// let mut counters = Counters::new();
     /// // One slot for the counter, and two for its names.
@@ -212,7 +212,7 @@ impl Counters {
     /// Another name for one, for immediates that do not say over which link they come: one that comes by it has come over this link.
     ///
     /// ```
-    /// use farreach_core::counter::{Counters, LinkId, Immediate};
+    /// use farreach_proto::counter::{Counters, LinkId, Immediate};
     ///
     /// let mut counters = Counters::new();
     /// let counter = counters.open_with_names([7], 1).unwrap();
@@ -363,7 +363,7 @@ impl Counters {
 /// Pages that a sender has reported by immediates, over each link: so that a lost one can be settled.
 ///
 /// ```
-/// use farreach_core::counter::{Reported, Counters, LinkId, Immediate};
+/// use farreach_proto::counter::{Reported, Counters, LinkId, Immediate};
 ///
 /// let counter = Counters::new().open([]).unwrap();
 /// let mut reported = Reported::new();

@@ -7,7 +7,7 @@ use crate::rail::RailError;
 /// Why a peer is lost. A peer that was lost stays lost: whoever comes again is another one.
 ///
 /// ```
-/// use farreach_core::lost::LostReason;
+/// use farreach_proto::lost::LostReason;
 ///
 /// assert_eq!(LostReason::Goodbye.to_string(), "it has said goodbye");
 /// assert!(!LostReason::Goodbye.fix().is_empty());

@@ -6,7 +6,7 @@ bitflags! {
     /// What a peer may do with granted memory.
     ///
     /// ```
-    /// use farreach_core::rights::Rights;
+    /// use farreach_proto::rights::Rights;
     ///
     /// assert!((Rights::READ | Rights::WRITE).contains(Rights::WRITE));
     /// ```

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Room for so many at once, of which nobody takes more than there is.
 ///
 /// ```
-/// use farreach_core::credit::Credits;
+/// use farreach_proto::credit::Credits;
 ///
 /// let mut credits = Credits::new(3);
 /// assert!(credits.take(2) && !credits.take(2));
@@ -62,7 +62,7 @@ impl Credits {
 /// as there is something to send.
 ///
 /// ```
-/// use farreach_core::credit::RoundRobin;
+/// use farreach_proto::credit::RoundRobin;
 ///
 /// let mut round_robin = RoundRobin::new(4096);
 /// round_robin.wake(7);

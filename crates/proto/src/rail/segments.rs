@@ -9,8 +9,8 @@ use super::RemoteSegment;
 /// They are where the engine has them: a request of several ranges copies none.
 ///
 /// ```
-/// use farreach_core::plan::Extent;
-/// use farreach_core::rail::RemoteSegments;
+/// use farreach_proto::plan::Extent;
+/// use farreach_proto::rail::RemoteSegments;
 ///
 /// let pages = [Extent { offset: 8 * 4096, len: 4096 }, Extent { offset: 0, len: 4096 }];
 /// let pages = RemoteSegments::new(0x10_0000, 0x1234, &pages).expect("they end below the last address");

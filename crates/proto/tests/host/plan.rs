@@ -1,6 +1,6 @@
 //! Plans over random maps: every byte is moved once, to its place, within the limits.
 
-use farreach_core::plan::{Limits, Operation, Pages, Plan, PlanError, Side};
+use farreach_proto::plan::{Limits, Operation, Pages, Plan, PlanError, Side};
 use proptest::prelude::*;
 
 fn limits() -> impl Strategy<Value = Limits> {
@@ -37,7 +37,7 @@ proptest! {
             let parts = operation.clone().split(&narrow);
             let bytes = |operations: &[Operation]| -> Vec<(u64, u64)> {
                 operations.iter().flat_map(|operation| {
-                    let all = |extents: &[farreach_core::plan::Extent]| -> Vec<u64> {
+                    let all = |extents: &[farreach_proto::plan::Extent]| -> Vec<u64> {
                         extents.iter().flat_map(|extent| extent.offset..extent.offset + extent.len).collect()
                     };
                     all(&operation.pieces).into_iter().zip(all(&operation.targets)).collect::<Vec<_>>()
@@ -66,7 +66,7 @@ proptest! {
             prop_assert!(operation.bytes <= limits.bytes);
             prop_assert!(operation.pieces.len() <= limits.pieces && operation.targets.len() <= limits.targets);
             prop_assert!(operation.pages <= limits.pages);
-            let bytes = |extents: &[farreach_core::plan::Extent]| -> Vec<u64> {
+            let bytes = |extents: &[farreach_proto::plan::Extent]| -> Vec<u64> {
                 extents.iter().flat_map(|extent| extent.offset..extent.offset + extent.len).collect()
             };
             let (from, to) = (bytes(&operation.pieces), bytes(&operation.targets));

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 
-use farreach_core::counter::{CounterId, Counters, LinkId};
-use farreach_core::outbox::{LinkSettings, Outbox, Posted};
-use farreach_core::plan::{Limits, Pages, Plan};
-use farreach_core::wire::Frame;
+use farreach_proto::counter::{CounterId, Counters, LinkId};
+use farreach_proto::outbox::{LinkSettings, Outbox, Posted};
+use farreach_proto::plan::{Limits, Pages, Plan};
+use farreach_proto::wire::Frame;
 
 /// SplitMix64: a seed gives the same history on every machine.
 struct Chance(u64);
