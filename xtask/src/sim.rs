@@ -46,10 +46,10 @@ pub(crate) fn for_a_while(seconds: u64) -> Result<()> {
 pub(crate) fn execute(args: &SimArgs) -> Result<()> {
     let program = if args.test_build {
         let binaries = all_test_binaries()?;
-        let unit_tests = binaries.iter().find(|it| it.name() == "engine/lib");
-        unit_tests.context("the engine has no unit tests")?.path()?.to_owned()
+        let unit_tests = binaries.iter().find(|it| it.name() == "sim/lib");
+        unit_tests.context("the simulation has no unit tests")?.path()?.to_owned()
     } else {
-        library_tests("farreach", "sim")?
+        library_tests("farreach-sim", "sim")?
     };
     let (start, next, has_failed) = (Instant::now(), AtomicU64::new(0), AtomicBool::new(false));
     let limit = args.seconds.map(Duration::from_secs);
@@ -75,15 +75,17 @@ pub(crate) fn execute(args: &SimArgs) -> Result<()> {
     });
     let mut total = BTreeMap::<String, u64>::new();
     for (what, times) in totals.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten() {
-        *total.entry(what).or_default() += times;
+        let sum = total.entry(what).or_default();
+        *sum = sum.wrapping_add(times);
     }
+    let digest = total.remove(DIGEST).unwrap_or_default();
     for (what, times) in &total {
         println!("{times:>12} {what}");
     }
     let took = start.elapsed().as_secs_f64();
     let histories = total.get("histories").copied().unwrap_or_default();
     println!(
-        "sim: {histories} histories from seed {} in {took:.0} s ({:.0} a second), each as it should be",
+        "sim: {histories} histories from seed {} in {took:.0} s ({:.0} a second), each as it should be; digest {digest:016x}",
         args.from,
         histories as f64 / took
     );
@@ -92,7 +94,7 @@ pub(crate) fn execute(args: &SimArgs) -> Result<()> {
 
 /// Runs some, and gives what their process tells.
 fn histories(program: &str, from: u64, count: u64, is_logged: bool) -> Result<String> {
-    let words = ["--ignored", "--exact", "simulation::seeds_of_the_environment", "--nocapture"];
+    let words = ["--ignored", "--exact", "histories::seeds_of_the_environment", "--nocapture"];
     let mut test: Command = command(program, words);
     test.env("FARREACH_SIM_FROM", from.to_string()).env("FARREACH_SIM_SEEDS", count.to_string());
     if is_logged {
@@ -106,10 +108,19 @@ fn histories(program: &str, from: u64, count: u64, is_logged: bool) -> Result<St
     Ok(told)
 }
 
+/// What the sum of all digests is told by: the same before and after a change that moves code and no behaviour.
+const DIGEST: &str = "digest";
+
 /// Adds the lines of a number and what it counts.
 fn add(total: &mut BTreeMap<String, u64>, told: &str) {
     for line in told.lines() {
         let Some((times, what)) = line.trim().split_once(' ') else { continue };
+        if times == DIGEST
+            && let Ok(digest) = u64::from_str_radix(what, 16)
+        {
+            let sum = total.entry(DIGEST.to_owned()).or_default();
+            *sum = sum.wrapping_add(digest);
+        }
         if let Ok(times) = times.parse::<u64>() {
             *total.entry(what.to_owned()).or_default() += times;
         }
@@ -127,5 +138,8 @@ mod tests {
         add(&mut total, "         200 histories\n");
         assert_eq!(total.get("histories"), Some(&500));
         assert_eq!(total.get("links died"), Some(&5));
+        add(&mut total, "digest ffffffffffffffff\n");
+        add(&mut total, "digest 0000000000000003\n");
+        assert_eq!(total.get(DIGEST), Some(&2));
     }
 }

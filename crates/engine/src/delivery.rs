@@ -5,38 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use farreach_memory::Exposed;
 use farreach_proto::counter::CounterId;
+use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
+use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
-use crate::carrier::{Carrier, Held};
-use crate::machine::{Event, IdMap, OpId, PeerChange, PeerKey, TransferEnd, TransferFault};
 use crate::progress::oneshot::Sender;
 use crate::watch::{CounterCell, PeerCell};
-use crate::{AtomicError, Explanation, SendError};
+use crate::{AtomicError, SendError};
 
 /// Names of whatever is asked, for whole processes: a caller has the name before the machine hears of it.
 static NEXT_OP: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn next_op() -> OpId {
     OpId(NEXT_OP.fetch_add(1, Ordering::Relaxed))
-}
-
-/// What became of a transfer.
-#[derive(Debug)]
-pub(crate) struct TransferAnswer {
-    pub(crate) outcome: Result<(), TransferFault>,
-    /// The memory; none where a card may still have a part of it.
-    pub(crate) held: Option<Held>,
-    pub(crate) explanation: Explanation,
-}
-
-/// What became of the wish to have memory back.
-#[derive(Debug)]
-pub(crate) enum RevokeAnswer {
-    /// It is the user's again; what is proven, its keys tell.
-    Back(Exposed),
-    /// The grant is in the user's hand again, though the peer was told to stop.
-    NotYet(&'static str),
 }
 
 /// Who waits for the end of what was asked.
@@ -91,9 +72,8 @@ impl Delivery {
     /// Tells whoever waits for it, with the memory that is back. Tasks among them are to be woken, by the wakers that are left in `wakers`.
     pub(crate) fn deliver(&mut self, event: Event, carrier: &mut Carrier, wakers: &mut Vec<Waker>) {
         match event {
-            Event::Transfer(op, TransferEnd { outcome, is_back, explanation }) => {
-                let held = carrier.release(op).filter(|_| is_back);
-                let answer = TransferAnswer { outcome, held, explanation };
+            Event::Transfer(op, end) => {
+                let answer = carrier.transfer_ended(op, end);
                 if let Some(Waiter::Transfer(sender)) = self.waiters.remove(&op) {
                     sender.send(answer, wakers);
                 }
@@ -109,11 +89,7 @@ impl Delivery {
                 }
             }
             Event::Revoked(op, revoked) => {
-                let answer = match (revoked, carrier.take_returned(op)) {
-                    (Ok(()), Some(memory)) => RevokeAnswer::Back(memory),
-                    (Ok(()), None) => RevokeAnswer::NotYet("it is not granted"),
-                    (Err(why), _) => RevokeAnswer::NotYet(why),
-                };
+                let answer = carrier.revoked(op, revoked);
                 if let Some(Waiter::Revoked(sender)) = self.waiters.remove(&op) {
                     sender.send(answer, wakers);
                 }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use farreach_proto::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use farreach_proto::wire::Frame;
+use farreach_rail::{Carrier, Held, TransferAnswer};
 
-use crate::carrier::{Carrier, Held};
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
-use crate::delivery::{Delivery, TransferAnswer, Waiter};
+use crate::delivery::{Delivery, Waiter};
 use crate::error::Error;
-use crate::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
 use crate::{AtomicError, LostReason, SendError};

@@ -5,15 +5,15 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use farreach_proto::machine::{HEADER, Machine, PeerKey, Tuning};
 use farreach_proto::wire::Hello;
+use farreach_rail::Carrier;
 
 use crate::address::{host_of, resolve};
-use crate::carrier::Carrier;
 use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
 use crate::error::Error;
-use crate::machine::{HEADER, Machine, PeerKey, Tuning};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
 use crate::rail::{Properties, Rail};
@@ -71,12 +71,12 @@ impl Engine {
     /// Over these rails, which the caller has made himself.
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
+        let incarnation =
+            u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id());
         let hello = Hello {
-            incarnation: u64::from(rand_mt::Mt::new(seed()).next_u32()) << 32 | u64::from(std::process::id()),
             name: settings.name.clone(),
             heartbeat_ms: wanted_heartbeat(&settings),
-            rails: Vec::new(),
-            messages: settings.messages,
+            ..Hello::new(incarnation)
         };
         let tuning = tuning(&settings, &rails);
         let carrier = Carrier::new(rails, tuning.message_max)?;

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use farreach_memory::Exposed;
+use farreach_proto::machine::PeerKey;
+use farreach_rail::RevokeAnswer;
 
-use crate::delivery::RevokeAnswer;
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
-use crate::machine::PeerKey;
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;

@@ -45,10 +45,9 @@
 //! It finds no peers: an address is given. It encrypts no data: pages and messages go over the rails as they are, and anyone on their way can read and
 //! change them. What the engines tell each other beside the data, keys of granted memory among it, goes over TLS where that is asked for
 //! (`Settings::tls`, with the feature `tls`), so that only whom a certificate vouches for is let in. A peer is trusted to speak for its own memory and counters.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod address;
-mod carrier;
 mod control;
 mod counter;
 mod delivery;
@@ -56,7 +55,6 @@ mod driver;
 mod engine;
 mod error;
 mod grant;
-mod machine;
 mod pages;
 mod peer;
 mod pending;
@@ -65,8 +63,6 @@ pub mod rail;
 pub mod rails;
 mod running;
 mod settings;
-#[cfg(test)]
-mod simulation;
 mod time;
 #[cfg(feature = "tls")]
 mod tls;

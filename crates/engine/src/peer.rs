@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farreach_memory::Exposed;
+use farreach_proto::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
 use farreach_proto::plan::Plan;
+use farreach_rail::Held;
 
-use crate::carrier::Held;
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
 use crate::error::{Error, TransferError, TransferReason};
 use crate::grant::PeerKeyTag;
-use crate::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::rail::RailError;

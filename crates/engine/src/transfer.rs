@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::carrier::Held;
-use crate::delivery::TransferAnswer;
+use farreach_proto::machine::{OpId, PeerKey, TransferFault};
+use farreach_rail::{Held, TransferAnswer};
+
 use crate::driver::Command;
 use crate::error::{TransferError, TransferReason};
-use crate::machine::{OpId, PeerKey, TransferFault};
 use crate::pending::{Answer, Pending, sealed::Sealed};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::watch::PeerCell;

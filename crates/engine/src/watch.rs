@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use farreach_proto::counter::Outcome;
+use farreach_proto::machine::PeerChange;
 
 use crate::LostReason;
-use crate::machine::PeerChange;
 use crate::progress::Listener;
 use crate::rail::RailError;
 

@@ -1,10 +1,13 @@
-//! What a transfer is, before any card hears of it: planning and bookkeeping without device, thread or clock.
+//! The protocol of Farreach's engine without I/O: what is planned, decided and kept account of, before any card or socket hears of it.
 //!
-//! Time is a number that the caller passes in, and so is everything else that could differ from run to run. That is why a
-//! simulation can drive this crate through a hundred thousand histories, and replay the one that went wrong.
+//! Time is a number that the caller passes in, and so is everything else that could differ from run to run. Memory is a number, too: whoever
+//! drives the [`machine`] has it. That is why a simulation can drive this crate through a hundred thousand histories, and replay the one that went wrong.
+//!
+//! Invariant: nothing here or below has a thread, a lock, a waker, a socket, a clock, memory of its own mapping, or unsafe code.
 //!
 //! | module | question |
 //! |---|---|
+//! | [`machine`] | what does an engine do next, with its peers, links, transfers, grants and messages? |
 //! | [`plan`] | which operations move these pages? |
 //! | [`route`] | which link takes the next one? |
 //! | [`inflight`] | what is in flight, and whose is this completion? |
@@ -25,6 +28,7 @@ pub mod error;
 pub mod explain;
 pub mod inflight;
 pub mod lost;
+pub mod machine;
 pub mod outbox;
 pub mod plan;
 pub mod rail;

@@ -169,6 +169,14 @@ pub struct Hello {
     pub messages: u32,
 }
 
+impl Hello {
+    /// Of an engine without a name that says something every millisecond. Its rails and its room for messages are filled in by the
+    /// [machine](crate::machine) that sends it.
+    pub fn new(incarnation: u64) -> Self {
+        Self { incarnation, name: String::new(), heartbeat_ms: 1, rails: Vec::new(), messages: 0 }
+    }
+}
+
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkOffer {

@@ -66,8 +66,10 @@ impl Mutant {
     }
 
     fn program(&self) -> Program {
-        let krate = match self.test.starts_with("simulation::") {
-            true => "engine",
+        // What is tested with simulated cards is tested in their crate.
+        let is_simulated = ["histories::", "tests::"].iter().any(|module| self.test.starts_with(module));
+        let krate = match is_simulated {
+            true => "sim",
             false => self.file.split('/').nth(1).expect("a file of a crate"),
         };
         Program { krate, is_model: is_model(self.test) }

@@ -4,13 +4,13 @@
 use super::Mutant;
 
 /// Any history may find it.
-const SEEDS: &str = "simulation::some_seeds";
+const SEEDS: &str = "histories::some_seeds";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     // Links that fail.
     Mutant {
         name: "a link that has failed is lost before everything of it is back",
-        file: "crates/engine/src/machine/link.rs",
+        file: "crates/proto/src/machine/link.rs",
         guard: "Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),",
         instead: "Phase::Draining { .. } => self.drained(key, index),",
         test: SEEDS,
@@ -52,7 +52,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a settle is answered before the rail is begun anew",
-        file: "crates/engine/src/machine/reset.rs",
+        file: "crates/proto/src/machine/reset.rs",
         guard: "if self.may_still_land(key, link) {",
         instead: "if self.may_still_land(key, link) && false {",
         test: SEEDS,
@@ -60,24 +60,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Memory.
     Mutant {
         name: "nothing stops a peer that does not answer",
-        file: "crates/engine/src/machine/grant.rs",
+        file: "crates/proto/src/machine/grant.rs",
         guard: "!is_proven && !has_word && self.ask_proof(id);",
         instead: "!is_proven && !has_word && !is_late && self.ask_proof(id);",
-        test: "machine::tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+        test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer's silence is taken for its word",
-        file: "crates/engine/src/machine/grant.rs",
+        file: "crates/proto/src/machine/grant.rs",
         guard: "let has_word = is_acknowledged || (is_lost && is_quiet);",
         instead: "let has_word = is_acknowledged || is_lost || is_late;",
-        test: "machine::tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
+        test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer says that another one has stopped",
-        file: "crates/engine/src/machine/grant.rs",
+        file: "crates/proto/src/machine/grant.rs",
         guard: ".filter(|grant| grant.peer == key)",
         instead: ".filter(|grant| grant.peer == key || true)",
-        test: "machine::tests::unstopped::a_peer_cannot_say_that_another_has_stopped",
+        test: "tests::unstopped::a_peer_cannot_say_that_another_has_stopped",
     },
     Mutant {
         name: "a rail goes over a provider that enforces no keys",
@@ -88,41 +88,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a peer is told that nothing is under way while something is",
-        file: "crates/engine/src/machine/grant.rs",
+        file: "crates/proto/src/machine/grant.rs",
         guard: "granted.is_revoked && granted.users == 0)",
         instead: "granted.is_revoked)",
         test: SEEDS,
     },
     Mutant {
         name: "a peer is told that nothing is under way though a dead card has it",
-        file: "crates/engine/src/machine/transfer.rs",
+        file: "crates/proto/src/machine/transfer.rs",
         guard: "            if !is_kept {
                 self.release(key, grant);
             }",
         instead: "            let _ = is_kept;
             self.release(key, grant);",
-        test: "machine::tests::unstopped::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
+        test: "tests::unstopped::a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it",
     },
     Mutant {
         name: "a link is forgotten when another follows it",
-        file: "crates/engine/src/machine/link.rs",
+        file: "crates/proto/src/machine/link.rs",
         guard: "            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
 ",
         instead: "            let _ = PastLink { id, rail, generation, may_land_late: false };
 ",
-        test: "machine::tests::unstopped::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
+        test: "tests::unstopped::a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way",
     },
     Mutant {
         name: "a peer is kept though nothing can stop what it has under way",
-        file: "crates/engine/src/machine/lose.rs",
+        file: "crates/proto/src/machine/lose.rs",
         guard: "            self.lose_if_unstoppable(key, rail);
 ",
         instead: "",
-        test: "machine::tests::unstopped::memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice",
+        test: "tests::unstopped::memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice",
     },
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",
-        file: "crates/engine/src/machine/lose.rs",
+        file: "crates/proto/src/machine/lose.rs",
         guard: "state.end(Err(fault), is_back, now)",
         instead: "state.end(Err(fault), is_back || true, now)",
         test: SEEDS,
@@ -130,29 +130,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // What is asked of rails.
     Mutant {
         name: "an end of a link that nobody wants stays open",
-        file: "crates/engine/src/machine/link.rs",
+        file: "crates/proto/src/machine/link.rs",
         guard: "Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),",
         instead: "Ok(_) if !is_wanted => {}",
-        test: "machine::tests::work::an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed",
+        test: "machine::tests::an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed",
     },
     Mutant {
         name: "memory is given back again while it is being given back",
-        file: "crates/engine/src/machine/grant.rs",
+        file: "crates/proto/src/machine/grant.rs",
         guard: ".filter(|ending| !ending.is_going)",
         instead: "",
-        test: "machine::tests::work::memory_is_given_back_once_to_whoever_asked_first",
+        test: "machine::tests::memory_is_given_back_once_to_whoever_asked_first",
     },
     // Room.
     Mutant {
         name: "a link gets more than it has room for",
-        file: "crates/engine/src/machine/rail.rs",
+        file: "crates/proto/src/machine/rail.rs",
         guard: "link.in_flight < self.properties.window",
         instead: "link.in_flight < u32::MAX",
         test: SEEDS,
     },
     Mutant {
         name: "a peer gets more messages than it has room for",
-        file: "crates/engine/src/machine/outgoing.rs",
+        file: "crates/proto/src/machine/outgoing.rs",
         guard: "            self.room -= 1;
 ",
         instead: "",
@@ -161,7 +161,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Once each.
     Mutant {
         name: "a message that comes twice is delivered twice",
-        file: "crates/engine/src/machine/incoming.rs",
+        file: "crates/proto/src/machine/incoming.rs",
         guard: "else { return Ok(false) };",
         instead: "else {
             deliver(bytes.to_vec());
@@ -171,14 +171,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an atomic whose fate is unknown is said to be done",
-        file: "crates/engine/src/machine/work.rs",
+        file: "crates/proto/src/machine/work.rs",
         guard: "value.filter(|_| is_ok)",
         instead: "value.filter(|_| is_ok || true)",
         test: SEEDS,
     },
     Mutant {
         name: "a new link does not learn what counters are called there",
-        file: "crates/engine/src/machine/link.rs",
+        file: "crates/proto/src/machine/link.rs",
         guard: "        self.name_counters(key, index);
 ",
         instead: "",
@@ -186,7 +186,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "what counters are called on links is forgotten",
-        file: "crates/engine/src/machine/counter.rs",
+        file: "crates/proto/src/machine/counter.rs",
         guard: "        known.extend(names);
 ",
         instead: "        let _ = names;

@@ -142,6 +142,8 @@ const MAY_NOT_KNOW: &[MayNotKnow] = &[
     MayNotKnow { krate: "engine", except: Some("rails"), others: BOTH },
     MayNotKnow { krate: "memory", except: None, others: BOTH },
     MayNotKnow { krate: "proto", except: None, others: BOTH },
+    MayNotKnow { krate: "rail", except: None, others: BOTH },
+    MayNotKnow { krate: "sim", except: None, others: BOTH },
     MayNotKnow { krate: "dylib", except: None, others: BOTH },
     MayNotKnow { krate: "verbs-sys", except: None, others: FABRIC },
     MayNotKnow { krate: "verbs", except: None, others: FABRIC },
@@ -153,23 +155,41 @@ const VERBS: &[&str] = &["farreach-verbs-sys", "farreach-verbs"];
 const FABRIC: &[&str] = &["farreach-fabric-sys", "farreach-fabric"];
 const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric-sys", "farreach-fabric"];
 
+/// What the protocol may use: nothing by which it could start a thread, take a lock, wake somebody, open a socket, read a clock or map
+/// memory. A module or crate that is not listed has to be looked at first.
+const PROTO_MODULES: &[&str] =
+    &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "time"];
+const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "postcard", "proptest", "serde", "thiserror"];
+
 pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust_in("proto").filter(|file| file.path.starts_with("crates/proto/src/")) {
         for name in file.names() {
-            let reaches_out = name.contains_path(&["std", "thread"])
+            let of_std =
+                name.segments.windows(2).find(|pair| ["std", "core", "alloc"].contains(&pair[0].as_str()));
+            let reaches_out = of_std.is_some_and(|pair| !PROTO_MODULES.contains(&pair[1].as_str()))
                 || name.contains("Instant")
                 || name.contains("SystemTime");
             if reaches_out {
-                let message =
-                    format!("proto has no thread or clock: pass what `{}` gives in", name.display());
+                let message = format!(
+                    "proto has no thread, lock, waker, socket or clock: pass what `{}` gives in",
+                    name.display()
+                );
                 findings.push(Finding::new(&file.path, name.line, message));
+            }
+        }
+    }
+    for file in tree.manifests().filter(|file| file.krate() == Some("proto")) {
+        for dependency in Manifest::parse(&file.text).dependencies() {
+            if !PROTO_DEPENDENCIES.contains(&dependency.name.as_str()) {
+                let message =
+                    format!("proto may not use {}: it is data and decisions alone", dependency.name);
+                findings.push(Finding::new(&file.path, dependency.line, message));
             }
         }
     }
     findings
 }
-
 pub(super) fn only_cli_speaks(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| is_library_source(file)) {

@@ -109,7 +109,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: "proto-pure",
-        why: "a test of proto owns thread and time, so proto must not reach for them itself",
+        why: "whoever drives the protocol owns threads, time and memory, so it must not reach for them itself",
         check: knowledge::proto_pure,
     },
     Rule {

@@ -157,9 +157,20 @@ const KNOWLEDGE: &[Case] = &[
         at: "crates/proto/src/route.rs:1",
         files: &[("crates/proto/src/route.rs", "fn f(now: std::time::Instant) {}\n")],
     },
+    Caught {
+        rule: "proto-pure",
+        at: "crates/proto/src/route.rs:2",
+        files: &[("crates/proto/src/route.rs", "use std::fmt;\nuse std::sync::Mutex;\n")],
+    },
+    Caught {
+        rule: "proto-pure",
+        at: "crates/proto/Cargo.toml:2",
+        files: &[("crates/proto/Cargo.toml", "[dependencies]\nfarreach-memory.workspace = true\n")],
+    },
     Clean {
         rule: "proto-pure",
         files: &[
+            ("crates/proto/Cargo.toml", "[dependencies]\nserde.workspace = true\n"),
             ("crates/proto/src/route.rs", "use std::time::Duration;\nfn f(thread: u8) {}\n"),
             ("crates/engine/src/worker.rs", "use std::thread;\n"),
         ],
@@ -237,19 +248,15 @@ const UNSAFETY: &[Case] = &[
     },
     Caught {
         rule: "forbid-unsafe",
-        at: "crates/engine/src/worker.rs:1",
-        files: &[
-            ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
-            ("crates/engine/src/worker.rs", "fn f() { unsafe { g() } }\n"),
-        ],
+        at: "crates/engine/src/lib.rs:1",
+        files: &[("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n")],
     },
     Clean {
         rule: "forbid-unsafe",
         files: &[
             ("crates/proto/src/lib.rs", "#![forbid(unsafe_code)]\n"),
             ("crates/cli/src/main.rs", "#![forbid(unsafe_code)]\nfn main() {}\n"),
-            ("crates/engine/src/lib.rs", "#![deny(unsafe_code)]\n"),
-            ("crates/engine/src/rails/verbs.rs", "fn f() { unsafe { g() } }\n"),
+            ("crates/engine/src/lib.rs", "#![forbid(unsafe_code)]\n"),
             ("crates/memory/src/lib.rs", "fn f() { unsafe { g() } }\n"),
         ],
     },

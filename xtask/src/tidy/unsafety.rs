@@ -8,38 +8,24 @@ use super::tree::{File, Tree};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (krate, level) in LEVELS {
+    for krate in WITHOUT {
         let roots = ["lib.rs", "main.rs"].map(|root| format!("crates/{krate}/src/{root}"));
         for root in roots.iter().filter_map(|root| tree.get(root)) {
-            if !sets_level(root, level) {
-                findings.push(Finding::new(&root.path, 1, format!("write #![{level}(unsafe_code)] here")));
+            if !forbids(root) {
+                findings.push(Finding::new(&root.path, 1, "write #![forbid(unsafe_code)] here"));
             }
-        }
-    }
-    // A `deny` can be lifted by any module, so in the engine the keyword itself is looked for.
-    for file in tree.rust_in("engine").filter(|file| is_engine_outside_rails(file)) {
-        for name in file.names().iter().filter(|name| name.is("unsafe")) {
-            let message = "unsafe code of the engine belongs in src/rails/";
-            findings.push(Finding::new(&file.path, name.line, message));
         }
     }
     findings
 }
 
-/// `deny` where one module may lift it again, which `forbid` does not let it.
-const LEVELS: &[(&str, &str)] = &[("proto", "forbid"), ("cli", "forbid"), ("engine", "deny")];
+/// The crates that have no unsafe code at all.
+const WITHOUT: &[&str] = &["proto", "rail", "engine", "cli"];
 
-fn is_engine_outside_rails(file: &File) -> bool {
-    let rails =
-        file.path.starts_with("crates/engine/src/rails/") || file.path == "crates/engine/src/rails.rs";
-    file.path.starts_with("crates/engine/src/") && !rails
-}
-
-fn sets_level(root: &File, level: &str) -> bool {
+fn forbids(root: &File) -> bool {
     let mut found = Vec::new();
     attributes(root.tokens(), &mut found);
-    let wanted = format!("{level}(unsafe_code)");
-    found.iter().any(|attribute| attribute.tokens.to_string().replace(' ', "") == wanted)
+    found.iter().any(|attribute| attribute.tokens.to_string().replace(' ', "") == "forbid(unsafe_code)")
 }
 
 const PAGE: &str = "docs/UNSAFE.md";
@@ -65,7 +51,7 @@ pub(super) fn table(tree: &Tree) -> Vec<Finding> {
 }
 
 /// The crates that have unsafe blocks and are not bindings.
-const COUNTED: &[&str] = &["memory", "verbs", "fabric", "engine"];
+const COUNTED: &[&str] = &["memory", "verbs", "fabric", "sim"];
 
 fn sources<'a>(tree: &'a Tree, krate: &'a str) -> impl Iterator<Item = &'a File> {
     let folder = format!("crates/{krate}/src/");

@@ -1,8 +1,7 @@
-//! The rails that an engine can have: RDMA cards by verbs, libfabric's providers, and simulated cards.
+//! The rails that an engine can have: RDMA cards by verbs, and libfabric's providers.
 //!
 //! Nothing else of the engine knows a transport.
 
 pub mod fabric;
 pub(crate) mod open;
-pub mod sim;
 pub mod verbs;

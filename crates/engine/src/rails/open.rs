@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use farreach_fabric::TrafficClass;
+use farreach_proto::machine::HEADER;
 
 use super::fabric::{self, FabricRail, FabricSettings};
 use super::verbs::{self, VerbsRail, VerbsSettings};
 use crate::Settings;
 use crate::error::Error;
-use crate::machine::HEADER;
 use crate::rail::{Rail, RailError};
 
 type Opened = Result<Vec<Box<dyn Rail>>, RailError>;

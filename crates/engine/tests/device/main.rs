@@ -5,8 +5,6 @@
 
 #[path = "../faults/mod.rs"]
 mod faults;
-#[path = "../request/mod.rs"]
-mod request;
 #[path = "../suite/mod.rs"]
 mod suite;
 

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use farreach::Rights;
 use farreach::rail::{EndedKeys, Rail, Refusal, WorkRequest};
+use farreach_sim::request::post;
 use farreach_testkit::{pattern, wait_for};
 
 use super::pair::{A, B, Granted, Pair, Place, Seen, write};
-use crate::request::post;
 
 const LEN: usize = 1 << 20;
 

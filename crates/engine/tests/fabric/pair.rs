@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::request::{Refused, Request, post};
 use farreach::rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach::rails::fabric::{FabricRail, FabricSettings};
 use farreach::{Buffers, Memory, Rights, Slice};
 use farreach_fabric::Library;
 use farreach_memory::Exposed;
+use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::wait_for;
 
 /// Where the suite runs.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use farreach::rail::{EndedKeys, Event, LinkKey, Rail, RemoteSegment};
 use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
 use farreach::{Memory, Rights};
+use farreach_sim::request::post;
 use farreach_testkit::pattern;
 
 use super::pair::{A, B, Pair, Place, write};
-use crate::request::post;
 
 pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     let rail = place.open(&FabricSettings::default());

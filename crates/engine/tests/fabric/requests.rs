@@ -4,10 +4,10 @@ use farreach::rail::{Extent, Proof, Rail, Refusal, RemoteSegments, WorkRequest};
 use farreach::rails::fabric::FabricSettings;
 use farreach::{Buffer, Buffers};
 use farreach_fabric::Library;
+use farreach_sim::request::{Refused, post};
 use farreach_testkit::{pattern, wait_for};
 
 use super::pair::{A, B, Pair, Place, Seen, write};
-use crate::request::{Refused, post};
 
 const IMMEDIATE: u32 = 0xfa77_eac4;
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use farreach::rail::Rail;
-use farreach::rails::sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach::{Engine, Error, Outcome, PageMap, Rights, Settings};
+use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
 use crate::suite::{Pair, RailUnderTest, SOON, suite};
 
@@ -48,7 +48,7 @@ mod over_tls {
     use crate::over_simulation::{TCP, over};
     use crate::secure::over_tls;
     use crate::suite::{RailUnderTest, suite};
-    use farreach::rails::sim::SimCard;
+    use farreach_sim::SimCard;
 
     const TLS: RailUnderTest =
         RailUnderTest { open: |settings| over(vec![SimCard::tcp()], over_tls(settings)), ..TCP };

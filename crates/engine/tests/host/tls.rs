@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::rails::sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach::{ControlStream, Engine, Error, Peer, Settings, Tls, rustls};
+use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use farreach_testkit::Authority;
 
 const SOON: Duration = Duration::from_secs(20);

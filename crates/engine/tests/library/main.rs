@@ -7,8 +7,6 @@
 mod fabric;
 #[path = "../faults/mod.rs"]
 mod faults;
-#[path = "../request/mod.rs"]
-mod request;
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]
 mod secure;

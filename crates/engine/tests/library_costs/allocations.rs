@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use farreach::rail::{Event, Extent, Rail, RemoteSegment, RemoteSegments, WorkRequest};
 use farreach::{Buffer, Buffers, Shared};
+use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::{CountingAllocator, allocations};
 
 use crate::pair::{A, B, Granted, Pair, Place};
-use crate::request::{Refused, Request, post};
 
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;

@@ -3,8 +3,6 @@
 #[path = "../fabric/pair.rs"]
 #[allow(dead_code, reason = "the suite of the provider uses the rest")]
 mod pair;
-#[path = "../request/mod.rs"]
-mod request;
 
 mod allocations;
 mod instructions;

@@ -3,10 +3,10 @@
 use farreach::rail::{Event, Rail, Refusal, WorkRequest};
 use farreach::rails::verbs::VerbsSettings;
 use farreach::{Buffers, Slice};
+use farreach_sim::request::post;
 use farreach_testkit::{CountingAllocator, allocations, on_host_a};
 
 use crate::rails_verbs::pair::{Granted, Pair, Side};
-use crate::request::post;
 
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;

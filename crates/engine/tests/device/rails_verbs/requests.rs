@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use farreach::rail::{Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach::{Buffer, Buffers, Memory, Rights};
+use farreach_sim::request::Request;
 use farreach_testkit::{on_host_a, pattern};
 
 use crate::rails_verbs::pair::{Pair, tell, write, write_and_tell};
-use crate::request::Request;
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]

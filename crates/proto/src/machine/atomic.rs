@@ -1,0 +1,183 @@
+//! Atomics: eight bytes of a peer's memory, changed in one piece.
+
+use super::in_flight::{InFlight, Requested};
+use super::{Event, Machine, OpId, PeerKey};
+use crate::error::AtomicError;
+use crate::inflight::SlotId;
+use crate::lost::LostReason;
+use crate::rail::{Refusal, RemoteSegment, WorkRequest};
+use crate::rights::Rights;
+
+/// What is to be done with an atomic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtomicOperation {
+    /// Adds a number.
+    FetchAdd {
+        /// The number.
+        add: u64,
+    },
+    /// Sets a value where another one was found.
+    CompareSwap {
+        /// The value to be found.
+        expected: u64,
+        /// The value to be set.
+        desired: u64,
+    },
+}
+
+impl AtomicOperation {
+    pub(super) fn on(self, target: RemoteSegment) -> WorkRequest<'static> {
+        match self {
+            Self::FetchAdd { add } => WorkRequest::FetchAdd { target, add },
+            Self::CompareSwap { expected, desired } => WorkRequest::CompareSwap { target, expected, desired },
+        }
+    }
+}
+
+/// Atomic operations that one peer may have under way.
+const ATOMICS_MAX: usize = 64;
+
+/// Atomics of one peer that may wait for a link, or for room.
+const ATOMICS_WAITING_MAX: usize = 1024;
+
+/// An atomic, and what is to be done with it.
+#[derive(Debug, Clone, Copy)]
+pub struct NewAtomic {
+    /// The number of what is asked.
+    pub op: OpId,
+    /// The peer.
+    pub peer: PeerKey,
+    /// The peer's grant.
+    pub grant: u64,
+    /// Where the eight bytes begin in it.
+    pub offset: u64,
+    /// What is to be done.
+    pub request: AtomicOperation,
+}
+
+impl Machine {
+    /// Changes an atomic: the answer is what was there.
+    pub fn change_atomic(&mut self, new: NewAtomic, now: u64) {
+        self.now = now;
+        match self.place_of(new.peer, new.grant, new.offset) {
+            // A link is to come, or one that is full to get room.
+            Ok(_) | Err(AtomicError::NoLink | AtomicError::Full) => {}
+            Err(error) => return self.report(Event::Atomic(new.op, Err(error))),
+        }
+        let Some(peer) = self.peer(new.peer) else { return };
+        if peer.atomics_waiting.len() >= ATOMICS_WAITING_MAX {
+            return self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
+        }
+        peer.atomics_waiting.push_back(new);
+        self.schedule_first(new.peer);
+    }
+
+    /// The first one that waits, if there is a link with room for it.
+    pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<SlotId> {
+        loop {
+            let new = *self.peer(key)?.atomics_waiting.front()?;
+            match self.place_of(key, new.grant, new.offset) {
+                Err(AtomicError::NoLink | AtomicError::Full) => return None,
+                Err(error) => {
+                    self.peer(key)?.atomics_waiting.pop_front();
+                    self.report(Event::Atomic(new.op, Err(error)));
+                }
+                Ok((index, target)) => {
+                    if self.peer(key)?.atomics.len() >= ATOMICS_MAX {
+                        return None;
+                    }
+                    let what = Requested::Atomic(new, target);
+                    let slot = self.in_flight.put(InFlight::new(key, index, what))?;
+                    self.peer(key)?.atomics_waiting.pop_front();
+                    return Some(slot);
+                }
+            }
+        }
+    }
+
+    /// The link and the place of an atomic.
+    fn place_of(
+        &mut self,
+        key: PeerKey,
+        grant: u64,
+        offset: u64,
+    ) -> Result<(usize, RemoteSegment), AtomicError> {
+        let rails = &self.rails;
+        let Some(peer) = self.peers.get(key.0 as usize).and_then(Option::as_deref) else {
+            return Err(AtomicError::PeerLost { reason: LostReason::Gone });
+        };
+        if let Some(lost) = &peer.lost {
+            return Err(AtomicError::PeerLost { reason: lost.reason.clone() });
+        }
+        let granted = peer.granted.get(&grant).filter(|granted| !granted.is_revoked);
+        let granted = granted.ok_or(AtomicError::NotGranted)?;
+        if !granted.rights.contains(Rights::ATOMIC) {
+            return Err(AtomicError::NotGranted);
+        }
+        let len = size_of::<u64>() as u64;
+        if !offset.is_multiple_of(len) || offset.checked_add(len).is_none_or(|end| end > granted.len) {
+            return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len });
+        }
+        let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
+        let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
+        if usable.clone().next().is_none() {
+            return Err(AtomicError::Unsupported);
+        }
+        let mut ready = usable.filter(|(_, link)| rails[link.pair.0].is_ready(link)).peekable();
+        if ready.peek().is_none() {
+            return Err(AtomicError::NoLink);
+        }
+        let (index, link) =
+            ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(AtomicError::Full)?;
+        let key = granted.keys.get(link.pair.1).copied().flatten();
+        let (address, key) = key.ok_or(AtomicError::NotGranted)?;
+        Ok((index, RemoteSegment { address: address + offset, key, len }))
+    }
+
+    /// A card has an atomic.
+    pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.atomics.push(slot);
+        if let Some(granted) = peer.granted.get_mut(&grant) {
+            granted.users += 1;
+        }
+    }
+
+    /// No card has it: it is tried again, unless none ever takes it.
+    pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
+        let is_waiting = !matches!(reason, Refusal::Never(_));
+        if is_waiting && let Some(peer) = self.peer(new.peer) {
+            peer.atomics_waiting.push_front(new);
+        }
+        match reason {
+            Refusal::Never(error) => self.report(Event::Atomic(new.op, Err(AtomicError::Rail(error)))),
+            Refusal::LinkDown(error) => self.fail_link(new.peer, index, &error),
+            Refusal::Full => {}
+        }
+        if is_waiting {
+            self.end_turn_of_sender();
+        }
+    }
+
+    /// An atomic is done with: what was there, if that is known.
+    pub(super) fn atomic_done(&mut self, new: NewAtomic, slot: SlotId, value: Option<u64>) {
+        let Some(peer) = self.peer(new.peer) else { return };
+        peer.atomics.retain(|other| *other != slot);
+        // It may have been done, or not: doing it again would do it twice.
+        let answer = value.ok_or(AtomicError::Unknown);
+        self.report(Event::Atomic(new.op, answer));
+        self.release(new.peer, new.grant);
+    }
+
+    /// A peer is lost: all that is asked for is answered.
+    pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let waiting = peer.atomics_waiting.drain(..).map(|new| new.op);
+        let posted = peer.atomics.drain(..).filter_map(|slot| match self.in_flight.answer(slot)? {
+            Requested::Atomic(new, _) => Some(new.op),
+            _ => None,
+        });
+        let lost = |op| Event::Atomic(op, Err(AtomicError::PeerLost { reason: reason.clone() }));
+        self.events.extend(posted.chain(waiting).map(lost));
+    }
+}

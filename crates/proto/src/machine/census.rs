@@ -1,0 +1,61 @@
+//! What a machine keeps: for the simulation, which looks whether anything is left behind.
+
+use super::{Machine, PeerKey};
+
+/// How many of each there are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub peers: usize,
+    pub grants: usize,
+    /// Counters of ours.
+    pub counters: usize,
+    /// Links that a rail knows, and marks of messages.
+    pub links: usize,
+    pub marks: usize,
+    pub transfers: usize,
+    pub atomics: usize,
+    /// Messages that are not delivered.
+    pub messages: usize,
+    /// Asked of links whose bytes may land yet.
+    pub settles: usize,
+    /// Requests that rails have.
+    pub in_flight: usize,
+    /// How often rails were begun anew.
+    pub resets: u64,
+}
+
+impl Census {
+    /// Whether anything of this is left though nobody is there.
+    pub fn is_busy(&self) -> bool {
+        let Self { counters, links, marks, transfers, atomics, messages, settles, in_flight, .. } = self;
+        counters + links + marks + transfers + atomics + messages + settles + in_flight > 0
+    }
+}
+
+impl Machine {
+    /// Everything about a peer, for whoever replays a history that fails.
+    pub fn portrait(&self, key: PeerKey) -> String {
+        format!("{:#?}", self.peers.get(key.0 as usize))
+    }
+
+    /// Counts what it keeps.
+    pub fn census(&self) -> Census {
+        let mut census = Census {
+            peers: self.peers.iter().flatten().count(),
+            grants: self.grants.len(),
+            counters: self.counters.len(),
+            links: self.rails.iter().map(|rail| rail.links.len()).sum(),
+            marks: self.marks.len(),
+            in_flight: self.in_flight.len(),
+            resets: self.rails.iter().map(|rail| rail.generation).sum(),
+            ..Census::default()
+        };
+        for peer in self.peers.iter().flatten() {
+            census.transfers += peer.transfers.iter().count() + peer.outbox.in_flight();
+            census.atomics += peer.atomics.len();
+            census.messages += peer.outgoing.len();
+            census.settles += peer.settles.len();
+        }
+        census
+    }
+}

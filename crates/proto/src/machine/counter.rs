@@ -1,0 +1,158 @@
+//! Counters: our own, and what peers are told of them.
+
+use super::id_map::IdMap;
+use super::peer::{Link, Phase};
+use super::{Event, Machine, PeerChange, PeerKey};
+use crate::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
+use crate::rail::LinkKey;
+use crate::wire::Frame;
+
+/// Our counters, and whose they are.
+#[derive(Debug, Default)]
+pub(super) struct CounterDesk {
+    counters: Counters,
+    owners: IdMap<CounterId, PeerKey>,
+}
+
+impl CounterDesk {
+    pub(super) fn settle(&mut self, link: LinkId, counter: CounterId) -> Option<u64> {
+        self.counters.settle(link, counter)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether a peer may raise this counter: it is that peer's.
+    pub(super) fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
+        self.owners.get(&counter) == Some(&key)
+    }
+}
+
+impl Machine {
+    /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
+    pub fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<CounterId> {
+        self.now = now;
+        let peer = self.peers.get(key.0 as usize).and_then(Option::as_deref);
+        let peer = peer.filter(|peer| !peer.is_lost())?;
+        // Also for links that are down: they may come.
+        let has_names = |link: &&Link| !self.rails[link.pair.0].properties().immediates_name_link;
+        let names_max = peer.links.iter().filter(has_names).count();
+        let counter = self.counters.counters.open_with_names([key.0], names_max)?;
+        self.counters.owners.insert(counter, key);
+        let peer = self.peer(key)?;
+        peer.own_counters.push(counter);
+        let links = peer.links.len();
+        let names = (0..links).filter_map(|index| self.name_on(key, index, counter)).collect();
+        self.send(key, Frame::Counter { counter, names });
+        Some(counter)
+    }
+
+    /// Ends one.
+    pub fn close_counter(&mut self, counter: CounterId, now: u64) {
+        self.now = now;
+        let Some(key) = self.counters.owners.remove(&counter) else { return };
+        self.counters.counters.close(counter);
+        let Some(peer) = self.peer(key) else { return };
+        peer.own_counters.retain(|other| *other != counter);
+        if !peer.is_lost() {
+            self.send(key, Frame::CounterClosed { counter });
+        }
+    }
+
+    /// A link is about to be ready: what our counters are called there.
+    pub(super) fn name_counters(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peer(key) else { return };
+        for counter in peer.own_counters.clone() {
+            if let Some(name) = self.name_on(key, index, counter) {
+                self.send(key, Frame::Counter { counter, names: vec![name] });
+            }
+        }
+    }
+
+    /// What a counter is called on a link, where immediates do not say over which link they came.
+    fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
+        let link = &self.peer(key)?.links[index];
+        if matches!(link.phase, Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
+            return None;
+        }
+        let (id, rail) = (link.id, link.pair.0);
+        if self.rails[rail].properties().immediates_name_link {
+            return None;
+        }
+        let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id).collect();
+        // A link that is gone never comes again by its name, and nothing more of it lands.
+        self.counters.counters.retain_names(counter, |link| current.contains(&link));
+        Some((id, self.counters.counters.name(counter, id)?))
+    }
+
+    /// A peer has written with an immediate.
+    pub fn handle_immediate(&mut self, rail: usize, link: Option<LinkKey>, bits: u32) {
+        let immediate = Immediate::from_bits(bits);
+        let raised = match link {
+            None => self.counters.counters.arrive_named(immediate),
+            Some(link) => {
+                let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
+                let Some(peer) = self.peer(key) else { return };
+                let id = peer.links[index].id;
+                if !self.counters.is_of(immediate.counter, key) {
+                    return;
+                }
+                self.counters.counters.arrive(id, immediate).map(|reached| (immediate.counter, reached))
+            }
+        };
+        if let Some((counter, reached)) = raised {
+            self.report_reached(counter, reached);
+        }
+    }
+
+    pub(super) fn on_settle(&mut self, key: PeerKey, link: LinkId, counter: CounterId) {
+        if let Some(peer) = self.peer(key) {
+            peer.settles.push((link, counter));
+        }
+        self.answer_settles(key);
+    }
+
+    pub(super) fn on_add(&mut self, key: PeerKey, counter: CounterId, pages: u64) {
+        if self.counters.is_of(counter, key)
+            && let Some(reached) = self.counters.counters.add(counter, pages)
+        {
+            self.report_reached(counter, reached);
+        }
+    }
+
+    pub(super) fn on_abort(&mut self, key: PeerKey, counter: CounterId) {
+        if self.counters.is_of(counter, key) {
+            self.counters.counters.abort(counter);
+            self.report(Event::CounterEnded(counter, Outcome::Aborted));
+        }
+    }
+
+    /// A peer is lost: nobody raises its counters any more.
+    pub(super) fn end_counters_of(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let counters = peer.own_counters.clone();
+        self.counters.counters.lose_peer(key.0, counters.iter().copied());
+        for counter in counters {
+            self.report(Event::CounterEnded(counter, Outcome::PeerLost));
+        }
+    }
+
+    /// A counter of the peer's.
+    pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
+        let Some(peer) = self.peer(key) else { return };
+        let known = peer.counters.entry(counter).or_default();
+        // A link that is gone never comes again by its name.
+        let links = &peer.links;
+        known.retain(|(id, _)| links.iter().any(|link| link.id == *id));
+        known.extend(names);
+        self.report_peer(key, PeerChange::Offered);
+    }
+
+    pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.counters.remove(&counter);
+        peer.outbox.forget(counter);
+        self.collect_finished(key);
+    }
+}

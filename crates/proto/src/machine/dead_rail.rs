@@ -1,0 +1,104 @@
+//! Rails that cannot be begun anew.
+//!
+//! What such a rail has in flight is never proven to have stopped. So its buffers are never given back, and whatever waits for it is answered
+//! without them: pages as failed, atomics as unknown; messages are sent again by other links, from copies. The peer never hears that nothing is
+//! under way in the memory that they were for.
+
+use std::collections::HashMap;
+
+use super::in_flight::Requested;
+use super::peer::Phase;
+use super::transfer::TransferFault;
+use super::{Event, Machine, OpId, PeerKey};
+use crate::error::AtomicError;
+use crate::outbox::Posted;
+use crate::rail::RailError;
+use crate::wire::Frame;
+
+impl Machine {
+    /// What a dead rail has, by the links that it was posted to. Nothing of it will come back.
+    pub(super) fn abandon_rail(&mut self, rail: usize) -> HashMap<(PeerKey, usize), Vec<Requested>> {
+        let peers = &self.peers;
+        let is_on_it = |key: PeerKey, link: usize| {
+            let peer = peers.get(key.0 as usize).and_then(Option::as_deref);
+            peer.is_some_and(|peer| peer.links[link].pair.0 == rail)
+        };
+        let mut stuck: HashMap<_, Vec<Requested>> = HashMap::new();
+        for it in self.in_flight.abandon(|it| is_on_it(it.peer, it.link())) {
+            stuck.entry((it.peer, it.link())).or_default().push(it.what);
+        }
+        stuck
+    }
+
+    /// A link over a rail that is dead: it is lost as it is, with what is stuck there.
+    pub(super) fn abandon_link(
+        &mut self,
+        key: PeerKey,
+        index: usize,
+        stuck: Vec<Requested>,
+        error: &RailError,
+    ) {
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        if matches!(link.phase, Phase::Down { .. }) {
+            return;
+        }
+        let (rail, id, link_key) = (link.pair.0, link.id, link.key.take());
+        (link.phase, link.in_flight) = (Phase::Down { retry_at: u64::MAX }, 0);
+        let mut lost = std::mem::take(&mut link.failed);
+        if let Some(link_key) = link_key {
+            self.rails[rail].links.remove(&link_key);
+        }
+        for what in stuck {
+            match what {
+                Requested::Pages(posted) => lost.push(posted),
+                Requested::Message(sequence) => self.abandon_message(key, sequence),
+                Requested::Atomic(new, _) => self.abandon_atomic(key, new.op),
+                Requested::Answered => {}
+            }
+        }
+        let in_flight = &self.in_flight;
+        if let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) {
+            peer.atomics.retain(|slot| in_flight.get(*slot).is_some());
+        }
+        self.abandon_pages(key, &lost, error);
+        self.schedule_sending(key);
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        let frames = peer.outbox.lose(index, lost);
+        self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
+        self.send_all(key, frames);
+        self.send_messages_again(key, id);
+        self.round_robin.wake(key.0);
+        self.collect_finished(key);
+    }
+
+    /// The card has parts of their memory for good.
+    fn abandon_pages(&mut self, key: PeerKey, lost: &[Posted], error: &RailError) {
+        let Some(peer) = self.peer(key) else { return };
+        let mut frames = Vec::new();
+        for posted in lost.iter().filter(|posted| posted.operation().bytes > 0) {
+            let id = posted.transfer();
+            if let Some(state) = peer.transfers.get_mut(id.index()) {
+                state.keep_for_good(TransferFault::Rail(error.clone()));
+                peer.has_unstopped = true;
+                frames.extend(peer.outbox.abort(id));
+            }
+        }
+        if !peer.is_lost() {
+            self.send_all(key, frames);
+        }
+    }
+
+    fn abandon_atomic(&mut self, key: PeerKey, op: OpId) {
+        if let Some(peer) = self.peer(key) {
+            peer.has_unstopped = true;
+        }
+        self.report(Event::Atomic(op, Err(AtomicError::Unknown)));
+    }
+
+    fn abandon_message(&mut self, key: PeerKey, sequence: u64) {
+        if let Some(peer) = self.peer(key) {
+            peer.outgoing.end(sequence, None);
+        }
+    }
+}

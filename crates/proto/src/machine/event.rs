@@ -1,0 +1,75 @@
+//! What the machine tells: what became of what was asked, and what has changed.
+
+use super::{Machine, PeerKey, TransferEnd};
+use crate::counter::{CounterId, Outcome};
+use crate::error::{AtomicError, SendError};
+use crate::lost::LostReason;
+use crate::rail::RailError;
+
+/// What was asked of the machine, by the number that the caller has given it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OpId(pub u64);
+
+/// Taken by [`Machine::poll_event`] after a step, or after whatever was asked.
+#[derive(Debug)]
+pub enum Event {
+    /// A transfer has ended.
+    Transfer(OpId, TransferEnd),
+    /// An atomic has found this value, or was not done.
+    Atomic(OpId, Result<u64, AtomicError>),
+    /// The peer's engine holds a message, or all messages before a flush; or will not.
+    Sent(OpId, Result<(), SendError>),
+    /// Granted memory is back; or why not yet.
+    Revoked(OpId, Result<(), &'static str>),
+    /// All peers are gone.
+    Closed(OpId),
+    /// A counter has reached so much.
+    Reached(CounterId, u64),
+    /// A counter will reach nothing more.
+    CounterEnded(CounterId, Outcome),
+    /// A message has come.
+    Message(PeerKey, Vec<u8>),
+    /// Something of a peer has changed.
+    Peer(PeerKey, PeerChange),
+}
+
+/// What has changed of a peer.
+#[derive(Debug)]
+pub enum PeerChange {
+    /// What it calls itself.
+    Named(String),
+    /// The rails that are ready, by the names of this side's.
+    Rails(Vec<String>),
+    /// It has told us of a grant or a counter.
+    Offered,
+    /// Something went wrong with a link of it.
+    Note(RailError),
+    /// It is lost, and why.
+    Lost(LostReason),
+    /// Nothing of it is left.
+    Forgotten,
+}
+
+impl Machine {
+    /// What is to be told, one thing at a time.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn report(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(super) fn report_peer(&mut self, key: PeerKey, change: PeerChange) {
+        self.report(Event::Peer(key, change));
+    }
+
+    /// A counter has risen. Pages arrive one by one, and who waits for them hears of them together.
+    pub(super) fn report_reached(&mut self, counter: CounterId, reached: u64) {
+        match self.events.back_mut() {
+            Some(Event::Reached(last, value)) if *last == counter => *value = reached,
+            _ => self.report(Event::Reached(counter, reached)),
+        }
+    }
+}

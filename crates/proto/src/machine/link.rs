@@ -1,0 +1,324 @@
+//! Links: how they are made, and what happens when one fails.
+//!
+//! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
+//! that it is ready; who hears that begins to post.
+
+use super::peer::{Link, NO_LINK, PastLink, Phase};
+use super::work::{Control, LinkEnd, Opening};
+use super::{Machine, PeerChange, PeerKey};
+use crate::counter::LinkId;
+use crate::lost::LostReason;
+use crate::outbox::{LinkSettings, Outbox};
+use crate::rail::{LinkKey, RailError};
+use crate::route::pairs;
+use crate::wire::{Frame, LinkOffer};
+
+/// Places in a card's queue that pages leave to messages and atomics.
+const RESERVED: u32 = 8;
+
+/// What a peer hears that offers a link too soon after the last one. It tries again, and nothing is wrong.
+pub(super) const IN_USE: &str = "the last one is still in use";
+
+/// Links that may be followed by others before the peer has said that its ends are lost. It says so of each, sooner or later.
+const PAST_MAX: usize = 256;
+
+/// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
+pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
+    let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
+        (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
+    };
+    let mut kinds: Vec<&String> = Vec::new();
+    for kind in initiator {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let mut all = Vec::new();
+    for kind in kinds {
+        let (ours, theirs) = (of_kind(initiator, kind), of_kind(acceptor, kind));
+        all.extend(pairs(ours.len(), theirs.len()).into_iter().map(|(a, b)| (ours[a], theirs[b])));
+    }
+    all
+}
+
+impl Machine {
+    /// Both sides have greeted: which links there will be. The initiator offers its ends.
+    pub(super) fn make_links(&mut self, key: PeerKey) {
+        let (now, ours) = (self.now, self.hello.rails.clone());
+        let Some(peer) = self.peer(key) else { return };
+        let theirs = peer.hello.as_ref().map(|hello| hello.rails.clone()).unwrap_or_default();
+        let is_initiator = peer.is_initiator;
+        let chosen = match is_initiator {
+            true => pairs_of(&ours, &theirs),
+            false => pairs_of(&theirs, &ours).into_iter().map(|(a, b)| (b, a)).collect(),
+        };
+        if chosen.is_empty() {
+            self.send(key, Frame::Goodbye);
+            self.lose_peer(key, LostReason::NoCommonRail { theirs, ours }, true);
+            return;
+        }
+        let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
+        let mut outbox = Outbox::new(settings);
+        (0..chosen.len()).for_each(|link| outbox.pause(link));
+        let links = chosen.into_iter().map(|pair| Link {
+            pair,
+            id: NO_LINK,
+            key: None,
+            phase: Phase::Down { retry_at: now },
+            in_flight: 0,
+            failed: Vec::new(),
+            generation: 0,
+            is_lost_there: false,
+            may_land_late: false,
+            mark: 0,
+            own_mark: 0,
+            is_quiet: true,
+            moved_at: now,
+            refusals: None,
+            why: String::new(),
+        });
+        let Some(peer) = self.peer(key) else { return };
+        (peer.outbox, peer.links) = (outbox, links.collect());
+        self.run_link_timers(key);
+    }
+
+    fn rail_settings(&self, rail: usize) -> LinkSettings {
+        let properties = self.rails[rail].properties();
+        // Shares follow the rates. A rail that tells none is used where no other is.
+        let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
+        let window = properties.window.saturating_sub(RESERVED).max(1);
+        LinkSettings { id: NO_LINK, limits: properties.limits, window, weight }
+    }
+
+    /// What is due for a peer's links.
+    pub(super) fn run_link_timers(&mut self, key: PeerKey) {
+        let (now, stall, drain) = (self.now, self.tuning.stall, self.tuning.drain);
+        let Some(peer) = self.peer(key) else { return };
+        let is_initiator = peer.is_initiator;
+        for index in 0..peer.links.len() {
+            let Some(peer) = self.peer(key) else { return };
+            let link = &peer.links[index];
+            match link.phase {
+                Phase::Down { retry_at } if is_initiator && now >= retry_at => self.offer_link(key, index),
+                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
+                Phase::Draining { since } if now >= since + drain => {
+                    let rail = peer.links[index].pair.0;
+                    self.ask_reset(rail);
+                }
+                Phase::Ready if link.hangs(now, stall) => {
+                    let rail = link.pair.0;
+                    let reason = self.hangs(rail, "nothing moves on it, though the peer is well");
+                    self.fail_link(key, index, &reason);
+                }
+                Phase::Ready if link.in_flight > 0 => {
+                    let rail = link.pair.0;
+                    self.tell_to_look(key, rail);
+                }
+                // The peer's answer, or ours, was lost with a rail: it is tried anew.
+                Phase::Offered | Phase::Connecting { .. } | Phase::Connected
+                    if now >= link.moved_at.saturating_add(stall) =>
+                {
+                    let rail = link.pair.0;
+                    let reason = self.hangs(rail, "the peer's end was not connected in time");
+                    self.fail_link(key, index, &reason);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn hangs(&self, rail: usize, cause: &str) -> RailError {
+        let operation = format!("link over {}", self.rails[rail].properties().name);
+        RailError::new(
+            operation,
+            cause,
+            "see whether the rail's packets come through: VLAN, firewall, and PFC on the path",
+        )
+    }
+
+    fn offer_link(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peer(key) else { return };
+        let rail = peer.links[index].pair.0;
+        if self.rails[rail].resetting_since.is_some() || self.rails[rail].dead.is_some() {
+            return;
+        }
+        let Some(peer) = self.peer(key) else { return };
+        let id = LinkId(peer.next_link);
+        peer.next_link += 1;
+        self.open_end(key, index, id, None);
+    }
+
+    /// Has our end of a link made.
+    fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
+        self.remember_link(key, index);
+        let Some(peer) = self.peer(key) else { return };
+        if peer.past.len() >= PAST_MAX {
+            let why = LostReason::Violation("it does not say what became of its links");
+            self.lose_peer(key, why, false);
+            return;
+        }
+        let link = &mut peer.links[index];
+        (link.id, link.phase) = (id, Phase::Opening);
+        (link.is_lost_there, link.may_land_late) = (false, false);
+        let rail = link.pair.0;
+        self.control.push_back(Control::OpenLink(Opening { rail, peer: key, index, id, peer_end }));
+    }
+
+    /// Our end of a link is made, and this is its address: the peer is told. Where the peer has offered the link, ours is connected to its end.
+    pub fn handle_opened(&mut self, opening: Opening, opened: Result<(LinkKey, Vec<u8>), RailError>) {
+        let Opening { rail, peer: key, index, id, peer_end } = opening;
+        let is_it = |link: &Link| link.phase == Phase::Opening && link.id == id;
+        let is_wanted = self.peer(key).is_some_and(|peer| is_it(&peer.links[index]));
+        match opened {
+            Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),
+            Ok((link, address)) => {
+                let end = LinkEnd { rail, link, peer: key, index };
+                self.opened(end, address);
+                if let Some(peer_end) = peer_end {
+                    self.connect_end(key, index, peer_end);
+                }
+            }
+            Err(_) if !is_wanted => {}
+            Err(error) => {
+                let retry_at = self.now + self.tuning.cool_down;
+                if let Some(peer) = self.peer(key) {
+                    let link = &mut peer.links[index];
+                    (link.id, link.phase) = (NO_LINK, Phase::Down { retry_at });
+                }
+                match peer_end {
+                    None => self.report_peer(key, PeerChange::Note(error)),
+                    Some(_) => self.refuse_rail(key, id, &error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, end: LinkEnd, address: Vec<u8>) {
+        let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
+        self.rails[rail].links.insert(link_key, (key, index));
+        let generation = self.rails[rail].generation;
+        let own_mark = self.next_mark;
+        self.next_mark = self.next_mark.wrapping_add(1);
+        self.marks.insert(own_mark, (key, index));
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        (link.key, link.phase) = (Some(link_key), Phase::Offered);
+        (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
+        (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
+        let (id, from, to) = (link.id, rail as u16, link.pair.1 as u16);
+        self.send(key, Frame::Link(LinkOffer { link: id, from, to, address }));
+    }
+
+    /// Another link is about to follow one: what the peer has under way on that may land yet.
+    fn remember_link(&mut self, key: PeerKey, index: usize) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let rails = &self.rails;
+        // Nothing lands any more over a rail that was begun anew.
+        peer.past.retain(|past| rails[past.rail].generation == past.generation);
+        let Link { pair: (rail, _), id, generation, is_lost_there, .. } = peer.links[index];
+        let properties = rails[rail].properties();
+        let may_land_late = !properties.links_end_alone;
+        if may_land_late && !is_lost_there && id != NO_LINK {
+            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
+        }
+    }
+
+    /// The peer's end of a link: of one that it offers, or as its answer.
+    pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: LinkOffer) {
+        let Some(peer) = self.peer(key) else { return };
+        let pair = (usize::from(offer.to), usize::from(offer.from));
+        let is_answer = peer.is_initiator;
+        let Some(index) = peer.links.iter().position(|link| link.pair == pair) else {
+            self.refuse_rail(key, offer.link, "no such rail");
+            return;
+        };
+        let phase = peer.links[index].phase;
+        if is_answer {
+            // One that was given up meanwhile is nobody's.
+            if phase == Phase::Offered && peer.links[index].id == offer.link {
+                self.connect_end(key, index, offer.address);
+            }
+        } else {
+            // What the last one had in flight must be back first: the peer tries again.
+            let is_free = matches!(phase, Phase::Down { .. }) && self.rails[pair.0].resetting_since.is_none();
+            if !is_free {
+                self.refuse_rail(key, offer.link, IN_USE);
+                return;
+            }
+            self.open_end(key, index, offer.link, Some(offer.address));
+        }
+    }
+
+    fn refuse_rail(&mut self, key: PeerKey, link: LinkId, reason: &str) {
+        self.send(key, Frame::LinkLost { link, is_quiet: true, reason: reason.to_owned() });
+    }
+
+    fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: Vec<u8>) {
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        let Some(link_key) = link.key else { return };
+        link.phase = Phase::Connecting { mark: None };
+        let end = LinkEnd { rail: link.pair.0, link: link_key, peer: key, index };
+        self.control.push_back(Control::Connect { end, peer_end });
+    }
+
+    /// Our end is connected to the peer's, which may begin.
+    pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
+        let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
+        let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key == Some(link_key));
+        // It may have failed meanwhile, and is closed then.
+        let Some(Phase::Connecting { mark: theirs }) = link.map(|link| link.phase) else { return };
+        if let Err(error) = connected {
+            self.fail_link(key, index, &error);
+            return;
+        }
+        self.name_counters(key, index);
+        let Some(peer) = self.peer(key) else { return };
+        let link = &mut peer.links[index];
+        (link.phase, link.moved_at) = (Phase::Connected, now);
+        let (id, mark) = (link.id, link.own_mark);
+        self.send(key, Frame::LinkReady { link: id, mark });
+        if let Some(mark) = theirs {
+            self.on_link_ready(key, id, mark);
+        }
+    }
+
+    /// The peer's end is connected: we may post.
+    pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
+        let now = self.now;
+        let Some(peer) = self.peer(key) else { return };
+        let Some(index) = peer.link_named(link) else { return };
+        let state = &mut peer.links[index];
+        match &mut state.phase {
+            Phase::Connected => {}
+            Phase::Connecting { mark: theirs } => return *theirs = Some(mark),
+            _ => return,
+        }
+        (state.phase, state.mark, state.moved_at) = (Phase::Ready, mark, now);
+        peer.outbox.restore(index, link);
+        self.round_robin.wake(key.0);
+        self.tell_rails(key);
+    }
+
+    pub(super) fn tell_rails(&mut self, key: PeerKey) {
+        let Some(peer) = self.peer(key) else { return };
+        let ready = peer.links.iter().filter(|link| link.phase == Phase::Ready);
+        let rails: Vec<usize> = ready.map(|link| link.pair.0).collect();
+        peer.is_up |= !rails.is_empty();
+        let names = rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect();
+        self.report_peer(key, PeerChange::Rails(names));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rails_of_a_kind_go_together_and_both_sides_agree() {
+        let kinds = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let (a, b) = (kinds(&["v", "tcp", "v"]), kinds(&["efa", "v", "tcp"]));
+        assert_eq!(pairs_of(&a, &b), [(0, 1), (2, 1), (1, 2)]);
+        assert!(pairs_of(&a, &kinds(&["efa"])).is_empty());
+    }
+}

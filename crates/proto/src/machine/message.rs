@@ -1,0 +1,241 @@
+//! Messages: in order, each once, over whichever link is ready, and over the control channel where none is.
+
+use super::in_flight::{InFlight, Requested};
+use super::incoming::TooMany;
+use super::peer::{Link, Phase};
+use super::work::{Content, Post};
+use super::{Event, Machine, OpId, PeerKey};
+use crate::counter::LinkId;
+use crate::error::SendError;
+use crate::inflight::SlotId;
+use crate::lost::LostReason;
+use crate::rail::Refusal;
+use crate::wire::Frame;
+
+/// What is put before a message: whose it is, and its number.
+pub const HEADER: usize = 16;
+
+/// What is answered for a peer that is lost, or forgotten.
+fn gone() -> SendError {
+    SendError::PeerLost { reason: LostReason::Gone }
+}
+
+impl Machine {
+    /// Takes a message. It is answered when the peer's engine holds it, in the order of all messages to this peer.
+    pub fn send_message(&mut self, op: OpId, key: PeerKey, bytes: Vec<u8>, now: u64) {
+        self.now = now;
+        let max = self.tuning.message_max;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
+            return self.report(Event::Sent(op, Err(gone())));
+        };
+        if bytes.len() > max {
+            let too_long = SendError::TooLong { len: bytes.len(), max };
+            return self.report(Event::Sent(op, Err(too_long)));
+        }
+        peer.outgoing.push(op, bytes);
+        self.schedule_first(key);
+    }
+
+    /// The user has taken so many messages of a peer's.
+    pub fn taken(&mut self, key: PeerKey, count: u32, now: u64) {
+        self.now = now;
+        if let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) {
+            peer.incoming.taken(count);
+            self.send(key, Frame::Taken { count });
+        }
+    }
+
+    /// The next message or atomic that can be posted, each peer in turn. What cannot be is tried again with the next step.
+    pub(super) fn choose_from_senders(&mut self) -> Option<SlotId> {
+        while self.round.senders > 0 {
+            let key = *self.pending_senders.front()?;
+            let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
+            if chosen.is_some() {
+                return chosen;
+            }
+            self.end_turn_of_sender();
+        }
+        None
+    }
+
+    /// The first one has nothing more that can be posted now.
+    pub(super) fn end_turn_of_sender(&mut self) {
+        self.round.senders = self.round.senders.saturating_sub(1);
+        let Some(key) = self.pending_senders.pop_front() else { return };
+        if let Some(peer) = self.peer(key) {
+            peer.is_pending_sender = false;
+            self.schedule_sending(key);
+        }
+    }
+
+    /// The request as it is posted.
+    #[inline]
+    pub(super) fn post_of_sender(&self, slot: SlotId) -> Option<Post<'_>> {
+        let it = self.in_flight.get(slot)?;
+        let peer = self.peers.get(it.peer.0 as usize)?.as_deref()?;
+        let link = &peer.links[it.link()];
+        let content = match &it.what {
+            Requested::Message(sequence) => {
+                let (mark, bytes) = (link.mark, peer.outgoing.get(*sequence)?);
+                Content::Message { mark, sequence: *sequence, bytes }
+            }
+            Requested::Atomic(new, target) => Content::Atomic { request: new.request.on(*target) },
+            Requested::Pages(_) | Requested::Answered => return None,
+        };
+        Some(Post { rail: link.pair.0, link: link.key?, slot, content })
+    }
+
+    /// Something is to be posted, or tried again with the next step.
+    pub(super) fn schedule_sending(&mut self, key: PeerKey) {
+        if self.begin_sending(key) {
+            self.pending_senders.push_back(key);
+        }
+    }
+
+    /// Something is to be posted now, unless the peer waits for its turn already.
+    pub(super) fn schedule_first(&mut self, key: PeerKey) {
+        if self.begin_sending(key) {
+            self.pending_senders.push_front(key);
+            self.round.senders += 1;
+        }
+    }
+
+    /// Whether a peer has something to be posted, and did not wait for its turn until now.
+    fn begin_sending(&mut self, key: PeerKey) -> bool {
+        let Some(peer) = self.peer(key) else { return false };
+        let has_some = peer.outgoing.has_work() || !peer.atomics_waiting.is_empty();
+        let begins = has_some && !peer.is_pending_sender && !peer.is_lost();
+        peer.is_pending_sender |= begins;
+        begins
+    }
+
+    /// The peer's user has taken so many.
+    pub(super) fn on_taken(&mut self, key: PeerKey, count: u32) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.outgoing.add_room(count);
+        self.schedule_sending(key);
+    }
+
+    /// The peer's engine holds all messages before this number: they arrive, whatever becomes of the links and of this side.
+    pub(super) fn on_held(&mut self, key: PeerKey, next: u64) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        self.events.extend(peer.outgoing.held(next).map(|op| Event::Sent(op, Ok(()))));
+    }
+
+    /// Tells those whose messages came that they are held: once for all that came in one step.
+    pub(super) fn tell_held(&mut self) {
+        while let Some(key) = self.heard_from.pop() {
+            let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { continue };
+            if let Some(next) = peer.incoming.untold() {
+                self.send(key, Frame::Held { next });
+            }
+        }
+    }
+
+    /// Tells when all that was sent until now is held by the peer's engine.
+    pub fn flush(&mut self, op: OpId, key: PeerKey, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
+            return self.report(Event::Sent(op, Err(gone())));
+        };
+        if peer.outgoing.flush(op) {
+            self.report(Event::Sent(op, Ok(())));
+        }
+    }
+
+    /// A link is lost: what it has delivered may not have come.
+    pub(super) fn send_messages_again(&mut self, key: PeerKey, link: LinkId) {
+        let Some(peer) = self.peer(key) else { return };
+        peer.outgoing.lose(link);
+        self.schedule_sending(key);
+    }
+
+    /// The first message that is to be posted, if there is room for it. Where no link is ready, the control channel carries all.
+    fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
+        let rails = &self.rails;
+        let peer = self.peers.get_mut(key.0 as usize)?.as_deref_mut()?;
+        peer.outgoing.number();
+        let is_ready = |link: &Link| rails[link.pair.0].is_ready(link);
+        if !peer.links.iter().any(is_ready) {
+            while self.send_by_frame(key) {}
+            return None;
+        }
+        let has_room = |link: &Link| is_ready(link) && rails[link.pair.0].has_room(link);
+        let index = peer.links.iter().position(has_room)?;
+        if self.round.message_buffers == 0 || !self.in_flight.has_room() {
+            return None;
+        }
+        let what = Requested::Message(peer.outgoing.begin()?);
+        self.round.message_buffers -= 1;
+        self.in_flight.put(InFlight::new(key, index, what))
+    }
+
+    /// No card has it: it is tried again.
+    pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
+        let now = self.now;
+        if let Some(peer) = self.peer(key) {
+            peer.links[index].has_refused(now);
+            peer.outgoing.refuse(sequence);
+        }
+        if let Refusal::LinkDown(error) | Refusal::Never(error) = reason {
+            self.fail_link(key, index, &error);
+        }
+        self.end_turn_of_sender();
+    }
+
+    /// Where no link is ready, the control channel carries it.
+    fn send_by_frame(&mut self, key: PeerKey) -> bool {
+        let Some(peer) = self.peer(key) else { return false };
+        // One that is being made is waited for.
+        let is_coming = |link: &Link| {
+            matches!(
+                link.phase,
+                Phase::Opening | Phase::Offered | Phase::Connecting { .. } | Phase::Connected
+            )
+        };
+        if !peer.is_up && peer.links.iter().any(is_coming) {
+            return false;
+        }
+        let Some((sequence, bytes)) = peer.outgoing.take_front() else { return false };
+        self.send(key, Frame::Message { sequence, bytes });
+        true
+    }
+
+    /// A message of ours is done with.
+    pub(super) fn message_done(&mut self, key: PeerKey, index: usize, sequence: u64, is_ok: bool) {
+        let Some(peer) = self.peer(key) else { return };
+        // To a peer that is lost nothing is sent again.
+        let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id);
+        peer.outgoing.end(sequence, delivered_by);
+        if delivered_by.is_none() {
+            self.schedule_sending(key);
+        }
+    }
+
+    /// A message has come over a rail.
+    pub fn handle_message(&mut self, bytes: &[u8]) {
+        let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
+        let (mark, number) = (header[..4].try_into(), header[8..].try_into());
+        let (Ok(mark), Ok(number)) = (mark, number) else { return };
+        let Some(&(key, _)) = self.marks.get(&u32::from_le_bytes(mark)) else { return };
+        self.receive(key, u64::from_le_bytes(number), bytes);
+    }
+
+    pub(super) fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
+        let room = self.tuning.messages;
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        if peer.is_lost() {
+            return;
+        }
+        let events = &mut self.events;
+        let deliver = |bytes| events.push_back(Event::Message(key, bytes));
+        match peer.incoming.receive(sequence, bytes, room, deliver) {
+            Ok(true) => self.heard_from.push(key),
+            Ok(false) => {}
+            Err(TooMany) => {
+                let why = LostReason::Violation("it sends more messages than it was given room for");
+                self.lose_peer(key, why, false);
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What an engine does: peers, links, transfers, counters, grants and messages, without thread, clock or socket.
+//!
+//! Time is a number that the caller passes in. Frames of peers come in by [`Machine::frame`], and what is to be sent goes out by
+//! [`Machine::output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
+//! `handle_…`; the carrier of the crate `rail` does both, and has the memory. What is to be told to whoever has asked goes out by
+//! [`Machine::poll_event`]. So a simulation can own all of them, and drive the same code through a hundred thousand histories.
+
+mod atomic;
+mod census;
+mod counter;
+mod dead_rail;
+mod event;
+mod frame;
+mod grant;
+mod id_map;
+mod in_flight;
+mod incoming;
+mod keep_alive;
+mod link;
+mod lose;
+mod memory;
+mod message;
+mod outgoing;
+mod peer;
+mod polled;
+mod rail;
+mod reset;
+#[cfg(test)]
+mod tests;
+mod transfer;
+mod work;
+
+use std::collections::VecDeque;
+
+use crate::credit::RoundRobin;
+use crate::wire::{Frame, Hello};
+
+use counter::CounterDesk;
+use grant::OwnGrant;
+use in_flight::InFlightTable;
+use peer::Peer;
+use rail::RailState;
+use work::Round;
+
+pub use atomic::{AtomicOperation, NewAtomic};
+pub use event::{Event, OpId, PeerChange};
+pub use grant::RemoteKeys;
+pub use id_map::IdMap;
+pub use link::pairs_of;
+pub use message::HEADER;
+pub use rail::RailInfo;
+pub use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
+pub use work::{Content, Control, KeysEnded, Post};
+
+use crate::rail::{LinkKey, Properties, RailError};
+
+/// One peer of this engine's, for good: a peer that comes again is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerKey(pub u32);
+
+/// Times, in nanoseconds, and bounds.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    /// How often a peer hears from us at least.
+    pub heartbeat: u64,
+    /// A peer that is silent for so long is lost.
+    pub silence: u64,
+    /// A link on which nothing has moved for so long, while its peer is well, is lost.
+    pub stall: u64,
+    /// How long what is in flight on a failed link may take to come back, before the rail is reset.
+    pub drain: u64,
+    /// How long a failed link is left alone.
+    pub cool_down: u64,
+    /// Messages that a peer may send before the user takes them.
+    pub messages: u32,
+    /// The longest message of the user's.
+    pub message_max: usize,
+}
+
+/// What is to be done outside.
+#[derive(Debug)]
+pub enum Output {
+    /// To be sent to a peer.
+    Frame(PeerKey, Frame),
+    /// The connection to a peer is to be closed.
+    Close(PeerKey),
+}
+
+/// See the [module](self).
+pub struct Machine {
+    rails: Vec<RailState>,
+    /// By their keys, which are never used again.
+    peers: Vec<Option<Box<Peer>>>,
+    round_robin: RoundRobin,
+    /// Who has messages to be posted.
+    pending_senders: VecDeque<PeerKey>,
+    counters: CounterDesk,
+    grants: IdMap<u64, OwnGrant>,
+    next_grant: u64,
+    /// Those that are wanted back, in turn; some may be back already.
+    revoking: VecDeque<u64>,
+    /// What messages are marked with, and whose they are.
+    marks: IdMap<u32, (PeerKey, usize)>,
+    next_mark: u32,
+    in_flight: InFlightTable,
+    control: VecDeque<Control>,
+    round: Round,
+    outputs: VecDeque<Output>,
+    events: VecDeque<Event>,
+    hello: Hello,
+    tuning: Tuning,
+    now: u64,
+    /// When timers are looked at again, and whether nothing but hearts was found when they last were.
+    timers_at: u64,
+    are_timers_idle: bool,
+    /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
+    moved_at: u64,
+    look_until: u64,
+    /// Of ours and of what the peers that are there want to hear.
+    shortest_heartbeat: u64,
+    /// Whose messages came in this step: they are told that these are held.
+    heard_from: Vec<PeerKey>,
+    /// Who hears when all peers are gone.
+    closing: Vec<OpId>,
+}
+
+/// Bytes that one peer may post before it is the next one's turn.
+const TURN_BYTES: u32 = 1 << 20;
+/// Operations that one step posts at most.
+const POSTS_PER_STEP: usize = 64;
+/// How often timers are looked at, at most.
+const TIMER_INTERVAL: u64 = 1_000_000;
+
+impl Machine {
+    /// A machine without peers, over these rails. `hello` is what each peer is told first.
+    pub fn new(rails: Vec<RailInfo>, mut hello: Hello, tuning: Tuning) -> Self {
+        let rails: Vec<RailState> = rails.into_iter().map(RailState::new).collect();
+        hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
+        hello.messages = tuning.messages;
+        Self {
+            rails,
+            peers: Vec::new(),
+            round_robin: RoundRobin::new(TURN_BYTES),
+            pending_senders: VecDeque::new(),
+            counters: CounterDesk::default(),
+            grants: IdMap::default(),
+            next_grant: 1,
+            revoking: VecDeque::new(),
+            marks: IdMap::default(),
+            next_mark: 1,
+            in_flight: InFlightTable::default(),
+            control: VecDeque::new(),
+            round: Round::default(),
+            outputs: VecDeque::new(),
+            events: VecDeque::new(),
+            hello,
+            shortest_heartbeat: tuning.heartbeat,
+            heard_from: Vec::new(),
+            closing: Vec::new(),
+            tuning,
+            now: 0,
+            timers_at: 0,
+            are_timers_idle: false,
+            moved_at: 0,
+            look_until: 0,
+        }
+    }
+
+    /// A connection to a peer stands. `is_initiator`: we have made it.
+    pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
+        self.now = now;
+        let key = PeerKey(self.peers.len() as u32);
+        let peer = Peer::new(is_initiator, &self.tuning, now);
+        self.peers.push(Some(Box::new(peer)));
+        self.send(key, Frame::Hello(self.hello.clone()));
+        key
+    }
+
+    /// A step begins: rails are asked next what has happened.
+    pub fn begin_step(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// All rails were asked: what there is room for is posted next.
+    pub fn end_polls(&mut self) {
+        self.tell_held();
+        self.round.senders = self.pending_senders.len();
+    }
+
+    /// What there was room for was posted. Looks at the time, and ends the step in which something `happened` or not.
+    pub fn end_step(&mut self, happened: bool) {
+        if happened {
+            self.mark_dirty();
+        }
+        if self.now >= self.timers_at {
+            self.run_timers();
+        }
+    }
+
+    /// What is to be done outside, one thing at a time.
+    pub fn output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// When the next step is due, though nothing happens until then.
+    pub fn next_deadline(&self) -> u64 {
+        // Half of the shortest time of all, where anybody is there; timers are few and coarse.
+        let shortest =
+            self.shortest_heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TIMER_INTERVAL);
+        let step = if self.are_timers_idle { shortest / 2 } else { TIMER_INTERVAL.max(shortest / 16) };
+        self.now + step
+    }
+
+    /// The rails, in order.
+    pub fn rails(&self) -> impl Iterator<Item = &Properties> {
+        self.rails.iter().map(RailState::properties)
+    }
+
+    /// How often rails were reset.
+    pub fn resets(&self) -> u64 {
+        self.rails.iter().map(|rail| rail.generation).sum()
+    }
+
+    /// Whether a rail is of use.
+    pub fn is_rail_alive(&self, rail: usize) -> bool {
+        self.rails[rail].dead.is_none()
+    }
+
+    /// A link is of no use any more, as its rail has found.
+    pub fn handle_link_down(&mut self, rail: usize, link: LinkKey, reason: &RailError) {
+        if let Some(&(peer, index)) = self.rails[rail].links.get(&link) {
+            self.fail_link(peer, index, reason);
+        }
+    }
+
+    /// Something has begun that takes time: timers are looked at soon.
+    fn mark_dirty(&mut self) {
+        self.are_timers_idle = false;
+        self.timers_at = self.timers_at.min(self.now + TIMER_INTERVAL);
+    }
+
+    /// What takes time: hearts, links that fail or come back, grants that are wanted back, peers that are gone.
+    fn run_timers(&mut self) {
+        // What is found to be under way below changes it.
+        self.are_timers_idle = true;
+        self.shortest_heartbeat = self.tuning.heartbeat;
+        for index in 0..self.peers.len() {
+            if self.peers[index].is_some() {
+                self.run_peer_timers(PeerKey(index as u32));
+            }
+            if let Some(peer) = &self.peers[index] {
+                self.are_timers_idle &= !peer.is_active();
+                self.shortest_heartbeat = self.shortest_heartbeat.min(peer.heartbeat);
+            }
+        }
+        self.run_resets();
+        self.run_revokes();
+        // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
+        let every = if self.are_timers_idle {
+            TIMER_INTERVAL.max(self.shortest_heartbeat / 8)
+        } else {
+            TIMER_INTERVAL
+        };
+        self.timers_at = self.now + every;
+    }
+
+    fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {
+        self.peers.get_mut(key.0 as usize)?.as_deref_mut()
+    }
+
+    fn send(&mut self, key: PeerKey, frame: Frame) {
+        let now = self.now;
+        if let Some(peer) = self.peer(key) {
+            peer.spoke_at = now;
+        }
+        self.outputs.push_back(Output::Frame(key, frame));
+    }
+
+    fn send_all(&mut self, key: PeerKey, frames: Vec<Frame>) {
+        for frame in frames {
+            self.send(key, frame);
+        }
+    }
+
+    /// Whether nothing is in flight, and nothing is asked for.
+    pub fn is_idle(&self) -> bool {
+        self.peers.iter().flatten().all(|peer| peer.in_flight() == 0 && peer.is_idle())
+    }
+}
+
+impl std::fmt::Debug for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machine").field("rails", &self.rails.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,299 @@
+//! Messages to one peer: numbered in their order, and kept until the peer's engine holds them.
+//!
+//! A link that fails does not say what became of the messages on it, so they are posted again, and the receiver takes each number once.
+//! Also those that it had delivered: they may have been with the receiver's card, and are gone with its end of the link.
+
+use std::collections::VecDeque;
+
+use super::OpId;
+use crate::counter::LinkId;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    next: u64,
+    /// How many more the peer holds for its user.
+    room: u32,
+    /// Wait for room.
+    waiting: VecDeque<(Vec<u8>, OpId)>,
+    /// Numbers of those that are to be posted, or posted again, in order.
+    to_post: VecDeque<u64>,
+    /// How many cards have, and may have.
+    in_flight: u32,
+    in_flight_max: u32,
+    /// All that the peer's engine does not hold yet, in order.
+    kept: VecDeque<Kept>,
+    /// Who hears when all before a number are held.
+    flushes: VecDeque<(u64, OpId)>,
+}
+
+/// A message that has its number.
+#[derive(Debug)]
+struct Kept {
+    sequence: u64,
+    bytes: Vec<u8>,
+    /// The link that has delivered it, as far as is known here.
+    link: Option<LinkId>,
+    op: OpId,
+}
+
+impl Outgoing {
+    /// None yet, and no room. So many may be in flight.
+    pub(super) fn new(in_flight_max: u32) -> Self {
+        Self {
+            next: 0,
+            room: 0,
+            waiting: VecDeque::new(),
+            to_post: VecDeque::new(),
+            in_flight: 0,
+            in_flight_max,
+            kept: VecDeque::new(),
+            flushes: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, op: OpId, bytes: Vec<u8>) {
+        self.waiting.push_back((bytes, op));
+    }
+
+    /// The peer has room for so many more.
+    pub(super) fn add_room(&mut self, count: u32) {
+        self.room = self.room.saturating_add(count);
+    }
+
+    /// Numbers those that there is room for: they can be posted.
+    pub(super) fn number(&mut self) {
+        while self.room > 0
+            && let Some((bytes, op)) = self.waiting.pop_front()
+        {
+            self.to_post.push_back(self.next);
+            self.kept.push_back(Kept { sequence: self.next, bytes, link: None, op });
+            self.next += 1;
+            self.room -= 1;
+        }
+    }
+
+    /// Whether there is one to be numbered or posted.
+    pub(super) fn has_work(&self) -> bool {
+        (self.room > 0 && !self.waiting.is_empty()) || !self.to_post.is_empty()
+    }
+
+    /// The first one that is to be posted. Those that the peer holds meanwhile are not.
+    pub(super) fn front(&mut self) -> Option<(u64, &[u8])> {
+        let sequence = loop {
+            let sequence = *self.to_post.front()?;
+            if self.kept(sequence).is_some() {
+                break sequence;
+            }
+            self.to_post.pop_front();
+        };
+        self.kept(sequence).map(|kept| (sequence, kept.bytes.as_slice()))
+    }
+
+    /// Takes the [first one](Self::front) out: nothing more is heard of it before the peer holds it.
+    pub(super) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
+        let (sequence, bytes) = self.front().map(|(sequence, bytes)| (sequence, bytes.to_vec()))?;
+        self.to_post.pop_front();
+        Some((sequence, bytes))
+    }
+
+    /// The [first one](Self::front) is about to be posted: its number. None where there is none, or too many are in flight.
+    pub(super) fn begin(&mut self) -> Option<u64> {
+        if self.in_flight == self.in_flight_max {
+            return None;
+        }
+        let (sequence, _) = self.front()?;
+        self.in_flight += 1;
+        self.to_post.pop_front();
+        Some(sequence)
+    }
+
+    /// The bytes of one that the peer's engine does not hold yet.
+    pub(super) fn get(&self, sequence: u64) -> Option<&[u8]> {
+        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
+        self.kept.get(place as usize).map(|kept| kept.bytes.as_slice())
+    }
+
+    /// It was not posted: it is the first again.
+    pub(super) fn refuse(&mut self, sequence: u64) {
+        self.in_flight -= 1;
+        self.to_post.push_front(sequence);
+    }
+
+    /// It is done with: delivered by this link, or to be posted again. The receiver knows by its number whether it has it.
+    pub(super) fn end(&mut self, sequence: u64, delivered_by: Option<LinkId>) {
+        self.in_flight -= 1;
+        match delivered_by {
+            None => self.post_again(sequence),
+            Some(link) => {
+                if let Some(kept) = self.kept(sequence) {
+                    kept.link = Some(link);
+                }
+            }
+        }
+    }
+
+    /// A link is lost: what it has delivered may not have come.
+    pub(super) fn lose(&mut self, link: LinkId) {
+        let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
+        let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
+        again.into_iter().for_each(|sequence| self.post_again(sequence));
+    }
+
+    fn post_again(&mut self, sequence: u64) {
+        let place = self.to_post.partition_point(|other| *other < sequence);
+        self.to_post.insert(place, sequence);
+    }
+
+    /// The peer's engine holds all before this number: who hears of that.
+    pub(super) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
+        let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
+        let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
+        let sent = self.kept.drain(..sent).map(|kept| kept.op);
+        sent.chain(self.flushes.drain(..flushed).map(|(_, op)| op))
+    }
+
+    /// Who hears when all until now are held; whether they are.
+    pub(super) fn flush(&mut self, op: OpId) -> bool {
+        if self.is_held() {
+            return true;
+        }
+        self.flushes.push_back((self.next + self.waiting.len() as u64, op));
+        false
+    }
+
+    /// Whether the peer's engine holds all of them.
+    pub(super) fn is_held(&self) -> bool {
+        self.waiting.is_empty() && self.kept.is_empty()
+    }
+
+    /// Whether none is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0
+    }
+
+    /// Nobody will hold what is left: who is to be told so. What is in flight comes back all the same.
+    pub(super) fn give_up(&mut self) -> Vec<OpId> {
+        self.to_post.clear();
+        let kept = self.kept.drain(..).map(|kept| kept.op);
+        let waiting = self.waiting.drain(..).map(|(_, op)| op);
+        kept.chain(waiting).chain(self.flushes.drain(..).map(|(_, op)| op)).collect()
+    }
+
+    fn kept(&mut self, sequence: u64) -> Option<&mut Kept> {
+        let place = sequence.checked_sub(self.kept.front()?.sequence)?;
+        self.kept.get_mut(place as usize)
+    }
+
+    /// Bytes that are held here.
+    pub(super) fn memory(&self) -> usize {
+        let waiting = self.waiting.iter().map(|(bytes, _)| bytes.capacity() + size_of::<(Vec<u8>, OpId)>());
+        let kept = self.kept.iter().map(|kept| kept.bytes.capacity() + size_of::<Kept>());
+        waiting.chain(kept).sum::<usize>() + self.to_post.capacity() * size_of::<u64>()
+    }
+
+    /// How many are not delivered.
+    pub(super) fn len(&self) -> usize {
+        self.in_flight as usize + self.to_post.len() + self.waiting.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(messages: u64, room: u32) -> Outgoing {
+        let mut outgoing = Outgoing::new(8);
+        (0..messages).for_each(|number| outgoing.push(OpId(number), vec![number as u8; 3]));
+        outgoing.add_room(room);
+        outgoing.number();
+        outgoing
+    }
+
+    fn numbers(outgoing: &mut Outgoing) -> Vec<u64> {
+        std::iter::from_fn(|| outgoing.take_front()).map(|(sequence, _)| sequence).collect()
+    }
+
+    #[test]
+    fn those_without_room_wait() {
+        let mut outgoing = with(3, 2);
+        assert_eq!(numbers(&mut outgoing), [0, 1]);
+        assert!(!outgoing.has_work() && !outgoing.is_held());
+        outgoing.add_room(5);
+        assert!(outgoing.has_work());
+        outgoing.number();
+        assert_eq!(outgoing.front(), Some((2, &[2; 3][..])));
+    }
+
+    #[test]
+    fn one_that_was_not_delivered_is_posted_again_in_its_turn() {
+        let mut outgoing = with(3, 3);
+        let begun: Vec<u64> = (0..3).map(|_| outgoing.begin().unwrap()).collect();
+        assert_eq!((&begun[..], outgoing.get(1)), (&[0, 1, 2][..], Some(&[1; 3][..])));
+        outgoing.end(2, None);
+        outgoing.end(0, None);
+        outgoing.end(1, Some(LinkId(7)));
+        assert!(outgoing.is_idle());
+        assert_eq!(numbers(&mut outgoing), [0, 2]);
+    }
+
+    #[test]
+    fn what_a_lost_link_has_delivered_is_posted_again_unless_it_is_held() {
+        let mut outgoing = with(4, 4);
+        for link in [7, 7, 8, 7] {
+            let sequence = outgoing.begin().unwrap();
+            outgoing.end(sequence, Some(LinkId(link)));
+        }
+        assert_eq!(outgoing.held(1).collect::<Vec<_>>(), [OpId(0)]);
+        outgoing.lose(LinkId(7));
+        outgoing.lose(LinkId(7));
+        assert_eq!(numbers(&mut outgoing), [1, 3], "each once, and not the one that is held");
+    }
+
+    #[test]
+    fn one_that_is_held_meanwhile_is_not_posted_again() {
+        let mut outgoing = with(2, 2);
+        let [first, second] = [outgoing.begin().unwrap(), outgoing.begin().unwrap()];
+        outgoing.end(first, None);
+        outgoing.end(second, None);
+        assert_eq!(outgoing.held(1).count(), 1);
+        assert_eq!(numbers(&mut outgoing), [1]);
+    }
+
+    #[test]
+    fn a_refused_one_stays_the_first() {
+        let mut outgoing = with(2, 2);
+        let sequence = outgoing.begin().unwrap();
+        outgoing.refuse(sequence);
+        assert_eq!(numbers(&mut outgoing), [0, 1]);
+    }
+
+    #[test]
+    fn no_more_are_in_flight_than_may_be() {
+        let mut outgoing = with(9, 9);
+        assert_eq!((0..9).filter_map(|_| outgoing.begin()).count(), 8);
+        outgoing.end(0, Some(LinkId(1)));
+        assert_eq!((outgoing.begin(), outgoing.begin()), (Some(8), None));
+    }
+
+    #[test]
+    fn a_flush_ends_with_the_last_that_was_pushed_before_it() {
+        let mut outgoing = with(3, 2);
+        assert!(!outgoing.flush(OpId(99)));
+        assert_eq!(outgoing.held(2).collect::<Vec<_>>(), [OpId(0), OpId(1)]);
+        outgoing.add_room(1);
+        outgoing.number();
+        assert_eq!(outgoing.held(3).collect::<Vec<_>>(), [OpId(2), OpId(99)]);
+        assert!(outgoing.flush(OpId(100)), "nothing is to be waited for");
+    }
+
+    #[test]
+    fn everybody_hears_that_it_was_given_up() {
+        let mut outgoing = with(3, 1);
+        outgoing.flush(OpId(99));
+        let sequence = outgoing.begin().unwrap();
+        assert_eq!(outgoing.give_up(), [OpId(0), OpId(1), OpId(2), OpId(99)]);
+        outgoing.end(sequence, None);
+        assert!(outgoing.front().is_none() && outgoing.is_idle() && outgoing.is_held());
+    }
+}

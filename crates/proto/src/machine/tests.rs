@@ -1,0 +1,281 @@
+//! One machine by itself: its rails are answers that the test gives.
+
+use super::Tuning;
+use crate::counter::{IMMEDIATE_PAGES_MAX, LinkId};
+use crate::lost::LostReason;
+use crate::machine::work::{LinkEnd, Opening};
+use crate::machine::{
+    Content, Control, Event, KeysEnded, Machine, OpId, Output, PeerChange, PeerKey, RailInfo,
+};
+use crate::plan::Limits;
+use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};
+use crate::rights::Rights;
+use crate::wire::{Frame, Hello, LinkOffer};
+
+const MS: u64 = 1_000_000;
+
+/// Short times, and little room.
+fn tuning() -> Tuning {
+    Tuning {
+        heartbeat: 2 * MS,
+        silence: 1000 * MS,
+        stall: 20 * MS,
+        drain: 2 * MS,
+        cool_down: MS,
+        messages: 4,
+        message_max: 48,
+    }
+}
+
+/// A rail like libfabric's tcp.
+fn properties() -> Properties {
+    Properties {
+        native: "tcp".to_owned(),
+        name: "test-tcp".to_owned(),
+        kind: "test/tcp".to_owned(),
+        is_rdma: false,
+        limits: Limits {
+            bytes: 1 << 30,
+            pieces: 4,
+            targets: 1,
+            pages: IMMEDIATE_PAGES_MAX,
+            is_ordered: true,
+        },
+        window: 64,
+        message_max: 8192,
+        has_atomics: true,
+        writes_prove: Proof::Delivered,
+        immediates_name_link: false,
+        links_end_alone: false,
+        ended_keys: EndedKeys::StopNew,
+        rate_bps: 1_000_000_000,
+    }
+}
+
+const PEER: PeerKey = PeerKey(0);
+const LINK: LinkKey = LinkKey(7);
+
+fn machine() -> Machine {
+    let rail = RailInfo { properties: properties(), must_be_polled: false };
+    Machine::new(vec![rail], Hello::new(1), tuning())
+}
+
+/// It has connected to a peer which has one rail, too, and wants its end of the link made.
+fn greeted() -> (Machine, Opening) {
+    let mut machine = machine();
+    assert_eq!(machine.add_peer(true, 0), PEER);
+    let mut hello = Hello::new(2);
+    (hello.rails, hello.messages) = (vec![properties().kind], 4);
+    machine.frame(PEER, Frame::Hello(hello), 0);
+    let Some(Control::OpenLink(opening)) = machine.poll_control() else { panic!("no link is made") };
+    assert!(machine.poll_control().is_none());
+    (machine, opening)
+}
+
+/// Its end is made, the peer has answered, and it wants the ends connected.
+fn answered() -> (Machine, LinkEnd, LinkId) {
+    let (mut machine, opening) = greeted();
+    machine.handle_opened(opening, Ok((LINK, vec![1])));
+    let offered = frames(&mut machine).into_iter().find_map(|frame| match frame {
+        Frame::Link(offer) => Some(offer),
+        _ => None,
+    });
+    let LinkOffer { link, from, to, .. } = offered.expect("the peer is told of our end");
+    machine.frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), 0);
+    let Some(Control::Connect { end, peer_end }) = machine.poll_control() else { panic!("not connected") };
+    assert_eq!((end.link, peer_end), (LINK, vec![2]));
+    (machine, end, link)
+}
+
+fn ready() -> Machine {
+    let (mut machine, end, link) = answered();
+    machine.handle_connected(end, Ok(()));
+    machine.frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    machine
+}
+
+fn frames(machine: &mut Machine) -> Vec<Frame> {
+    let outputs = std::iter::from_fn(|| machine.output());
+    outputs
+        .filter_map(|output| if let Output::Frame(_, frame) = output { Some(frame) } else { None })
+        .collect()
+}
+
+fn events(machine: &mut Machine) -> Vec<Event> {
+    std::iter::from_fn(|| machine.poll_event()).collect()
+}
+
+fn is_up(machine: &mut Machine) -> bool {
+    let is_rails =
+        |event: &Event| matches!(event, Event::Peer(PEER, PeerChange::Rails(rails)) if !rails.is_empty());
+    events(machine).iter().any(is_rails)
+}
+
+#[test]
+fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
+    let (mut machine, opening) = greeted();
+    machine.closed(PEER, LostReason::Gone, 0);
+    frames(&mut machine);
+    machine.handle_opened(opening, Ok((LINK, vec![1])));
+    let control = machine.poll_control();
+    assert!(matches!(control, Some(Control::CloseLink { rail: 0, link: LINK })), "{control:?}");
+    assert!(frames(&mut machine).is_empty(), "nobody hears of it");
+}
+
+#[test]
+fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
+    let (mut machine, opening) = greeted();
+    machine.handle_opened(opening, Err(RailError::new("open", "there is no room", "wait")));
+    let mut tried_at = None;
+    for now in (0..3 * MS).step_by(MS as usize / 10) {
+        machine.begin_step(now);
+        machine.end_step(true);
+        if machine.poll_control().is_some() {
+            tried_at.get_or_insert(now);
+        }
+    }
+    assert!(tried_at.is_some_and(|at| (MS..2 * MS + MS / 2).contains(&at)), "{tried_at:?}");
+}
+
+#[test]
+fn a_peer_that_is_ready_before_our_end_is_connected_is_not_forgotten() {
+    let (mut machine, end, link) = answered();
+    machine.frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    assert!(!is_up(&mut machine), "nothing is posted to an end that is not connected");
+    machine.handle_connected(end, Ok(()));
+    assert!(is_up(&mut machine));
+}
+
+#[test]
+fn an_answer_that_comes_twice_connects_once() {
+    let (mut machine, opening) = greeted();
+    machine.handle_opened(opening, Ok((LINK, vec![1])));
+    let answer = Frame::Link(LinkOffer { link: LinkId(0), from: 0, to: 0, address: vec![2] });
+    machine.frame(PEER, answer.clone(), 0);
+    machine.frame(PEER, answer, 0);
+    assert!(matches!(machine.poll_control(), Some(Control::Connect { .. })));
+    assert!(machine.poll_control().is_none());
+}
+
+/// A peer that connected to us offers one link after the other, to ends that nobody can connect to, and never says what became of its own.
+#[test]
+fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
+    let mut machine = machine();
+    machine.add_peer(false, 0);
+    let mut hello = Hello::new(2);
+    hello.rails = vec![properties().kind];
+    machine.frame(PEER, Frame::Hello(hello), 0);
+    for number in 0..400 {
+        let now = number * 2 * MS;
+        let offer = LinkOffer { link: LinkId(number), from: 0, to: 0, address: vec![0] };
+        machine.frame(PEER, Frame::Link(offer), now);
+        while let Some(control) = machine.poll_control() {
+            match control {
+                Control::OpenLink(opening) => machine.handle_opened(opening, Ok((LinkKey(number), vec![1]))),
+                Control::Connect { end, .. } => {
+                    machine.handle_connected(end, Err(RailError::new("connect", "no such end", "nothing")));
+                }
+                _ => {}
+            }
+        }
+        machine.begin_step(now + MS);
+        machine.end_step(true);
+    }
+    let lost = events(&mut machine).into_iter().find_map(|event| match event {
+        Event::Peer(PEER, PeerChange::Lost(reason)) => Some(reason),
+        _ => None,
+    });
+    assert!(matches!(lost, Some(LostReason::Violation(_))), "{lost:?}");
+}
+
+#[test]
+fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
+    let mut machine = ready();
+    machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
+    machine.send_message(OpId(2), PEER, b"two".to_vec(), 0);
+    machine.begin_round(4);
+    let post = machine.poll_post().expect("a message");
+    assert_eq!((post.rail, post.link), (0, LINK));
+    let slot = post.slot;
+    machine.handle_posted(slot, Err(Refusal::Full));
+    assert!(machine.poll_post().is_none(), "there is no room");
+    let mut posted = Vec::new();
+    machine.end_polls();
+    machine.begin_round(4);
+    while let Some(post) = machine.poll_post() {
+        let Content::Message { mark: 9, sequence, bytes } = post.content else { panic!("{post:?}") };
+        posted.push((sequence, bytes.to_vec()));
+        let slot = post.slot;
+        machine.handle_posted(slot, Ok(()));
+    }
+    assert_eq!(posted, [(0, b"one".to_vec()), (1, b"two".to_vec())]);
+}
+
+#[test]
+fn memory_is_given_back_once_to_whoever_asked_first() {
+    let mut machine = ready();
+    let grant = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0);
+    machine.revoke(Some(OpId(1)), grant, 10 * MS, 0);
+    assert!(machine.poll_control().is_none(), "the peer is given time");
+    machine.frame(PEER, Frame::Revoked { grant }, 0);
+    assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
+    assert!(machine.poll_control().is_none(), "its keys are ended first");
+    machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+    let given = machine.poll_control();
+    assert!(matches!(given, Some(Control::GiveBack { op: Some(OpId(1)), .. })), "{given:?}");
+    machine.revoke(Some(OpId(2)), grant, 10 * MS, 0);
+    assert!(machine.poll_control().is_none());
+    events(&mut machine);
+    machine.handle_given_back(grant, Some(OpId(1)), true);
+    let told = events(&mut machine);
+    let [Event::Revoked(OpId(1), Ok(())), Event::Revoked(OpId(2), Err(_))] = told[..] else {
+        panic!("{told:?}")
+    };
+}
+
+#[test]
+fn memory_that_its_user_has_in_his_hand_is_asked_for_again() {
+    let mut machine = ready();
+    let grant = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0);
+    for op in [OpId(1), OpId(2)] {
+        machine.revoke(Some(op), grant, 0, 0);
+        if op == OpId(1) {
+            assert!(matches!(machine.poll_control(), Some(Control::EndKeys { .. })));
+            machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });
+        }
+        let given = machine.poll_control();
+        assert!(matches!(given, Some(Control::GiveBack { op: Some(of), .. }) if of == op), "{given:?}");
+        machine.handle_given_back(grant, Some(op), op == OpId(2));
+    }
+    let told: Vec<_> = events(&mut machine)
+        .into_iter()
+        .filter_map(
+            |event| if let Event::Revoked(op, answer) = event { Some((op, answer.is_ok())) } else { None },
+        )
+        .collect();
+    assert_eq!(told, [(OpId(1), false), (OpId(2), true)]);
+}
+
+#[test]
+fn a_rail_is_reset_once_however_long_it_takes() {
+    let mut machine = ready();
+    machine.ask_reset(0);
+    let resets = |machine: &mut Machine| {
+        std::iter::from_fn(|| machine.poll_control())
+            .filter(|control| matches!(control, Control::Reset { rail: 0 }))
+            .count()
+    };
+    let mut asked = 0;
+    for now in (0..30 * MS).step_by(MS as usize) {
+        machine.begin_step(now);
+        machine.end_step(true);
+        asked += resets(&mut machine);
+    }
+    assert_eq!((asked, machine.resets()), (1, 0));
+    machine.handle_reset(0, Ok(()));
+    assert_eq!(machine.resets(), 1);
+    assert!(
+        std::iter::from_fn(|| machine.poll_control())
+            .any(|control| matches!(control, Control::CloseLink { link: LINK, .. }))
+    );
+}

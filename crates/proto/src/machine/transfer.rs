@@ -1,0 +1,468 @@
+//! Transfers: pages to a peer and from it.
+
+use super::in_flight::{InFlight, Requested};
+use super::work::{Content, Post};
+use super::{Event, Machine, OpId, PeerKey};
+use crate::counter::{CounterId, Immediate, LinkId};
+use crate::explain::Explanation;
+use crate::inflight::SlotId;
+use crate::lost::LostReason;
+use crate::outbox::{Finished, Posted, TransferId};
+use crate::plan::{Operation, Plan};
+use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
+use crate::rights::Rights;
+use crate::wire::Frame;
+
+/// Which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the peer.
+    Write,
+    /// From the peer.
+    Read,
+}
+
+/// Pages to be moved.
+#[derive(Debug)]
+pub struct NewTransfer {
+    /// The number of what is asked.
+    pub op: OpId,
+    /// The peer.
+    pub peer: PeerKey,
+    /// To the peer or from it.
+    pub direction: Direction,
+    /// Which bytes go where.
+    pub plan: Plan,
+    /// The peer's grant.
+    pub grant: u64,
+    /// Where the range begins in the grant that the plan is within.
+    pub base: u64,
+    /// How long that range is.
+    pub len: u64,
+    /// The peer's counter that counts the pages.
+    pub counter: Option<CounterId>,
+}
+
+/// What became of a transfer.
+#[derive(Debug)]
+pub struct TransferEnd {
+    /// Whether all pages were moved.
+    pub outcome: Result<(), TransferFault>,
+    /// Whether its memory is back; else a card may still have a part of it.
+    pub is_back: bool,
+    /// How it went.
+    pub explanation: Explanation,
+}
+
+/// Why pages were not moved, or not all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransferFault {
+    /// The peer is lost.
+    PeerLost(LostReason),
+    /// The user has aborted it.
+    Aborted,
+    /// The peer has revoked the grant.
+    Revoked,
+    /// The peer has not granted this.
+    NoSuchGrant,
+    /// The grant does not allow it.
+    NoRight,
+    /// The range ends behind the grant.
+    OutOfBounds,
+    /// The peer has no such counter.
+    NoSuchCounter,
+    /// A rail refused it, or has failed.
+    Rail(RailError),
+}
+
+#[derive(Debug)]
+pub(super) struct TransferState {
+    id: TransferId,
+    op: OpId,
+    direction: Direction,
+    grant: u64,
+    base: u64,
+    counter: Option<CounterId>,
+    fault: Option<TransferFault>,
+    /// A card has a part of its memory that will never be proven to be back.
+    is_kept: bool,
+    explanation: Explanation,
+}
+
+impl TransferState {
+    pub(super) fn id(&self) -> TransferId {
+        self.id
+    }
+
+    pub(super) fn grant(&self) -> u64 {
+        self.grant
+    }
+
+    /// What is about to be posted counts for its rail.
+    #[inline]
+    fn add_to_share(&mut self, posted: &Posted) {
+        let share = &mut self.explanation.rails[posted.link()];
+        share.operations += 1;
+        share.bytes += posted.operation().bytes;
+        share.immediates += u64::from(posted.immediate().is_some());
+    }
+
+    /// What was not posted does not.
+    fn take_from_share(&mut self, posted: &Posted) {
+        let share = &mut self.explanation.rails[posted.link()];
+        share.operations -= 1;
+        share.bytes -= posted.operation().bytes;
+        share.immediates -= u64::from(posted.immediate().is_some());
+    }
+
+    /// A card has a part of it for good.
+    pub(super) fn keep_for_good(&mut self, fault: TransferFault) {
+        self.is_kept = true;
+        self.fault.get_or_insert(fault);
+    }
+
+    /// How it has ended, and whether no card has anything of its memory that is known to come back.
+    pub(super) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
+        self.explanation.end(now);
+        let is_back = is_back && !self.is_kept;
+        Event::Transfer(self.op, TransferEnd { outcome, is_back, explanation: self.explanation })
+    }
+}
+
+/// Why a counter does not reach what was promised.
+const GIVEN_UP: &str = "the transfer was given up";
+
+/// Peers without room that one round asks at most.
+const FULL_MAX: u32 = 4;
+
+/// A request with pages, before it is built.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChosenPage {
+    slot: SlotId,
+    rail: usize,
+    remote: RemotePages,
+}
+
+/// Where pages go to, or come from.
+#[derive(Debug, Clone, Copy)]
+struct RemotePages {
+    link: LinkKey,
+    op: OpId,
+    direction: Direction,
+    /// Where the range of the peer's memory begins, and its key.
+    start: u64,
+    key: u64,
+    immediate: Option<u32>,
+}
+
+/// Why no request could be chosen.
+enum Unchosen {
+    /// There is nothing to be posted.
+    Nothing,
+    /// There is no room.
+    Full,
+    /// The transfer was given up instead.
+    GivenUp,
+}
+
+impl Machine {
+    /// Takes a transfer: how it is named among its peer's. What cannot be done is answered at once.
+    pub fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
+        self.now = now;
+        let refusal = self.check(&new);
+        let NewTransfer { op, peer: key, direction, plan, grant, base, counter, .. } = new;
+        let pages = plan.pages() as u64;
+        if let Some(fault) = refusal {
+            let explanation = Explanation::begin(pages, 0, now);
+            let end = TransferEnd { outcome: Err(fault), is_back: true, explanation };
+            self.report(Event::Transfer(op, end));
+            return None;
+        }
+        let peer = self.peer(key)?;
+        let explanation = Explanation::begin(pages, peer.links.len(), now);
+        if let Some(granted) = peer.granted.get_mut(&grant) {
+            granted.users += 1;
+        }
+        let id = peer.outbox.submit(plan, counter);
+        let state = TransferState {
+            id,
+            op,
+            direction,
+            grant,
+            base,
+            counter,
+            fault: None,
+            is_kept: false,
+            explanation,
+        };
+        peer.transfers.put(id.index(), state);
+        self.round_robin.wake(key.0);
+        self.collect_finished(key);
+        Some(id)
+    }
+
+    fn check(&mut self, new: &NewTransfer) -> Option<TransferFault> {
+        let Some(peer) = self.peer(new.peer) else {
+            return Some(TransferFault::PeerLost(LostReason::Gone));
+        };
+        if let Some(lost) = &peer.lost {
+            return Some(TransferFault::PeerLost(lost.reason.clone()));
+        }
+        let Some(granted) = peer.granted.get(&new.grant) else { return Some(TransferFault::NoSuchGrant) };
+        let right = match new.direction {
+            Direction::Write => Rights::WRITE,
+            Direction::Read => Rights::READ,
+        };
+        match () {
+            () if granted.is_revoked => Some(TransferFault::Revoked),
+            () if !granted.rights.contains(right) => Some(TransferFault::NoRight),
+            () if new.base.checked_add(new.len).is_none_or(|end| end > granted.len) => {
+                Some(TransferFault::OutOfBounds)
+            }
+            () if new.counter.is_some_and(|counter| !peer.counters.contains_key(&counter)) => {
+                Some(TransferFault::NoSuchCounter)
+            }
+            () => None,
+        }
+    }
+
+    /// Gives a transfer up. It is answered when nothing of it is under way.
+    pub fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
+        self.now = now;
+        let Some(peer) = self.peer(key) else { return };
+        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
+        state.fault.get_or_insert_with(|| fault.clone());
+        let frames = peer.outbox.abort(id);
+        self.send_all(key, frames);
+        self.tell_if_short(key, id);
+        self.collect_finished(key);
+    }
+
+    /// The receiver need not wait for what will not come.
+    fn tell_if_short(&mut self, key: PeerKey, id: TransferId) {
+        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_incomplete(id)) else { return };
+        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
+        if let Some(counter) = state.counter.take() {
+            self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+        }
+    }
+
+    /// Gives up the transfer of this name.
+    pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
+        let Some(peer) = self.peer(key) else { return };
+        let found = peer.transfers.iter().find(|(_, state)| state.op == op).map(|(_, state)| state.id);
+        if let Some(id) = found {
+            self.abort(key, id, fault, now);
+        }
+    }
+
+    /// The next request with pages, each peer in turn.
+    pub(super) fn choose_page(&mut self) -> Option<ChosenPage> {
+        while self.round.pages > 0 {
+            let key = PeerKey(self.round_robin.current()?);
+            match self.choose_page_of(key) {
+                Ok(chosen) => return Some(chosen),
+                Err(Unchosen::Nothing) => self.round_robin.rest(),
+                Err(Unchosen::GivenUp) => self.spend_turn(0),
+                Err(Unchosen::Full) => self.yield_turn(),
+            }
+        }
+        None
+    }
+
+    /// Its peer has posted so many bytes of its turn.
+    #[inline]
+    pub(super) fn spend_turn(&mut self, bytes: u64) {
+        self.round_robin.spend(bytes.max(1));
+        self.round.pages = self.round.pages.saturating_sub(1);
+    }
+
+    /// Its peer has no room: it is the next one's turn.
+    fn yield_turn(&mut self) {
+        self.round_robin.yield_turn();
+        self.round.full += 1;
+        // Everybody may have been asked once by now; completions make room, or nothing does.
+        if self.round.full >= FULL_MAX {
+            self.round.pages = 0;
+        }
+    }
+
+    fn choose_page_of(&mut self, key: PeerKey) -> Result<ChosenPage, Unchosen> {
+        let now = self.now;
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else {
+            return Err(Unchosen::Nothing);
+        };
+        if !self.in_flight.has_room() {
+            return Err(Unchosen::Full);
+        }
+        let Some(posted) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
+        let (index, transfer) = (posted.link(), posted.transfer());
+        let state = &peer.links[index];
+        let rail = state.pair.0;
+        if !self.rails[rail].has_room(state) {
+            // Messages and atomics have taken what was left for pages.
+            peer.outbox.refuse(posted);
+            return Err(Unchosen::Full);
+        }
+        let has_names = !self.rails[rail].properties().immediates_name_link;
+        if has_names && posted.immediate().is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
+            // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
+            peer.outbox.refuse(posted);
+            peer.links[index].has_refused(now);
+            return Err(Unchosen::Full);
+        }
+        let Some(remote) = remote_of(peer, &posted, has_names) else {
+            peer.outbox.refuse(posted);
+            self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
+            return Err(Unchosen::GivenUp);
+        };
+        let it = InFlight::new(key, index, Requested::Pages(posted));
+        let slot = self.in_flight.put(it).ok_or(Unchosen::Full)?;
+        Ok(ChosenPage { slot, rail, remote })
+    }
+
+    /// The request as it is posted.
+    #[inline]
+    pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Option<Post<'_>> {
+        let ChosenPage { slot, rail, remote } = chosen;
+        let Some(InFlight { what: Requested::Pages(posted), .. }) = self.in_flight.get(slot) else {
+            return None;
+        };
+        let operation = posted.operation();
+        let request = remote.request(operation);
+        let content = Content::Pages { op: remote.op, extents: &operation.pieces, request };
+        Some(Post { rail, link: remote.link, slot, content })
+    }
+
+    /// No card has them.
+    pub(super) fn page_refused(&mut self, key: PeerKey, posted: Posted, reason: Refusal) {
+        let (now, index, id) = (self.now, posted.link(), posted.transfer());
+        if let Some(peer) = self.peer(key) {
+            if let Some(transfer) = peer.transfers.get_mut(id.index()) {
+                transfer.explanation.refusals += 1;
+                transfer.take_from_share(&posted);
+            }
+            peer.outbox.refuse(posted);
+            peer.links[index].has_refused(now);
+        }
+        match reason {
+            Refusal::Full => {}
+            Refusal::LinkDown(error) => self.fail_link(key, index, &error),
+            Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(error), now),
+        }
+        self.yield_turn();
+    }
+
+    /// A card is done with pages. Those of a request that failed are kept until their link is lost, and go to another one then.
+    pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
+        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        if peer.is_lost() {
+            return;
+        }
+        if !is_ok {
+            peer.links[posted.link()].failed.push(posted);
+            return;
+        }
+        let frames = peer.outbox.complete(posted);
+        if !frames.is_empty() {
+            self.send_all(key, frames);
+        }
+        self.round_robin.wake(key.0);
+        self.collect_finished(key);
+    }
+
+    /// Answers the transfers that are done.
+    pub(super) fn collect_finished(&mut self, key: PeerKey) {
+        let now = self.now;
+        loop {
+            let Some(peer) = self.peer(key) else { return };
+            let Some(Finished { transfer, is_whole }) = peer.outbox.finished() else { return };
+            let Some(mut state) = peer.transfers.take(transfer.index()) else { continue };
+            let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.pair.0, link.id.0)).collect();
+            let grant = state.grant;
+            for ((rail, link), share) in names.into_iter().zip(&mut state.explanation.rails) {
+                share.rail.clone_from(&self.rails[rail].properties().name);
+                share.link = link;
+            }
+            let is_kept = state.is_kept;
+            let missed = state.counter.take().filter(|_| !is_whole);
+            let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
+            self.report(state.end(outcome, true, now));
+            if let Some(counter) = missed {
+                self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+            }
+            // What a card has for good may land at any time: the peer never hears that nothing is under way.
+            if !is_kept {
+                self.release(key, grant);
+            }
+        }
+    }
+}
+
+/// The place in the peer's memory that a request with pages is for; none where that is not to be had over this link.
+/// It is in the share of its rail from now on.
+#[inline]
+fn remote_of(peer: &mut super::peer::Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
+    let state = &peer.links[posted.link()];
+    let immediate = match posted.immediate() {
+        None => None,
+        Some(immediate) => Some(immediate_on(peer, state.id, immediate, has_names)?.to_bits()),
+    };
+    let transfer = peer.transfers.get_mut(posted.transfer().index())?;
+    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
+    let start = address.checked_add(transfer.base)?;
+    let (link, op, direction) = (state.key?, transfer.op, transfer.direction);
+    transfer.add_to_share(posted);
+    Some(RemotePages { link, op, direction, start, key, immediate })
+}
+
+impl RemotePages {
+    /// None where a range of the peer's memory would end behind the last address.
+    #[inline]
+    fn request(self, operation: &Operation) -> Option<WorkRequest<'_>> {
+        let Self { start, key, immediate, direction, .. } = self;
+        let request = match (operation.targets.as_slice(), direction) {
+            _ if operation.bytes == 0 => {
+                WorkRequest::Write { target: RemoteSegment { address: start, key, len: 0 }, immediate }
+            }
+            ([extent], direction) => {
+                let address = start.checked_add(extent.offset)?;
+                let target = RemoteSegment { address, key, len: extent.len };
+                match direction {
+                    Direction::Write => WorkRequest::Write { target, immediate },
+                    Direction::Read => WorkRequest::Read { target },
+                }
+            }
+            (several, direction) => {
+                let targets = RemoteSegments::new(start, key, several)?;
+                match direction {
+                    Direction::Write => WorkRequest::WriteScattered { targets, immediate },
+                    Direction::Read => WorkRequest::ReadGathered { targets },
+                }
+            }
+        };
+        Some(request)
+    }
+}
+
+impl super::peer::Peer {
+    /// Whether a counter that it has, or has closed, has a name on a link.
+    fn has_name_on(&self, link: LinkId, immediate: Immediate) -> bool {
+        self.counters.get(&immediate.counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
+    }
+}
+
+/// An immediate with the name that its counter has on a link. Where counters have names of their own on it, one without would count for nobody.
+fn immediate_on(
+    peer: &super::peer::Peer,
+    link: LinkId,
+    immediate: Immediate,
+    has_names: bool,
+) -> Option<Immediate> {
+    let names = peer.counters.get(&immediate.counter)?;
+    if !has_names {
+        return Some(immediate);
+    }
+    let (_, name) = names.iter().find(|(id, _)| *id == link)?;
+    Immediate::new(*name, immediate.pages())
+}

@@ -1,0 +1,364 @@
+//! Carries work from the machine to rails, and what rails tell back to it.
+//!
+//! The machine decides, and knows memory by numbers alone. Here is what is handed to rails and comes back from them: the memory of transfers,
+//! buffers for messages and atomics, and granted memory with its keys.
+
+use std::sync::Arc;
+
+use farreach_memory::{Buffer, Buffers, Exposed, Memory, Slice};
+use farreach_proto::inflight::SlotId;
+use farreach_proto::machine::{
+    Content, Control, HEADER, IdMap, KeysEnded, Machine, OpId, PeerKey, Post, RailInfo, RemoteKeys,
+    TransferEnd,
+};
+use farreach_proto::plan::Extent;
+use farreach_proto::rights::Rights;
+
+use crate::message_pool::MessagePool;
+use crate::{Event, Held, KeyId, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest};
+
+/// Messages that may be in flight, to all peers together.
+const MESSAGES_MAX: usize = 256;
+/// Atomics that may be in flight, to all peers together.
+const ATOMICS_MAX: usize = 256;
+/// Each in a cache line of its own.
+const ATOMIC_STRIDE: usize = 64;
+
+/// Brings what the machine wants done to rails, and what rails tell back to it. It has all memory that is with rails.
+#[derive(Debug)]
+pub struct Carrier {
+    rails: Vec<Box<dyn Rail>>,
+    memory: Holdings,
+}
+
+/// The memory that is with rails, or may be handed to them.
+#[derive(Debug, Default)]
+struct Holdings {
+    transfers: IdMap<OpId, Held>,
+    /// Lists of buffers that came back: used again, so that posting allocates nothing.
+    lists: Vec<Vec<Buffer>>,
+    messages: MessagePool,
+    atomics: Vec<Slice>,
+    grants: IdMap<u64, GrantedMemory>,
+    /// What was granted and is back, until whoever asked for it is told.
+    returned: IdMap<OpId, Exposed>,
+}
+
+/// Memory that a peer may reach, and the keys to it.
+#[derive(Debug)]
+struct GrantedMemory {
+    memory: Arc<Exposed>,
+    /// By rail; none where it was ended.
+    keys: Vec<Option<KeyId>>,
+}
+
+/// A grant that was made.
+#[derive(Debug)]
+pub struct GrantMade {
+    /// How the peer and the machine name it.
+    pub id: u64,
+    /// The memory, to be looked at.
+    pub memory: Arc<Exposed>,
+}
+
+impl Carrier {
+    /// With buffers for messages of this length.
+    pub fn new(rails: Vec<Box<dyn Rail>>, message_max: usize) -> Result<Self, RailError> {
+        let mut carrier = Self { rails, memory: Holdings::default() };
+        let stride = (message_max + HEADER).next_multiple_of(64);
+        carrier.memory.messages = MessagePool::new(stride, carrier.cut(stride, MESSAGES_MAX)?);
+        carrier.memory.atomics = carrier.cut(ATOMIC_STRIDE, ATOMICS_MAX)?;
+        for atomic in &mut carrier.memory.atomics {
+            drop(atomic.split_off(size_of::<u64>()));
+        }
+        Ok(carrier)
+    }
+
+    /// Registered memory of the engine's own, in pieces.
+    fn cut(&mut self, stride: usize, count: usize) -> Result<Vec<Slice>, RailError> {
+        let mut rest = Memory::allocate(stride * count)
+            .map_err(|error| RailError::new("allocate message buffers", error.to_string(), error.fix()))?;
+        self.register(rest.memory())?;
+        let mut slices: Vec<Slice> = (1..count).map(|_| rest.split_to(stride)).collect();
+        slices.push(rest);
+        Ok(slices)
+    }
+
+    /// What a machine is to know of the rails.
+    pub fn infos(&self) -> Vec<RailInfo> {
+        let info = |rail: &dyn Rail| RailInfo {
+            properties: rail.properties().clone(),
+            must_be_polled: rail.wait_fd().is_none(),
+        };
+        self.rails.iter().map(|rail| info(rail.as_ref())).collect()
+    }
+
+    /// Registers memory with every rail.
+    pub fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        self.rails.iter_mut().try_for_each(|rail| rail.register(memory))
+    }
+
+    /// The rails, in order: to be slept on.
+    pub fn rails_mut(&mut self) -> impl Iterator<Item = &mut dyn Rail> {
+        self.rails.iter_mut().map(|rail| rail.as_mut() as &mut dyn Rail)
+    }
+
+    /// One step: asks the rails what has happened, posts what there is room for, and has the machine look at the time. Whether anything happened.
+    pub fn step(&mut self, machine: &mut Machine, now: u64) -> bool {
+        machine.begin_step(now);
+        let mut happened = false;
+        for rail in 0..self.rails.len() {
+            happened |= machine.is_rail_alive(rail) && self.poll(machine, rail);
+        }
+        machine.end_polls();
+        happened |= self.carry(machine);
+        machine.end_step(happened);
+        self.control_all(machine);
+        happened
+    }
+
+    /// Does what the machine wants done; whether something was posted.
+    pub fn carry(&mut self, machine: &mut Machine) -> bool {
+        machine.begin_round(self.memory.messages.free());
+        let mut has_posted = false;
+        loop {
+            self.control_all(machine);
+            let Some(post) = machine.poll_post() else { break };
+            let slot = post.slot;
+            let posted = self.post(post);
+            has_posted |= posted.is_ok();
+            machine.handle_posted(slot, posted);
+        }
+        has_posted
+    }
+
+    /// Asks one rail what has happened; whether anything has.
+    fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
+        let Self { rails, memory } = self;
+        let polled = rails[rail].poll(&mut |event| match event {
+            Event::Completed { tag, buffers, outcome } => {
+                let value = memory.take_back(buffers);
+                machine.handle_completed(rail, SlotId::from_raw(tag), value, outcome);
+            }
+            Event::Immediate { link, bits } => machine.handle_immediate(rail, link, bits),
+            Event::Message { bytes, .. } => machine.handle_message(bytes),
+            Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
+        });
+        // An error proves nothing, and it may go better the next time; the links' own deadlines see to the rest.
+        let has_moved = polled.is_ok_and(|events| events > 0);
+        if has_moved {
+            machine.moved(rail);
+        }
+        has_moved
+    }
+
+    fn control_all(&mut self, machine: &mut Machine) {
+        while let Some(control) = machine.poll_control() {
+            self.control(machine, control);
+        }
+    }
+
+    fn control(&mut self, machine: &mut Machine, control: Control) {
+        match control {
+            Control::OpenLink(opening) => {
+                let opened = self.rails[opening.rail].open_link();
+                machine.handle_opened(opening, opened);
+            }
+            Control::Connect { end, peer_end } => {
+                let connected = self.rails[end.rail].connect(end.link, &peer_end);
+                machine.handle_connected(end, connected);
+            }
+            Control::CloseLink { rail, link } => self.rails[rail].close_link(link),
+            Control::Reset { rail } => {
+                let reset = self.rails[rail].reset();
+                machine.handle_reset(rail, reset);
+            }
+            Control::EndKeys { grant } => {
+                let ended = self.end_keys(grant);
+                machine.handle_keys_ended(grant, ended);
+            }
+            Control::GiveBack { grant, op } => {
+                let is_back = self.memory.give_back(grant, op);
+                machine.handle_given_back(grant, op, is_back);
+            }
+        }
+    }
+
+    #[inline]
+    fn post(&mut self, post: Post<'_>) -> Result<(), Refusal> {
+        let Post { rail, link, slot, content } = post;
+        let (rail, tag) = (self.rails[rail].as_mut(), slot.to_raw());
+        match content {
+            Content::Pages { op, extents, request } => {
+                let buffers = self.memory.parts(op, extents);
+                let (Some(request), Some(buffers)) = (request, buffers) else {
+                    return Err(Refusal::Never(RailError::new(
+                        "post pages",
+                        "they are not within their memory",
+                        "this is for the engine to keep to: report it",
+                    )));
+                };
+                rail.post(link, tag, request, buffers).map_err(|(reason, buffers)| {
+                    self.memory.recycle(buffers);
+                    reason
+                })
+            }
+            Content::Message { mark, sequence, bytes } => {
+                let Some(buffer) = self.memory.messages.take(mark, sequence, bytes) else {
+                    return Err(Refusal::Full);
+                };
+                rail.post(link, tag, WorkRequest::Send, buffer.into()).map_err(|(reason, buffers)| {
+                    self.memory.messages.put_back(buffers);
+                    reason
+                })
+            }
+            Content::Atomic { request } => {
+                // It waits for a buffer where there is none.
+                let Some(atomic) = self.memory.atomics.pop() else { return Err(Refusal::Full) };
+                rail.post(link, tag, request, atomic.into()).map_err(|(reason, buffers)| {
+                    self.memory.put_atomic_back(buffers);
+                    reason
+                })
+            }
+        }
+    }
+
+    /// Keeps the memory of a transfer, before the machine hears of it.
+    pub fn hold(&mut self, op: OpId, held: Held) {
+        self.memory.transfers.insert(op, held);
+    }
+
+    /// A transfer has ended. Parts of its memory that a card has are freed when it is done with them.
+    pub fn transfer_ended(&mut self, op: OpId, end: TransferEnd) -> TransferAnswer {
+        let TransferEnd { outcome, is_back, explanation } = end;
+        let held = self.memory.transfers.remove(&op).filter(|_| is_back);
+        TransferAnswer { outcome, held, explanation }
+    }
+
+    /// Lets a peer at memory. On failure it is handed back, unless a rail keeps it.
+    pub fn grant(
+        &mut self,
+        machine: &mut Machine,
+        peer: PeerKey,
+        memory: Exposed,
+        rights: Rights,
+        now: u64,
+    ) -> Result<GrantMade, (RailError, Option<Exposed>)> {
+        if let Err(error) = machine.may_grant(peer) {
+            return Err((error, Some(memory)));
+        }
+        let len = memory.len() as u64;
+        let (granted, keys) = self.make_keys(memory, rights)?;
+        let memory = Arc::clone(&granted.memory);
+        let id = machine.grant(peer, len, rights, keys, now);
+        self.memory.grants.insert(id, granted);
+        Ok(GrantMade { id, memory })
+    }
+
+    /// Makes keys to memory, on every rail.
+    fn make_keys(
+        &mut self,
+        memory: Exposed,
+        rights: Rights,
+    ) -> Result<(GrantedMemory, RemoteKeys), (RailError, Option<Exposed>)> {
+        let mut granted = GrantedMemory { memory: Arc::new(memory), keys: Vec::new() };
+        let mut remote = RemoteKeys::new();
+        for rail in 0..self.rails.len() {
+            match self.rails[rail].make_key(&granted.memory, rights) {
+                Ok(key) => {
+                    granted.keys.push(Some(key.id));
+                    remote.push(Some((key.address, key.key)));
+                }
+                Err(error) => {
+                    for (rail, id) in granted.keys.into_iter().enumerate() {
+                        // One that cannot be ended counts for good, as its memory shows.
+                        let _ = id.map(|id| self.rails[rail].end_key(id));
+                    }
+                    return Err((error, Arc::into_inner(granted.memory)));
+                }
+            }
+        }
+        Ok((granted, remote))
+    }
+
+    /// Ends the keys to granted memory.
+    fn end_keys(&mut self, grant: u64) -> KeysEnded {
+        let mut ended = KeysEnded::default();
+        let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
+        for (number, key) in granted.keys.iter_mut().enumerate() {
+            let (Some(key), rail) = (key.take(), &mut self.rails[number]) else { continue };
+            ended.errors.extend(rail.end_key(key).err());
+            if rail.holds_too_much() {
+                ended.too_full.push(number);
+            }
+        }
+        ended.is_proven = granted.memory.keys() == 0;
+        ended
+    }
+
+    /// Granted memory is back, or not yet.
+    pub fn revoked(&mut self, op: OpId, revoked: Result<(), &'static str>) -> RevokeAnswer {
+        match (revoked, self.memory.returned.remove(&op)) {
+            (Ok(()), Some(memory)) => RevokeAnswer::Back(memory),
+            (Ok(()), None) => RevokeAnswer::NotYet("it is not granted"),
+            (Err(why), _) => RevokeAnswer::NotYet(why),
+        }
+    }
+
+    /// How much it holds: buffers of the engine's own that are out, transfers, grants.
+    pub fn held(&self) -> (usize, usize, usize) {
+        let Holdings { messages, atomics, transfers, grants, returned, .. } = &self.memory;
+        let out = MESSAGES_MAX + ATOMICS_MAX - messages.free() - atomics.len();
+        (out, transfers.len(), grants.len() + returned.len())
+    }
+}
+
+impl Holdings {
+    /// Parts of a transfer's memory; none where they are not within it.
+    #[inline]
+    fn parts(&mut self, op: OpId, extents: &[Extent]) -> Option<Buffers> {
+        let list = if extents.len() > 1 { self.lists.pop() } else { None };
+        self.transfers.get(&op)?.parts(extents, list)
+    }
+
+    /// The buffers of a request are back. Those of an atomic tell what it found.
+    #[inline]
+    fn take_back(&mut self, buffers: Buffers) -> Option<u64> {
+        match &buffers {
+            // Transfers have no slices, but lent or shared parts.
+            Buffers::One(Buffer::Slice(slice)) if self.messages.has(slice) => self.messages.put_back(buffers),
+            Buffers::One(Buffer::Slice(_)) => return self.put_atomic_back(buffers),
+            _ => self.recycle(buffers),
+        }
+        None
+    }
+
+    /// Lets go of the parts of slices, and keeps the list.
+    fn recycle(&mut self, buffers: Buffers) {
+        if let Buffers::List(mut list) = buffers {
+            list.clear();
+            self.lists.push(list);
+        }
+    }
+
+    fn put_atomic_back(&mut self, buffers: Buffers) -> Option<u64> {
+        let atomic = buffers.into_slice().ok()?;
+        let value = atomic.get(..8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
+        self.atomics.push(atomic);
+        value
+    }
+
+    /// Granted memory goes to whoever has asked for it, unless its user has a handle on it; whether it does.
+    fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
+        let Some(GrantedMemory { memory, keys }) = self.grants.remove(&grant) else { return false };
+        match (Arc::try_unwrap(memory), op) {
+            (Ok(memory), Some(op)) => drop(self.returned.insert(op, memory)),
+            (Ok(_), None) => {}
+            (Err(memory), _) => {
+                self.grants.insert(grant, GrantedMemory { memory, keys });
+                return false;
+            }
+        }
+        true
+    }
+}

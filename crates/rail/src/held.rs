@@ -1,0 +1,48 @@
+//! The memory of a transfer.
+
+use farreach_memory::{Buffer, Buffers, Lent, Shared};
+use farreach_proto::plan::Extent;
+
+/// This side's memory of a transfer, while it is under way.
+#[derive(Debug)]
+pub enum Held {
+    /// Read by cards.
+    Shared(Shared),
+    /// Written by cards, or read, and nobody else's.
+    Lent(Lent),
+}
+
+impl Held {
+    /// How many bytes there are.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks whether it is")]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Shared(shared) => shared.len() as u64,
+            Self::Lent(lent) => lent.len() as u64,
+        }
+    }
+
+    #[inline]
+    fn part(&self, extent: Extent) -> Option<Buffer> {
+        let start = extent.offset as usize;
+        let range = start..start + extent.len as usize;
+        match self {
+            Self::Shared(shared) => shared.get(range).map(Buffer::Shared),
+            Self::Lent(lent) => lent.get(range).map(Buffer::Lent),
+        }
+    }
+
+    pub(crate) fn parts(&self, extents: &[Extent], list: Option<Vec<Buffer>>) -> Option<Buffers> {
+        match extents {
+            [] => Some(Buffers::None),
+            [one] => self.part(*one).map(Buffers::One),
+            several => {
+                let mut list = list.unwrap_or_default();
+                for extent in several {
+                    list.push(self.part(*extent)?);
+                }
+                Some(Buffers::List(list))
+            }
+        }
+    }
+}

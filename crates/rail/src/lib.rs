@@ -1,0 +1,26 @@
+//! What a rail is to the engine: one card, or one provider of libfabric's, with links to peers; and what carries work to rails.
+//!
+//! The [machine](farreach_proto::machine) decides what is posted where, and what a completion means for a transfer. A [`Rail`] knows its library. It keeps no list of
+//! transfers and no clock, starts no thread, and never waits: all that takes time is asked for by one call and told of by a later
+//! [`poll`](Rail::poll). The [`Carrier`] is between them, and has the memory.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod carrier;
+mod event;
+mod held;
+mod key;
+mod message_pool;
+mod rail;
+
+pub use answer::{RevokeAnswer, TransferAnswer};
+pub use carrier::{Carrier, GrantMade};
+pub use event::Event;
+pub use held::Held;
+pub use key::{Key, KeyId};
+pub use rail::Rail;
+
+pub use farreach_proto::plan::{Extent, Limits};
+pub use farreach_proto::rail::{
+    EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest,
+};

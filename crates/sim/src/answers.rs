@@ -1,0 +1,167 @@
+//! What a machine tells, for whoever drives it without an engine: histories and tests.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use farreach_proto::counter::{CounterId, Outcome};
+use farreach_proto::error::{AtomicError, SendError};
+use farreach_proto::lost::LostReason;
+use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
+use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
+
+/// What became of something that was asked, when the machine has told it.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(Rc<RefCell<Option<T>>>);
+
+impl<T> Answer<T> {
+    /// Takes it, if it is there.
+    pub(crate) fn take(&self) -> Option<T> {
+        self.0.borrow_mut().take()
+    }
+
+    fn put(self, answer: T) {
+        self.0.replace(Some(answer));
+    }
+}
+
+/// An answer that is awaited.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    Transfer(Answer<TransferAnswer>),
+    Atomic(Answer<Result<u64, AtomicError>>),
+    Sent(Answer<Result<(), SendError>>),
+    Revoked(Answer<RevokeAnswer>),
+}
+
+/// A counter, as far as the machine has told.
+#[derive(Debug, Default)]
+pub(crate) struct CounterView {
+    reached: Cell<u64>,
+    end: Cell<Option<Outcome>>,
+}
+
+impl CounterView {
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached.get()
+    }
+
+    /// Whether it will reach nothing more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.get().is_some()
+    }
+}
+
+/// A peer, as far as the machine has told.
+#[derive(Debug, Default)]
+pub(crate) struct PeerView {
+    rails: Cell<usize>,
+    lost: RefCell<Option<LostReason>>,
+    inbox: RefCell<VecDeque<Vec<u8>>>,
+}
+
+impl PeerView {
+    /// Whether a rail is ready.
+    pub(crate) fn has_rails(&self) -> bool {
+        self.rails.get() > 0
+    }
+
+    /// Why it is lost, if it is.
+    pub(crate) fn lost(&self) -> Option<LostReason> {
+        self.lost.borrow().clone()
+    }
+
+    /// The next message.
+    pub(crate) fn take_message(&self) -> Option<Vec<u8>> {
+        self.inbox.borrow_mut().pop_front()
+    }
+}
+
+/// What was asked of one machine, and what it has told.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    next_op: u64,
+    awaited: IdMap<OpId, Awaited>,
+    peers: IdMap<PeerKey, Rc<PeerView>>,
+    counters: IdMap<CounterId, Rc<CounterView>>,
+}
+
+impl Answers {
+    /// Names something that is about to be asked, and gives what will hold its answer.
+    pub(crate) fn expect<T>(&mut self, awaited: fn(Answer<T>) -> Awaited) -> (OpId, Answer<T>) {
+        let (op, cell) = (OpId(self.next_op), Rc::new(RefCell::new(None)));
+        self.next_op += 1;
+        self.awaited.insert(op, awaited(Answer(Rc::clone(&cell))));
+        (op, Answer(cell))
+    }
+
+    pub(crate) fn add_peer(&mut self, key: PeerKey) -> Rc<PeerView> {
+        Rc::clone(self.peers.entry(key).or_default())
+    }
+
+    pub(crate) fn add_counter(&mut self, counter: CounterId) -> Rc<CounterView> {
+        Rc::clone(self.counters.entry(counter).or_default())
+    }
+
+    pub(crate) fn remove_counter(&mut self, counter: CounterId) {
+        self.counters.remove(&counter);
+    }
+
+    /// The machine has told something.
+    pub(crate) fn tell(&mut self, event: Event, carrier: &mut Carrier) {
+        match event {
+            Event::Transfer(op, end) => {
+                let answer = carrier.transfer_ended(op, end);
+                if let Some(Awaited::Transfer(cell)) = self.awaited.remove(&op) {
+                    cell.put(answer);
+                }
+            }
+            Event::Atomic(op, answer) => {
+                if let Some(Awaited::Atomic(cell)) = self.awaited.remove(&op) {
+                    cell.put(answer);
+                }
+            }
+            Event::Sent(op, answer) => {
+                if let Some(Awaited::Sent(cell)) = self.awaited.remove(&op) {
+                    cell.put(answer);
+                }
+            }
+            Event::Revoked(op, revoked) => {
+                let answer = carrier.revoked(op, revoked);
+                if let Some(Awaited::Revoked(cell)) = self.awaited.remove(&op) {
+                    cell.put(answer);
+                }
+            }
+            Event::Closed(_) => {}
+            Event::Reached(counter, reached) => {
+                if let Some(view) = self.counters.get(&counter) {
+                    view.reached.set(reached);
+                }
+            }
+            Event::CounterEnded(counter, outcome) => {
+                if let Some(view) = self.counters.get(&counter) {
+                    view.end.set(Some(outcome));
+                }
+            }
+            Event::Message(key, bytes) => {
+                if let Some(view) = self.peers.get(&key) {
+                    view.inbox.borrow_mut().push_back(bytes);
+                }
+            }
+            Event::Peer(key, change) => self.peer_changed(key, change),
+        }
+    }
+
+    fn peer_changed(&mut self, key: PeerKey, change: PeerChange) {
+        let Some(view) = self.peers.get(&key) else { return };
+        match change {
+            PeerChange::Rails(rails) => view.rails.set(rails.len()),
+            PeerChange::Lost(reason) => {
+                // The first reason stands.
+                view.lost.borrow_mut().get_or_insert(reason);
+            }
+            PeerChange::Forgotten => drop(self.peers.remove(&key)),
+            PeerChange::Named(_) | PeerChange::Offered | PeerChange::Note(_) => {}
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! What the network knows of cards, and of the ends of links.
+
+use std::collections::VecDeque;
+
+use farreach_memory::Buffers;
+use farreach_proto::inflight::SlotId;
+use farreach_rail::RailError;
+
+use super::SimCard;
+use super::world::Action;
+
+pub(super) struct Host {
+    pub(super) number: u32,
+    pub(super) is_killed: bool,
+    pub(super) stopped_until_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CardState {
+    Alive,
+    /// A reset has failed: nothing that it was told is proven to have stopped.
+    Lost,
+    /// Its provider was dropped.
+    Dropped,
+    /// Its host was killed.
+    Killed,
+}
+
+pub(super) struct Card {
+    pub(super) host: usize,
+    pub(super) kind: SimCard,
+    pub(super) state: CardState,
+    /// Nothing gets through.
+    pub(super) has_no_cable: bool,
+    pub(super) next_reset_fails: bool,
+    pub(super) ends: Vec<usize>,
+    /// Requests whose completion was not polled for.
+    pub(super) in_flight: usize,
+    /// What the next polls tell.
+    pub(super) ready: VecDeque<Ready>,
+    /// How many of those are completions, and how many are immediates and messages.
+    pub(super) completions: usize,
+    pub(super) received: usize,
+    /// What is due, and waits for a poll, since the card does nothing by itself.
+    pub(super) inbox: VecDeque<Action>,
+    /// Ends where something waits for room among what was received.
+    pub(super) blocked: Vec<usize>,
+    pub(super) refusals_left: u32,
+    pub(super) failing_polls_left: u32,
+    pub(super) full_until_ns: u64,
+    /// When somebody is woken who could not post or poll.
+    pub(super) wakes_at_ns: u64,
+}
+
+impl Card {
+    pub(super) fn new(host: usize, kind: SimCard) -> Self {
+        Self {
+            host,
+            kind,
+            state: CardState::Alive,
+            has_no_cable: false,
+            next_reset_fails: false,
+            ends: Vec::new(),
+            in_flight: 0,
+            ready: VecDeque::new(),
+            completions: 0,
+            received: 0,
+            inbox: VecDeque::new(),
+            blocked: Vec::new(),
+            refusals_left: 0,
+            failing_polls_left: 0,
+            full_until_ns: 0,
+            wakes_at_ns: 0,
+        }
+    }
+
+    pub(super) fn is_ordered(&self) -> bool {
+        self.kind.properties.limits.is_ordered
+    }
+
+    pub(super) fn can_receive(&self) -> bool {
+        self.received < self.kind.receives
+    }
+
+    pub(super) fn push(&mut self, ready: Ready) {
+        match &ready {
+            Ready::Completed { .. } => self.completions += 1,
+            Ready::Immediate { .. } | Ready::Message { .. } => self.received += 1,
+            Ready::LinkDown { .. } => {}
+        }
+        self.ready.push_back(ready);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Ready> {
+        let ready = self.ready.pop_front()?;
+        match &ready {
+            Ready::Completed { .. } => {
+                self.completions -= 1;
+                self.in_flight -= 1;
+            }
+            Ready::Immediate { .. } | Ready::Message { .. } => self.received -= 1,
+            Ready::LinkDown { .. } => {}
+        }
+        Some(ready)
+    }
+
+    /// Forgets what has come over links that are no more. Completions stay: they have buffers.
+    pub(super) fn forget_received(&mut self, is_gone: impl Fn(usize) -> bool) {
+        let received = &mut self.received;
+        self.ready.retain(|ready| match ready {
+            Ready::Completed { .. } => true,
+            Ready::LinkDown { end, .. } => !is_gone(*end),
+            Ready::Immediate { end, .. } | Ready::Message { end, .. } => {
+                let is_kept = !is_gone(*end);
+                *received -= usize::from(!is_kept);
+                is_kept
+            }
+        });
+    }
+}
+
+/// What a poll tells.
+pub(super) enum Ready {
+    Completed { end: usize, tag: u64, buffers: Buffers, outcome: Result<(), Failure> },
+    Immediate { end: usize, bits: u32 },
+    Message { end: usize, bytes: Vec<u8> },
+    LinkDown { end: usize, reason: Failure },
+}
+
+/// One side's end of a link.
+pub(super) struct End {
+    pub(super) card: usize,
+    pub(super) peer: Option<usize>,
+    pub(super) state: EndState,
+    /// Its card has begun anew since, or is gone.
+    pub(super) is_reset: bool,
+    /// From here to the peer.
+    pub(super) way: Way,
+    /// Answers to requests from here do not come back any more.
+    pub(super) are_answers_lost: bool,
+    /// Its card is about to give it up.
+    pub(super) will_break: bool,
+    /// Requests whose completion was not polled for.
+    pub(super) in_flight: usize,
+    /// Requests that are not completed, in the order of posting.
+    pub(super) requests: VecDeque<SlotId>,
+    /// When the last bytes leave, and land, where there is an order to keep.
+    pub(super) last_departure_ns: u64,
+    pub(super) last_landing_ns: u64,
+    /// How much longer the next request takes.
+    pub(super) next_delay_ns: u64,
+    /// What has come here from the peer, and waits for room.
+    pub(super) held: VecDeque<Action>,
+}
+
+impl End {
+    pub(super) fn new(card: usize) -> Self {
+        Self {
+            card,
+            peer: None,
+            state: EndState::Unconnected,
+            is_reset: false,
+            way: Way::Open,
+            are_answers_lost: false,
+            will_break: false,
+            in_flight: 0,
+            requests: VecDeque::new(),
+            last_departure_ns: 0,
+            last_landing_ns: 0,
+            next_delay_ns: 0,
+            held: VecDeque::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EndState {
+    Unconnected,
+    Connected,
+    /// A failure was told of.
+    Broken,
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Open,
+    /// Nothing leaves any more, but what has left will land.
+    Draining,
+    Lost,
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failure {
+    Unreachable,
+    Refused,
+    Flushed,
+    Closed,
+    Reset,
+    Overrun,
+}
+
+impl Failure {
+    pub(super) fn error(self, operation: &str) -> RailError {
+        let (cause, fix) = match self {
+            Self::Unreachable => ("the peer's card does not answer", "connect again, or use another rail"),
+            Self::Refused => ("the peer's card refused it: its key is dead", "ask the peer for another key"),
+            Self::Flushed => ("an earlier request on this link failed", "see that one's cause"),
+            Self::Closed => ("the link was closed", "open another one"),
+            Self::Reset => ("the card was reset", "open another link"),
+            Self::Overrun => {
+                ("the completion queue overran", "post no more than it has room for, and poll more often")
+            }
+        };
+        RailError::new(operation, cause, fix)
+    }
+}

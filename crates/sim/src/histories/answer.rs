@@ -1,0 +1,268 @@
+//! What engines answer, and whether it is true.
+
+use farreach_proto::machine::{Direction, TransferFault};
+use farreach_rail::{Held, RevokeAnswer, TransferAnswer};
+
+use super::content::WORN;
+use super::party::End;
+use super::thing::{Hold, Transfer};
+use super::world::{World, broken, tell};
+
+impl World {
+    /// Looks at all that an engine may have answered. Nothing moves meanwhile.
+    pub(super) fn observe(&mut self, host: usize) {
+        self.hosts[host].carry();
+        self.see(host);
+    }
+
+    /// The same, where nobody has posted yet what could be.
+    pub(super) fn see(&mut self, host: usize) {
+        self.flush(host);
+        for place in 0..self.hosts[host].peers.len() {
+            let (connection, end) = self.hosts[host].peers[place];
+            self.see_loss(connection, end);
+            self.collect_said(connection, end);
+            if self.connections[connection].ends[end].messages.is_eager || !self.is_storm {
+                self.hear(connection, end);
+            }
+        }
+        self.collect_transfers(host);
+        self.collect_atomics(host);
+        self.collect_grants(host);
+        for count in 0..self.counts.len() {
+            if self.counts[count].host == host && !self.counts[count].is_closed {
+                self.look_at_count(count);
+            }
+        }
+    }
+
+    /// A peer that is lost has a reason for it.
+    fn see_loss(&mut self, connection: usize, end: usize) {
+        let [first, second] = &self.connections[connection].ends;
+        let (there, other) = if end == 0 { (first, second) } else { (second, first) };
+        let Some((_, view)) = &there.peer else { return };
+        let Some(reason) = view.lost().filter(|_| there.lost_at.is_none()) else { return };
+        let recently = self.now.saturating_sub(self.scenario.tuning.silence + self.scenario.slack_ns());
+        let was_stopped = |end: &End| {
+            let host = &self.hosts[end.host];
+            host.stopped_long_until > 0 && host.stopped_long_until >= recently
+        };
+        let is_deserved = other.killed_at.is_some()
+            || there.has_left
+            || other.has_left
+            || other.lost_at.is_some()
+            // What comes over a card that cannot be begun anew cannot be stopped.
+            || self.has_broken_card(there.host)
+            || was_stopped(there)
+            || was_stopped(other);
+        if !is_deserved {
+            broken!(self, "end {end} of connection {connection} has lost its peer, which is well: {reason}");
+        }
+        let reason = reason.to_string();
+        self.log(|| format!("connection {connection}: {reason}"));
+        tell!(self, "lost: connection, end", connection, end);
+        self.connections[connection].ends[end].lost_at = Some(self.now);
+        self.count("peers lost", 1);
+    }
+
+    fn collect_transfers(&mut self, host: usize) {
+        let mut place = 0;
+        while place < self.transfers.len() {
+            let transfer = &self.transfers[place];
+            let answer = if transfer.host == host { transfer.answer.take() } else { None };
+            match answer {
+                None => place += 1,
+                Some(answer) => {
+                    let transfer = self.transfers.swap_remove(place);
+                    self.transfer_answered(&transfer, answer);
+                }
+            }
+        }
+    }
+
+    fn transfer_answered(&mut self, transfer: &Transfer, answer: TransferAnswer) {
+        let TransferAnswer { outcome, held, .. } = answer;
+        let (number, is_ok, is_back) = (transfer.number, outcome.is_ok(), held.is_some());
+        self.log(|| format!("transfer {number}: {outcome:?}"));
+        tell!(self, "ended: transfer, ok, back", number, is_ok, is_back);
+        if is_ok && transfer.direction == Direction::Write {
+            self.check_written(transfer);
+        }
+        match &outcome {
+            Ok(()) => {
+                self.count("transfers done", 1);
+                let bytes = (transfer.pages.len() * transfer.layout.page_len) as u64;
+                self.count("bytes moved", bytes);
+            }
+            Err(fault) => self.check_fault(transfer, fault),
+        }
+        if !is_back
+            && !matches!(outcome, Err(TransferFault::PeerLost(_)))
+            && !self.has_broken_card(transfer.host)
+        {
+            broken!(self, "transfer {number} ended by {outcome:?}, and without its memory");
+        }
+        self.take_back(transfer, held, is_ok);
+        self.note_pages(transfer, is_ok);
+        if is_ok && transfer.direction == Direction::Write {
+            self.may_write_again(transfer);
+        }
+    }
+
+    /// A transfer is done: its bytes are where they should be.
+    fn check_written(&self, transfer: &Transfer) {
+        let grant = &self.grants[transfer.grant];
+        let Some(memory) = grant.look() else { return };
+        for (page, content) in &transfer.pages {
+            if !grant.holds(&memory, *page, *content) {
+                let Transfer { number, grant, .. } = transfer;
+                broken!(self, "transfer {number} is done, and page {page} of grant {grant} is not there");
+            }
+        }
+    }
+
+    fn check_fault(&mut self, transfer: &Transfer, fault: &TransferFault) {
+        let there = &self.connections[transfer.connection].ends[transfer.end];
+        let is_deserved = match fault {
+            TransferFault::PeerLost(_) => there.lost_at.is_some(),
+            TransferFault::Aborted => transfer.is_given_up,
+            TransferFault::Revoked | TransferFault::NoSuchGrant => self.grants[transfer.grant].is_revoked,
+            TransferFault::OutOfBounds => transfer.is_wrong,
+            TransferFault::NoSuchCounter => transfer.counter.is_some_and(|it| self.counts[it].is_closed),
+            TransferFault::Rail(_) => self.has_broken_card(transfer.host),
+            TransferFault::NoRight => false,
+        };
+        if !is_deserved {
+            broken!(self, "transfer {} failed without a reason: {fault:?}", transfer.number);
+        }
+        self.count(
+            match fault {
+                TransferFault::PeerLost(_) => "transfers with a lost peer",
+                TransferFault::Aborted => "transfers given up",
+                TransferFault::Revoked | TransferFault::NoSuchGrant => "transfers to revoked memory",
+                TransferFault::Rail(_) => "transfers over a broken card",
+                _ => "transfers refused",
+            },
+            1,
+        );
+    }
+
+    /// This side's memory is back: no card has a part of it, and its user writes over it.
+    fn take_back(&mut self, transfer: &Transfer, held: Option<Held>, is_ok: bool) {
+        let (number, host) = (transfer.number, transfer.host);
+        let held = match (held, transfer.source) {
+            (None, None) => return,
+            (held, Some(source)) => {
+                let is_held = held.is_none();
+                drop(held);
+                self.release_source(source, is_held);
+                return;
+            }
+            (Some(held), None) => held,
+        };
+        let Held::Lent(lent) = held else { broken!(self, "transfer {number} gave back what it never had") };
+        let Ok(slice) = lent.try_reclaim() else {
+            broken!(self, "transfer {number} has ended, and a card has a part of its memory")
+        };
+        if is_ok && transfer.direction == Direction::Read {
+            for ((page, content), place) in transfer.pages.iter().zip(&transfer.places) {
+                let start = transfer.layout.start(*place as usize);
+                if !content.is(&slice[start..][..transfer.layout.page_len]) {
+                    broken!(self, "transfer {number} has read page {page}, and it is another one");
+                }
+            }
+        }
+        self.put_away(host, slice, None);
+    }
+
+    fn release_source(&mut self, source: usize, is_held: bool) {
+        let it = &mut self.sources[source];
+        it.is_held |= is_held;
+        it.users -= 1;
+        let is_over = it.users == 0 && self.chance.once_in(2);
+        let Some(shared) = it.shared.take_if(|_| is_over) else { return };
+        let (host, is_held) = (it.host, it.is_held);
+        match shared.try_unshare() {
+            Ok(slice) => self.put_away(host, slice, None),
+            Err(_) if is_held => {}
+            Err(_) => broken!(self, "source {source} has no user, and a card has a part of it"),
+        }
+    }
+
+    /// What the pages of a transfer that has ended hold.
+    fn note_pages(&mut self, transfer: &Transfer, is_ok: bool) {
+        let is_write = transfer.direction == Direction::Write;
+        let grant = &mut self.grants[transfer.grant];
+        for (page, content) in &transfer.pages {
+            let page = &mut grant.pages[*page];
+            if !is_write {
+                page.readers -= 1;
+                continue;
+            }
+            page.is_written = false;
+            page.is_spoiled |= !is_ok;
+            page.content = is_ok.then_some(*content);
+        }
+        let Some(counter) = transfer.counter else { return };
+        let count = &mut self.counts[counter];
+        count.under_way -= 1;
+        count.is_clean &= is_ok;
+        if is_ok {
+            // They were there just now.
+            let tag = transfer.pages[0].1.tag;
+            let is_of = |missing: &(usize, usize, super::content::Content)| {
+                missing.0 == transfer.grant
+                    && missing.2.tag == tag
+                    && transfer.pages.contains(&(missing.1, missing.2))
+            };
+            let before = count.missing.len();
+            count.missing.retain(|missing| !is_of(missing));
+            count.present += (before - count.missing.len()) as u64;
+        }
+    }
+
+    fn collect_grants(&mut self, host: usize) {
+        for grant in 0..self.grants.len() {
+            let it = &self.grants[grant];
+            if it.host != host {
+                continue;
+            }
+            if let Hold::Revoking { answer, .. } = &it.hold
+                && let Some(answer) = answer.take()
+            {
+                self.grant_answered(grant, answer);
+            }
+        }
+    }
+
+    fn grant_answered(&mut self, grant: usize, answer: RevokeAnswer) {
+        let it = &mut self.grants[grant];
+        let host = it.host;
+        let Hold::Revoking { memory, .. } = std::mem::replace(&mut it.hold, Hold::Over) else { return };
+        match answer {
+            RevokeAnswer::Back(memory) => {
+                tell!(self, "back: grant", grant);
+                self.count("grants back", 1);
+                self.look_a_last_time(grant, &memory);
+                let rest = self.grants[grant].rest.take();
+                match (memory.try_into_slice(), self.chance.once_in(2)) {
+                    (Ok(slice), true) => self.put_away(host, slice, rest),
+                    (Ok(mut slice), false) => {
+                        slice.fill(WORN);
+                        self.kept.push((host, slice, WORN));
+                    }
+                    (Err(memory), _) => self.put_aside(host, memory),
+                }
+            }
+            RevokeAnswer::NotYet(why) => {
+                self.log(|| format!("grant {grant}: {why}"));
+                tell!(self, "not yet: grant", grant);
+                self.count("grants not yet back", 1);
+                let Some(memory) = memory.upgrade() else {
+                    broken!(self, "grant {grant} is not back, and its memory is gone")
+                };
+                self.grants[grant].hold = Hold::Granted(memory);
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The control channel: in order, late, and closed when one side ends.
+
+use farreach_proto::lost::LostReason;
+use farreach_proto::machine::Output;
+
+use super::party::{Connection, End, Packet};
+use super::world::{What, World, tell};
+
+impl World {
+    /// One host's user connects to another.
+    pub(super) fn connect(&mut self, from: usize, to: usize) -> usize {
+        let lives = [from, to].map(|host| (host, self.hosts[host].life));
+        let ends = lives.map(|(host, life)| End::new(host, life, self.now, !self.chance.once_in(3)));
+        let connection = self.connections.len();
+        self.connections.push(Connection { ends });
+        tell!(self, "connect: connection, from, to", connection, from, to);
+        self.count("connections", 1);
+        // Who accepts knows of it first.
+        let accepted_at = self.now + self.control_delay();
+        let connected_at = accepted_at + self.control_delay();
+        self.schedule(accepted_at, What::Introduce { connection, end: 1 });
+        self.schedule(connected_at, What::Introduce { connection, end: 0 });
+        connection
+    }
+
+    fn control_delay(&mut self) -> u64 {
+        let range = self.scenario.control_ns.clone();
+        self.chance.within(range)
+    }
+
+    pub(super) fn introduce(&mut self, connection: usize, end: usize) {
+        let now = self.now;
+        let (host, life) =
+            (self.connections[connection].ends[end].host, self.connections[connection].ends[end].life);
+        let there = &mut self.hosts[host];
+        if there.life != life || !there.is_alive() {
+            return;
+        }
+        if there.is_stopped(now) {
+            let at = there.stopped_until;
+            self.schedule(at, What::Introduce { connection, end });
+            return;
+        }
+        let key = there.machine().add_peer(end == 0, now);
+        let view = there.answers.add_peer(key);
+        assert_eq!(key.0 as usize, there.peers.len(), "peers are numbered in turn");
+        there.peers.push((connection, end));
+        (self.connections[connection].ends[end].peer, self.connections[connection].ends[end].since) =
+            (Some((key, view)), now);
+        self.observe(host);
+    }
+
+    /// The first packet that waits at an end goes to its engine.
+    pub(super) fn deliver(&mut self, connection: usize, end: usize) {
+        let now = self.now;
+        let there = &mut self.connections[connection].ends[end];
+        let host = there.host;
+        if there.killed_at.is_some() || there.inbox.is_empty() {
+            return;
+        }
+        let later = match &there.peer {
+            // It waits where it is, and all others behind it.
+            None => Some(now + 1_000),
+            Some(_) if self.hosts[host].is_stopped(now) => Some(self.hosts[host].stopped_until),
+            Some(_) => None,
+        };
+        if let Some(at) = later {
+            self.schedule(at, What::Deliver { connection, end });
+            return;
+        }
+        let (key, packet) = (there.key(), there.inbox.pop_front());
+        let machine = self.hosts[host].machine();
+        match packet {
+            Some(Packet::Frame(frame)) => machine.frame(key, frame, now),
+            Some(Packet::Closed) => {
+                let (cause, fix) = ("the connection was closed".to_owned(), String::new());
+                machine.closed(key, LostReason::Disconnected { cause, fix }, now);
+            }
+            None => {}
+        }
+        self.see(host);
+        // What was said may have made room, or a link.
+        let at = self.now + self.chance.below(self.scenario.poll_gap_ns);
+        self.step_by(host, at);
+    }
+
+    /// What a machine wants done outside, and told.
+    pub(super) fn flush(&mut self, host: usize) {
+        while let Some(output) = self.hosts[host].machine().output() {
+            match output {
+                Output::Frame(key, frame) => {
+                    let (connection, end) = self.hosts[host].peers[key.0 as usize];
+                    if self.connections[connection].ends[end].is_open {
+                        self.put(connection, 1 - end, Packet::Frame(frame));
+                    }
+                }
+                Output::Close(key) => {
+                    let (connection, end) = self.hosts[host].peers[key.0 as usize];
+                    self.close(connection, end);
+                }
+            }
+        }
+        self.hosts[host].deliver();
+    }
+
+    /// An end sends nothing more, and the other one hears of it.
+    pub(super) fn close(&mut self, connection: usize, end: usize) {
+        if std::mem::replace(&mut self.connections[connection].ends[end].is_open, false) {
+            self.put(connection, 1 - end, Packet::Closed);
+        }
+    }
+
+    fn put(&mut self, connection: usize, end: usize, packet: Packet) {
+        let delay = self.control_delay();
+        self.log(|| format!("to connection {connection} end {end}: {packet:?}"));
+        let there = &mut self.connections[connection].ends[end];
+        there.inbox_until = there.inbox_until.max(self.now + delay);
+        there.inbox.push_back(packet);
+        let at = there.inbox_until;
+        self.schedule(at, What::Deliver { connection, end });
+    }
+}

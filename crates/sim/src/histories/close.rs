@@ -1,0 +1,375 @@
+//! How a history ends: nothing more goes wrong, everything that was begun ends, whoever lives goes on, and nothing is left.
+
+use farreach_proto::machine::pairs_of;
+use farreach_proto::rights::Rights;
+
+use super::content::WORN;
+use super::party::End;
+use super::thing::{Change, Count, Hold};
+use super::world::{World, broken, tell};
+use crate::SimCard;
+
+impl World {
+    /// Nothing more goes wrong, and users only wait.
+    pub(super) fn calm(&mut self) {
+        self.is_storm = false;
+        tell!(self, "calm");
+        let end = self.now + 8 * self.scenario.tuning.silence;
+        let is_awake = |world: &mut Self| {
+            let now = world.now;
+            world.hosts.iter().all(|host| host.is_alive() && !host.is_stopped(now))
+        };
+        if !self.run_until(end, is_awake) {
+            broken!(self, "a host stays stopped: that is the simulation's fault");
+        }
+        self.network.calm();
+        let end = self.now + self.settled_within_ns();
+        if self.run_until(end, |world| world.unsettled().is_none()) {
+            return;
+        }
+        // Where no rail is left there is nothing to wait for.
+        for number in self.stranded() {
+            self.give_up(number);
+        }
+        let end = self.now + self.scenario.slack_ns();
+        if !self.run_until(end, |world| world.unsettled().is_none()) {
+            let what = self.unsettled().unwrap_or_default();
+            self.show_stuck();
+            broken!(self, "nothing goes wrong any more, and {what}");
+        }
+    }
+
+    /// What the engine of the first transfer that has no end knows of its peer.
+    fn show_stuck(&mut self) {
+        if let Some(transfer) = self.transfers.first() {
+            let (host, key) = (transfer.host, self.connections[transfer.connection].ends[transfer.end].key());
+            let portrait = self.hosts[host].machine().portrait(key);
+            self.log(|| portrait);
+        }
+    }
+
+    /// How long it may take until all that was begun has ended: some cards have one request in flight, with one page or a part of it.
+    fn settled_within_ns(&self) -> u64 {
+        let pages: usize = self.transfers.iter().map(|transfer| transfer.pages.len()).sum();
+        let cuts = 1 + self.scenario.page_lens.iter().max().unwrap_or(&0) / 48;
+        let step = self.scenario.network.delay_ns.end() + self.scenario.poll_gap_ns;
+        self.scenario.settled_within_ns() + (pages * cuts) as u64 * 5 * step
+    }
+
+    /// Transfers between engines that no rail connects any more.
+    fn stranded(&self) -> Vec<u64> {
+        let is_stranded = |connection: usize| {
+            let [from, to] = [0, 1].map(|end| self.connections[connection].ends[end].host);
+            !self.can_reach(from, to)
+        };
+        self.transfers.iter().filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
+    }
+
+    /// Whether cards are left by which one host reaches another, when it connects to it.
+    fn can_reach(&self, from: usize, to: usize) -> bool {
+        self.reaches(from, to, |_| true)
+    }
+
+    /// As [`can_reach`](Self::can_reach), by cards of the first one's that are fit.
+    fn reaches(&self, from: usize, to: usize, is_fit: impl Fn(&SimCard) -> bool) -> bool {
+        let kinds = |host: usize| -> Vec<String> {
+            self.scenario.hosts[host].iter().map(|card| card.properties.kind.clone()).collect()
+        };
+        let is_usable = |host: usize, card: usize| self.network.is_usable(self.hosts[host].cards[card]);
+        let pairs = pairs_of(&kinds(from), &kinds(to));
+        pairs.into_iter().any(|(ours, theirs)| {
+            is_usable(from, ours) && is_usable(to, theirs) && is_fit(&self.scenario.hosts[from][ours])
+        })
+    }
+
+    /// Something that was begun and has not ended.
+    fn unsettled(&mut self) -> Option<String> {
+        if let Some(transfer) = self.transfers.first() {
+            return Some(format!("transfer {} has no end", transfer.number));
+        }
+        // Words wait for a link that can do them.
+        let is_possible = |change: &&Change| {
+            let ends = &self.connections[change.connection].ends;
+            self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| card.properties.has_atomics)
+        };
+        if let Some(change) = self.changes.iter().find(is_possible) {
+            return Some(format!("word {} of grant {} is not answered", change.word, change.grant));
+        }
+        for (place, grant) in self.grants.iter().enumerate() {
+            if matches!(grant.hold, Hold::Revoking { .. }) {
+                return Some(format!("grant {place} is not answered for"));
+            }
+        }
+        // Who has not heard of a connection yet could not leave it.
+        let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
+        if let Some(connection) =
+            self.connections.iter().position(|connection| connection.ends.iter().any(is_coming))
+        {
+            return Some(format!("connection {connection} is not known to both of its ends"));
+        }
+        for (place, connection) in
+            self.connections.iter().enumerate().filter(|(_, connection)| connection.is_whole())
+        {
+            // Before the first link is made, messages wait for it.
+            let is_stranded = !self.can_reach(connection.ends[0].host, connection.ends[1].host);
+            for end in (0..2).filter(|_| !is_stranded) {
+                if !connection.ends[end].has_heard(&connection.ends[1 - end]) {
+                    let messages = (&connection.ends[1 - end].messages, &connection.ends[end].messages);
+                    let (said, heard, waiting) =
+                        (messages.0.accepted, messages.1.received, messages.0.waiting.len());
+                    return Some(format!(
+                        "of {said} messages over connection {place} end {end} has heard {heard}, and {waiting} wait"
+                    ));
+                }
+            }
+        }
+        let is_short = |count: &Count| self.is_owed(count) && count.reached < count.total;
+        let short = self.counts.iter().position(is_short)?;
+        let Count { reached, total, .. } = &self.counts[short];
+        Some(format!("counter {short} stays at {reached} of {total}"))
+    }
+
+    /// Whether a counter is to count every page.
+    fn is_owed(&self, count: &Count) -> bool {
+        let is_whole = self.connections[count.connection].is_whole();
+        is_whole && count.is_clean && count.under_way == 0 && !count.is_closed
+    }
+
+    /// Whoever lives goes on: fresh transfers between all of them succeed.
+    pub(super) fn go_on(&mut self) {
+        let tried = self.connect_all();
+        let mut offers = Vec::new();
+        for connection in &tried {
+            for end in 0..2 {
+                let rights = Rights::READ | Rights::WRITE;
+                if let (Some(grant), Some(count)) =
+                    (self.grant(*connection, end, rights), self.open_count(*connection, end))
+                {
+                    offers.push((*connection, end, grant, count));
+                }
+                let host = self.connections[*connection].ends[end].host;
+                self.observe(host);
+            }
+        }
+        let all = offers.clone();
+        let are_known = move |world: &mut Self| all.iter().all(|offer| world.is_known(*offer));
+        let end = self.now + self.scenario.slack_ns();
+        if !self.run_until(end, are_known) {
+            broken!(self, "a grant or a counter does not come to a peer that is well");
+        }
+        for (connection, end, grant, count) in &offers {
+            let pages: Vec<usize> = (0..self.grants[*grant].pages.len().min(12)).collect();
+            self.write(*connection, 1 - end, *grant, &pages, Some(*count));
+            self.say(*connection, 1 - end);
+            let host = self.connections[*connection].ends[1 - end].host;
+            self.observe(host);
+            self.step_by(host, self.now);
+        }
+        let end = self.now + self.settled_within_ns();
+        if !self.run_until(end, |world| world.unsettled().is_none()) {
+            let what = self.unsettled().unwrap_or_default();
+            broken!(self, "after all, {what}");
+        }
+        for (connection, _, _, count) in &offers {
+            let it = &self.counts[*count];
+            // One in many asks for what it cannot have.
+            if it.is_clean && it.reached != it.total {
+                broken!(
+                    self,
+                    "counter {count} of connection {connection} ends at {} of {}",
+                    it.reached,
+                    it.total
+                );
+            }
+        }
+    }
+
+    /// Bonds between all that can reach each other, with a rail ready on both sides.
+    fn connect_all(&mut self) -> Vec<usize> {
+        let end = self.now + self.scenario.settled_within_ns();
+        loop {
+            let mut tried = Vec::new();
+            for from in 0..self.hosts.len() {
+                for to in from + 1..self.hosts.len() {
+                    if self.can_reach(from, to) {
+                        tried.push(self.connection_between(from, to));
+                    }
+                }
+            }
+            // A card that broke in the storm may cost a peer even now: then another connection has to do.
+            let is_lost =
+                |world: &Self| tried.iter().any(|connection| world.connections[*connection].is_lost());
+            let is_up = |world: &Self| tried.iter().all(|connection| world.connections[*connection].is_up());
+            if !self.run_until(end, |world| is_lost(world) || is_up(world)) {
+                broken!(self, "engines that are well do not connect");
+            }
+            if !is_lost(self) {
+                return tried;
+            }
+        }
+    }
+
+    fn is_known(&mut self, (connection, end, grant, count): (usize, usize, usize, usize)) -> bool {
+        if self.connections[connection].is_lost() {
+            return true;
+        }
+        let there = &self.connections[connection].ends[1 - end];
+        let (host, key) = (there.host, there.key());
+        let machine = self.hosts[host].machine();
+        machine.granted(key, self.grants[grant].id).is_some()
+            && machine.knows_counter(key, self.counts[count].id)
+    }
+
+    /// The connection between two that are alive, a new one if need be.
+    fn connection_between(&mut self, from: usize, to: usize) -> usize {
+        let is_between = |connection: &super::party::Connection| {
+            let hosts = [connection.ends[0].host, connection.ends[1].host];
+            (hosts == [from, to] || hosts == [to, from]) && connection.is_whole()
+        };
+        let there = self.connections.iter().position(is_between);
+        // One that was made the other way round may have other rails.
+        let there = there.filter(|connection| {
+            let ends = &self.connections[*connection].ends;
+            self.can_reach(ends[0].host, ends[1].host)
+        });
+        there.unwrap_or_else(|| self.connect(from, to))
+    }
+
+    /// Users take everything back and leave: nothing stays behind.
+    pub(super) fn wind_up(&mut self) {
+        self.check_memory();
+        let end = self.now + self.scenario.settled_within_ns();
+        loop {
+            let is_granted = |grant: &usize| {
+                let grant = &self.grants[*grant];
+                grant.is_granted() && !self.is_beyond_proof(grant)
+            };
+            let granted: Vec<usize> = (0..self.grants.len()).filter(is_granted).collect();
+            if granted.is_empty() {
+                break;
+            }
+            if self.now >= end {
+                broken!(self, "grant {} does not come back", granted[0]);
+            }
+            let patience = self.scenario.tuning.drain;
+            for grant in granted {
+                self.revoke(grant, patience);
+                let host = self.grants[grant].host;
+                self.observe(host);
+            }
+            let is_over = |world: &mut Self| {
+                !world.grants.iter().any(|grant| matches!(grant.hold, Hold::Revoking { .. }))
+            };
+            let until = self.now + patience + self.scenario.slack_ns();
+            if !self.run_until(until, is_over) {
+                broken!(self, "a revocation has no end");
+            }
+        }
+        for count in 0..self.counts.len() {
+            if !self.counts[count].is_closed {
+                self.close_count(count);
+            }
+        }
+        for connection in 0..self.connections.len() {
+            for end in 0..2 {
+                if self.connections[connection].ends[end].is_usable() {
+                    self.leave(connection, end);
+                }
+            }
+        }
+        (0..self.hosts.len()).for_each(|host| self.observe(host));
+        let end = self.now + self.scenario.settled_within_ns();
+        if !self.run_until(end, |world| world.left_behind().is_none()) {
+            let what = self.left_behind().unwrap_or_default();
+            broken!(self, "everybody has left, and {what}");
+        }
+    }
+
+    /// What memory holds is what was last written to it.
+    fn check_memory(&self) {
+        for grant in 0..self.grants.len() {
+            self.check_pages(grant, 0..self.grants[grant].pages.len());
+            self.check_atomics(&self.grants[grant]);
+        }
+        for (_, slice, filled_with) in &self.kept {
+            if slice.iter().any(|byte| byte != filled_with) {
+                broken!(self, "something has landed in memory that had come back");
+            }
+        }
+    }
+
+    /// Something that an engine keeps, though its user has nothing any more.
+    fn left_behind(&mut self) -> Option<String> {
+        for host in 0..self.hosts.len() {
+            let is_stuck = |grant: &super::thing::Grant| {
+                grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
+            };
+            let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
+            // Who waits for a card that is broken waits as long as his user lets him.
+            let is_broken = (0..self.hosts.len()).any(|host| self.has_broken_card(host));
+            if is_broken {
+                continue;
+            }
+            let (buffers, transfers, grants) = self.hosts[host].carrier().held();
+            let census = self.hosts[host].machine().census();
+            if census.grants.max(grants) > stuck || census.peers > stuck {
+                return Some(format!(
+                    "host {host} keeps something of its peers: {grants} grants, {census:?}"
+                ));
+            }
+            if buffers + transfers > 0 {
+                return Some(format!(
+                    "host {host} has {buffers} buffers and memory of {transfers} transfers out"
+                ));
+            }
+            if !self.hosts[host].machine().is_idle() || census.is_busy() {
+                return Some(format!("host {host} has something under way: {census:?}"));
+            }
+            let in_flight: usize = self.hosts[host].carrier().rails_mut().map(|rail| rail.in_flight()).sum();
+            if in_flight > 0 {
+                return Some(format!("a card of host {host} has {in_flight} requests"));
+            }
+        }
+        None
+    }
+
+    /// The last look.
+    pub(super) fn finish(&mut self) {
+        self.check_memory();
+        if let Some(violation) = self.network.violations().first() {
+            broken!(self, "{violation}");
+        }
+        let has_refused = self.tally.contains_key("grants refused");
+        let leaked = self.network.leaked();
+        if leaked > 0 && !has_refused && self.scenario.network.odds.end_key_fails == 0 {
+            broken!(self, "{leaked} keys or requests were leaked");
+        }
+        let resets = self.hosts.iter_mut().map(|host| host.machine().census().resets).sum();
+        self.count("rails begun anew", resets);
+        for (what, times) in self.network.counts() {
+            self.count(what, times);
+        }
+        let digest = self.network.history();
+        tell!(self, "end", digest, WORN);
+        // With the engine goes whatever could still reach memory that came back without a proof.
+        let broken: Vec<bool> = (0..self.hosts.len()).map(|host| self.has_broken_card(host)).collect();
+        self.hosts.iter_mut().for_each(|host| (host.machine, host.carrier) = (None, None));
+        for (host, memory) in &self.unproven {
+            if memory.keys() > 0 && !broken[*host] && self.scenario.network.odds.end_key_fails == 0 {
+                broken!(self, "memory of host {host} is not free, though its engine has ended");
+            }
+        }
+    }
+}
+
+impl super::party::Connection {
+    /// Whether one side has lost the other.
+    fn is_lost(&self) -> bool {
+        self.ends.iter().any(|end| end.lost_at.is_some())
+    }
+
+    /// Whether a rail is ready on both sides.
+    fn is_up(&self) -> bool {
+        self.ends.iter().all(|end| end.peer.as_ref().is_some_and(|(_, view)| view.has_rails()))
+    }
+}

@@ -1,0 +1,217 @@
+//! What a seed makes of the world: who is there, with which cards, how patient, how unlucky.
+
+use std::ops::RangeInclusive;
+
+use farreach_proto::machine::Tuning;
+
+use super::chance::Chance;
+use crate::{Odds, SimCard, SimSettings};
+
+const MS: u64 = 1_000_000;
+
+/// A world, before anything has happened in it.
+#[derive(Debug)]
+pub(super) struct Scenario {
+    /// The cards of each host.
+    pub(super) hosts: Vec<Vec<SimCard>>,
+    pub(super) tuning: Tuning,
+    pub(super) network: SimSettings,
+    /// How long users ask for things, and things go wrong.
+    pub(super) storm_ns: u64,
+    /// From one wish of a user's to the next, about.
+    pub(super) wish_gap_ns: u64,
+    /// From something that happens on a card to the poll that finds it, at most.
+    pub(super) poll_gap_ns: u64,
+    /// How long the control channel takes.
+    pub(super) control_ns: RangeInclusive<u64>,
+    /// When hosts stop and are killed, and which.
+    pub(super) faults: Vec<(u64, Fault)>,
+    /// How often each kind of [wish](super::user) is had.
+    pub(super) habits: [u32; WISHES],
+    /// How often pages are written again as soon as they are.
+    pub(super) rewrite_once_in: u64,
+    /// The bytes of a page: few different ones, so that sources fit many grants.
+    pub(super) page_lens: Vec<usize>,
+}
+
+/// How many kinds of wishes users have.
+pub(super) const WISHES: usize = 13;
+
+/// What happens to whole hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// For so short a time that nobody takes it for lost.
+    StopShortly,
+    /// For so long that everybody does.
+    StopLong,
+    /// Its process ends, and the system closes its connections.
+    Kill,
+    /// It loses its power: nobody says anything.
+    Crash,
+}
+
+impl Scenario {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let hosts = hosts(&mut chance);
+        let storm_ns = chance.within(5..=60) * MS;
+        let mut scenario = Self {
+            hosts,
+            tuning: tuning(&mut chance),
+            network: network(&mut chance, seed),
+            storm_ns,
+            wish_gap_ns: *pick(&mut chance, &[30_000, 100_000, 300_000, 600_000]),
+            poll_gap_ns: *pick(&mut chance, &[1, 2_000, 20_000, 100_000]),
+            control_ns: 1_000..=*pick(&mut chance, &[2_000, 50_000, 500_000]),
+            faults: faults(&mut chance, storm_ns),
+            habits: habits(&mut chance),
+            rewrite_once_in: *pick(&mut chance, &[1, 2, 8]),
+            page_lens: (0..chance.within(1..=2))
+                .map(|_| *pick(&mut chance, &[8, 16, 40, 64, 128, 256, 1024]))
+                .collect(),
+        };
+        if chance.once_in(8) {
+            scenario.make_late(&mut chance);
+        }
+        scenario
+    }
+
+    /// Links die under bytes that land a little later, while they are sent again over others, told of, and written over.
+    fn make_late(&mut self, chance: &mut Chance) {
+        let kind = if chance.once_in(4) { SimCard::tcp() } else { SimCard::efa() };
+        self.hosts = (0..2).map(|_| (0..chance.within(2..=3)).map(|_| kind.clone()).collect()).collect();
+        let network = &mut self.network;
+        let link_dies = chance.within(10..=60) as u32;
+        network.odds = Odds { long_delay: chance.within(8..=20) as u32, link_dies, ..Odds::default() };
+        network.delay_ns = 1..=*pick(chance, &[1_000, 10_000]);
+        (network.long_delay_ns, network.dead_after_ns) = (MS..=6 * MS, 100_000..=MS);
+        (self.wish_gap_ns, self.poll_gap_ns, self.control_ns) = (60_000, 2_000, 1_000..=5_000);
+        (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
+        (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
+        // They write, and give nothing up.
+        self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4];
+    }
+
+    /// More than anything takes that takes no time of its own: timers are looked at now and then only.
+    pub(super) fn slack_ns(&self) -> u64 {
+        8 * MS + 4 * self.control_ns.end() + 4 * self.poll_gap_ns
+    }
+
+    /// A peer whose host was silent for less than this is not lost.
+    pub(super) fn forgiven_ns(&self) -> u64 {
+        let lag = 2 * self.tuning.heartbeat + 2 * self.control_ns.end() + self.poll_gap_ns + 2 * MS;
+        self.tuning.silence.saturating_sub(lag)
+    }
+
+    /// By then all that was begun has ended, when nothing more goes wrong: a link that hangs is found, its rails begin anew one after the
+    /// other, and a new one is made.
+    pub(super) fn settled_within_ns(&self) -> u64 {
+        let Tuning { silence, stall, drain, cool_down, .. } = self.tuning;
+        let late = self.network.long_delay_ns.end();
+        silence + 3 * stall + 12 * drain + 12 * cool_down + late + 4 * self.slack_ns()
+    }
+}
+
+fn pick<'a, T>(chance: &mut Chance, choices: &'a [T]) -> &'a T {
+    &choices[chance.index(choices.len())]
+}
+
+fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
+    let offered = SimCard::kinds();
+    let kinds: Vec<SimCard> = (0..chance.within(1..=2)).map(|_| pick(chance, &offered).clone()).collect();
+    let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 3, 3, 3, 4]);
+    let cards = |chance: &mut Chance| {
+        let more = *pick(chance, &[0, 0, 1, 1, 2]);
+        // The first is of the same kind everywhere, so that everybody can reach everybody.
+        let mut cards = vec![personality(chance, kinds[0].clone())];
+        for _ in 0..more {
+            let kind = pick(chance, &kinds).clone();
+            cards.push(personality(chance, kind));
+        }
+        let first = chance.index(cards.len());
+        cards.swap(0, first);
+        cards
+    };
+    (0..count).map(|_| cards(chance)).collect()
+}
+
+/// One of its kind, with bounds of its own.
+fn personality(chance: &mut Chance, mut card: SimCard) -> SimCard {
+    let properties = &mut card.properties;
+    properties.window = *pick(chance, &[1, 2, 4, 9, 12, 16, 64]);
+    properties.rate_bps = *pick(chance, &[1, 1_000_000_000, 100_000_000_000]);
+    properties.has_atomics &= !chance.once_in(5);
+    let limits = &mut properties.limits;
+    limits.pieces = *pick(chance, &[1, 2, 4, 16]);
+    limits.pages = *pick(chance, &[1, 5, 64, 1024]);
+    if limits.is_ordered && chance.once_in(3) {
+        limits.bytes = *pick(chance, &[48, 200, 1000]);
+    }
+    card.receives = *pick(chance, &[2, 8, 64]);
+    card.queue_len = *pick(chance, &[4, 32, 512]);
+    card
+}
+
+fn tuning(chance: &mut Chance) -> Tuning {
+    let heartbeat = chance.within(2..=3) * MS;
+    let silence = chance.within(14..=22) * MS;
+    Tuning {
+        heartbeat,
+        silence,
+        stall: silence + heartbeat + chance.within(1..=4) * MS,
+        drain: chance.within(1..=4) * MS,
+        cool_down: chance.within(1..=5) * MS,
+        messages: *pick(chance, &[1, 2, 5, 16]),
+        message_max: 48,
+    }
+}
+
+fn network(chance: &mut Chance, seed: u64) -> SimSettings {
+    // A history with some kinds of failure finds more than one with all of them.
+    let mut once_in =
+        |times: RangeInclusive<u64>, is_rare: bool| match chance.once_in(if is_rare { 6 } else { 2 }) {
+            true => chance.within(times) as u32,
+            false => 0,
+        };
+    let odds = Odds {
+        long_delay: once_in(5..=100, false),
+        post_refused: once_in(5..=100, false),
+        poll_fails: once_in(5..=100, false),
+        queue_fills: once_in(30..=500, false),
+        link_dies: once_in(15..=150, false),
+        card_fails: once_in(40..=400, false),
+        setup_fails: once_in(8..=100, false),
+        // A card that is broken for good, or a key that cannot be ended, hides what else would be seen.
+        end_key_fails: once_in(5..=50, true),
+        reset_fails: once_in(2..=8, true),
+        host_stops: 0,
+        host_killed: 0,
+    };
+    SimSettings {
+        // Some are calm: what does not hold there holds nowhere.
+        odds: if chance.once_in(16) { Odds::default() } else { odds },
+        // The longest are longer than anybody waits: bytes land when their link is long given up.
+        long_delay_ns: 100_000..=*pick(chance, &[2, 10, 60]) * MS,
+        delay_ns: 1..=*pick(chance, &[1_000, 20_000, 300_000]),
+        parts_max: 1 + chance.below(4) as u8,
+        poll_max: 1 + chance.index(32),
+        ..SimSettings::new(seed)
+    }
+}
+
+fn faults(chance: &mut Chance, storm_ns: u64) -> Vec<(u64, Fault)> {
+    let kinds = [Fault::StopShortly, Fault::StopShortly, Fault::StopLong, Fault::Kill, Fault::Crash];
+    let count = *pick(chance, &[0, 0, 1, 1, 2, 3]);
+    (0..count).map(|_| (chance.below(storm_ns), *pick(chance, &kinds))).collect()
+}
+
+fn habits(chance: &mut Chance) -> [u32; WISHES] {
+    //                connect grant count write read say word revoke drop close abort leave take
+    let mut habits = [6, 14, 8, 40, 12, 12, 12, 6, 2, 2, 4, 1, 8];
+    for habit in &mut habits[4..12] {
+        if chance.once_in(3) {
+            *habit = 0;
+        }
+    }
+    habits
+}

@@ -1,0 +1,290 @@
+//! Everything that there is, and what happens next.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use farreach_memory::{Exposed, Slice};
+
+use super::chance::Chance;
+use super::party::{Connection, Host};
+use super::scenario::{Fault, Scenario};
+use super::thing::{Change, Count, Grant, Source, Transfer};
+use crate::SimNetwork;
+
+/// A history, as far as it has come.
+pub(super) struct World {
+    pub(super) seed: u64,
+    pub(super) scenario: Scenario,
+    pub(super) chance: Chance,
+    pub(super) network: SimNetwork,
+    pub(super) now: u64,
+    agenda: BinaryHeap<Reverse<(u64, u64, What)>>,
+    scheduled: u64,
+    pub(super) hosts: Vec<Host>,
+    pub(super) connections: Vec<Connection>,
+    pub(super) grants: Vec<Grant>,
+    pub(super) counts: Vec<Count>,
+    pub(super) transfers: Vec<Transfer>,
+    pub(super) changes: Vec<Change>,
+    pub(super) sources: Vec<Source>,
+    /// Memory that came back, and what was written over it: it stays so.
+    pub(super) kept: Vec<(usize, Slice, u8)>,
+    /// Memory that came back without a proof.
+    pub(super) unproven: Vec<(usize, Exposed)>,
+    /// Whether users still have wishes, and things go wrong.
+    pub(super) is_storm: bool,
+    pub(super) next_number: u64,
+    pub(super) tally: BTreeMap<&'static str, u64>,
+    pub(super) digest: u64,
+    /// What happened and when, where it is to be read.
+    pub(super) log: Option<Vec<(u64, String)>>,
+}
+
+/// What is due at some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// The next packet comes to an end of a connection.
+    Deliver {
+        connection: usize,
+        end: usize,
+    },
+    /// An engine hears of a connection.
+    Introduce {
+        connection: usize,
+        end: usize,
+    },
+    Step {
+        host: usize,
+    },
+    /// A user wants something.
+    Wish,
+    /// A transfer has taken its user too long.
+    GiveUp {
+        number: u64,
+    },
+    Fault {
+        place: usize,
+    },
+    Restart {
+        host: usize,
+    },
+    /// Whether every wait ends in time.
+    Audit,
+}
+
+/// How often it is looked whether every wait ends in time.
+const AUDIT_EVERY: u64 = 4_000_000;
+
+/// Tells what happens, if anybody listens. The numbers become part of the history's digest.
+macro_rules! tell {
+    ($world:expr, $what:literal $(, $number:expr)*) => {{
+        let world: &mut $crate::histories::world::World = $world;
+        world.note($what, &[$($number as u64),*]);
+    }};
+}
+pub(super) use tell;
+
+/// Ends the history: something was promised, and is not so.
+macro_rules! broken {
+    ($world:expr, $($text:tt)*) => {{
+        let what = format!($($text)*);
+        $world.end_badly(&what)
+    }};
+}
+pub(super) use broken;
+
+impl World {
+    pub(super) fn new(seed: u64, is_logged: bool) -> Self {
+        let mut scenario = Scenario::new(seed);
+        if is_logged {
+            scenario.network.notes_max = 20_000;
+        }
+        let network = SimNetwork::new(scenario.network.clone());
+        let hosts = scenario.hosts.iter().map(|_| Host::default()).collect();
+        Self {
+            seed,
+            // Another stream than the scenario's.
+            chance: Chance::new(!seed),
+            scenario,
+            network,
+            now: 0,
+            agenda: BinaryHeap::new(),
+            scheduled: 0,
+            hosts,
+            connections: Vec::new(),
+            grants: Vec::new(),
+            counts: Vec::new(),
+            transfers: Vec::new(),
+            changes: Vec::new(),
+            sources: Vec::new(),
+            kept: Vec::new(),
+            unproven: Vec::new(),
+            is_storm: true,
+            next_number: 0,
+            tally: BTreeMap::new(),
+            digest: seed,
+            log: is_logged.then(Vec::new),
+        }
+    }
+
+    /// Users and faults have their time.
+    pub(super) fn storm(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.start(host);
+        }
+        for (place, (at, _)) in self.scenario.faults.clone().into_iter().enumerate() {
+            self.schedule(at, What::Fault { place });
+        }
+        self.schedule(1, What::Wish);
+        self.schedule(AUDIT_EVERY, What::Audit);
+        let end = self.scenario.storm_ns;
+        self.run_until(end, |_| false);
+    }
+
+    pub(super) fn schedule(&mut self, at: u64, what: What) {
+        self.scheduled += 1;
+        self.agenda.push(Reverse((at.max(self.now), self.scheduled, what)));
+    }
+
+    /// Lets time go on until it is so, or the time has come; whether it is so.
+    pub(super) fn run_until(&mut self, end: u64, is_so: impl Fn(&mut Self) -> bool) -> bool {
+        loop {
+            if is_so(self) {
+                return true;
+            }
+            let due = self.agenda.peek().map(|Reverse((at, ..))| *at);
+            let on_network = self.network.next_event_at();
+            let next = due.into_iter().chain(on_network).min().unwrap_or(u64::MAX);
+            if next > end {
+                self.now = end;
+                self.network.advance_to(end);
+                return is_so(self);
+            }
+            self.now = next;
+            self.network.advance_to(next);
+            if on_network == Some(next) {
+                self.rouse();
+            }
+            while let Some(Reverse((_, _, what))) = self.agenda.pop_if_due(next) {
+                self.happen(what);
+            }
+        }
+    }
+
+    /// Something has happened on the network: everybody looks, a little later.
+    fn rouse(&mut self) {
+        for host in 0..self.hosts.len() {
+            let at = self.now + self.chance.below(self.scenario.poll_gap_ns);
+            self.step_by(host, at);
+        }
+    }
+
+    /// A host is stepped at this time, or before.
+    pub(super) fn step_by(&mut self, host: usize, at: u64) {
+        let there = &mut self.hosts[host];
+        // What came meanwhile is read first.
+        let at = if there.is_stopped(at) { there.stopped_until + 1 } else { at };
+        if there.is_alive() && at < there.step_at {
+            there.step_at = at;
+            self.schedule(at, What::Step { host });
+        }
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::Deliver { connection, end } => self.deliver(connection, end),
+            What::Introduce { connection, end } => self.introduce(connection, end),
+            What::Step { host } => self.step(host),
+            What::Wish => self.wish(),
+            What::GiveUp { number } => self.give_up(number),
+            What::Fault { place } => self.strike(self.scenario.faults[place].1),
+            What::Restart { host } => self.start(host),
+            What::Audit => {
+                self.audit();
+                self.schedule(self.now + AUDIT_EVERY, What::Audit);
+            }
+        }
+    }
+
+    fn step(&mut self, host: usize) {
+        let there = &mut self.hosts[host];
+        if there.step_at != self.now || !there.is_alive() {
+            return;
+        }
+        if there.is_stopped(self.now) {
+            let at = there.stopped_until + 1;
+            there.step_at = at;
+            self.schedule(at, What::Step { host });
+            return;
+        }
+        let now = self.now;
+        let happened = there.step(now);
+        let next = match happened {
+            true => now + 1 + self.chance.below(self.scenario.poll_gap_ns),
+            false => self.hosts[host].machine().next_deadline(),
+        };
+        self.hosts[host].step_at = next;
+        self.schedule(next, What::Step { host });
+        self.observe(host);
+    }
+
+    pub(super) fn count(&mut self, what: &'static str, more: u64) {
+        *self.tally.entry(what).or_default() += more;
+    }
+
+    pub(super) fn note(&mut self, what: &'static str, numbers: &[u64]) {
+        let first = what.bytes().fold(self.now, |sum, byte| sum.rotate_left(7) ^ u64::from(byte));
+        for number in [first].iter().chain(numbers) {
+            self.digest = (self.digest.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        self.log(|| format!("{what} {numbers:?}"));
+    }
+
+    /// Tells what is no number, if anybody listens.
+    pub(super) fn log(&mut self, line: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push((self.now, line()));
+        }
+    }
+
+    pub(super) fn end_badly(&self, what: &str) -> ! {
+        panic!("seed {}, at {:.6} ms: {what}", self.seed, self.now as f64 / 1e6);
+    }
+}
+
+impl Drop for World {
+    /// Also where it ends badly, what happened is to be read.
+    fn drop(&mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        let time = |note: &String| note.trim().split(' ').next().and_then(|time| time.parse().ok());
+        let on_network = self.network.notes().into_iter();
+        log.extend(on_network.map(|note| (time(&note).unwrap_or(0), format!("    {}", note.trim()))));
+        log.sort_by_key(|(at, _)| *at);
+        super::print(&format!("{:#?}", self.scenario));
+        for (at, line) in log {
+            super::print(&format!("{:>12.6} ms  {line}", at as f64 / 1e6));
+        }
+    }
+}
+
+/// A heap whose first is taken only when its time has come.
+trait PopIfDue<T> {
+    fn pop_if_due(&mut self, now: u64) -> Option<T>;
+}
+
+impl PopIfDue<Reverse<(u64, u64, What)>> for BinaryHeap<Reverse<(u64, u64, What)>> {
+    fn pop_if_due(&mut self, now: u64) -> Option<Reverse<(u64, u64, What)>> {
+        if self.peek().is_some_and(|Reverse((at, ..))| *at <= now) { self.pop() } else { None }
+    }
+}
+
+impl Fault {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::StopShortly => "hosts stopped shortly",
+            Self::StopLong => "hosts stopped for long",
+            Self::Kill => "engines killed",
+            Self::Crash => "hosts without power",
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A simulated card, as the engine has it.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use farreach_memory::{Buffers, DomainId, Exposed, Memory};
+use farreach_proto::rights::Rights;
+use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
+use serde::{Deserialize, Serialize};
+
+use super::SimCard;
+use super::end::{Card, CardState, End, EndState, Host, Ready};
+use super::key::EndedKey;
+use super::memory;
+use super::network::{CardId, SimNetwork};
+use super::poll::PollFailure;
+use super::world::World;
+
+/// One card of a host in a [`SimNetwork`].
+///
+/// ```
+/// use farreach_rail::Rail;
+/// use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
+///
+/// let network = SimNetwork::new(SimSettings::new(7));
+/// let provider = SimRail::new(&network, 0, SimCard::efa());
+/// assert!(!provider.properties().limits.is_ordered);
+/// ```
+pub struct SimRail {
+    network: SimNetwork,
+    card: CardId,
+    properties: Properties,
+    domain: DomainId,
+    /// What a poll tells, taken out of the network before it is told: whoever hears it may use the network.
+    told: Vec<Ready>,
+    /// Room of messages that were told.
+    spare: Vec<Vec<u8>>,
+}
+
+/// What the other side needs to know of an end.
+#[derive(Serialize, Deserialize)]
+struct EndName<'a> {
+    kind: &'a str,
+    end: u64,
+}
+
+impl SimRail {
+    /// Puts another card into a host, which begins with its first one, or again after it was killed.
+    pub fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
+        let mut world = network.lock();
+        let place = match world.hosts.iter().position(|there| there.number == host) {
+            Some(place) => place,
+            None => {
+                world.hosts.push(Host { number: host, is_killed: false, stopped_until_ns: 0 });
+                world.hosts.len() - 1
+            }
+        };
+        world.hosts[place].is_killed = false;
+        let properties = card.properties.clone();
+        let id = CardId(world.cards.len() as u32);
+        world.note("card", id.0.into(), host.into());
+        world.cards.push(Card::new(place, card));
+        drop(world);
+        let (network, domain) = (network.clone(), DomainId::unique());
+        Self { network, card: id, properties, domain, told: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Its name in the network.
+    pub fn id(&self) -> CardId {
+        self.card
+    }
+
+    fn card(&self) -> usize {
+        self.card.index()
+    }
+
+    /// Whether it may be asked for something, which sometimes it refuses without a reason.
+    fn check(&self, world: &mut World, operation: &str) -> Result<(), RailError> {
+        self.check_is_there(world, operation)?;
+        match world.draw(|odds| odds.setup_fails) {
+            true => Err(RailError::new(operation, "the simulated card has no room for it", "try again")),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody of a killed host runs, except that a test drops what is left of it. It is to find everything ended, as it is, or it would leak
+    /// memory.
+    fn is_killed(&self, world: &World) -> bool {
+        world.cards[self.card()].state == CardState::Killed
+    }
+
+    fn check_is_there(&self, world: &World, operation: &str) -> Result<(), RailError> {
+        let cause = match world.cards[self.card()].state {
+            CardState::Alive => return Ok(()),
+            CardState::Lost => "a reset of this card has failed",
+            CardState::Dropped | CardState::Killed => "the host of this card was killed",
+        };
+        Err(RailError::new(operation, cause, "use another rail"))
+    }
+}
+
+impl Rail for SimRail {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn open_link(&mut self) -> Result<(LinkKey, Vec<u8>), RailError> {
+        let operation = "open a link of a simulated card";
+        let mut world = self.network.lock();
+        self.check(&mut world, operation)?;
+        let end = world.ends.len();
+        world.ends.push(End::new(self.card()));
+        world.cards[self.card()].ends.push(end);
+        world.note("open", end as u64, self.card.0.into());
+        let name = EndName { kind: &self.properties.kind, end: end as u64 };
+        let name = postcard::to_allocvec(&name).map_err(|error| {
+            RailError::new(operation, error.to_string(), "report it: it is an error of farreach")
+        })?;
+        Ok((LinkKey(end as u64), name))
+    }
+
+    fn connect(&mut self, link: LinkKey, peer_end: &[u8]) -> Result<(), RailError> {
+        let failed =
+            |cause: String, fix: &str| RailError::new("connect a link of a simulated card", cause, fix);
+        let mut world = self.network.lock();
+        self.check(&mut world, "connect a link of a simulated card")?;
+        let name: EndName<'_> = postcard::from_bytes(peer_end)
+            .map_err(|error| failed(error.to_string(), "pass on what the peer's open_link gave"))?;
+        if name.kind != self.properties.kind {
+            let cause = format!("this card is {}, and the peer's is {}", self.properties.kind, name.kind);
+            return Err(failed(cause, "connect cards of one kind"));
+        }
+        let peer = usize::try_from(name.end).ok().filter(|peer| *peer < world.ends.len());
+        let end = world.end_of(self.card(), link);
+        match (end, peer) {
+            (Some(end), Some(peer)) if world.ends[end].state == EndState::Unconnected => {
+                world.ends[end].state = EndState::Connected;
+                world.ends[end].peer = Some(peer);
+                world.note("connect", end as u64, peer as u64);
+                Ok(())
+            }
+            (_, None) => Err(failed("no such end exists".to_owned(), "use the same network on both sides")),
+            (..) => Err(failed(
+                format!("link {} is none, or was connected before", link.0),
+                "connect each link once",
+            )),
+        }
+    }
+
+    fn close_link(&mut self, link: LinkKey) {
+        let mut world = self.network.lock();
+        let is_there = self.check_is_there(&world, "close a link").is_ok();
+        let end = world.end_of(self.card(), link).filter(|_| is_there);
+        if let Some(end) = end.filter(|end| world.ends[*end].state != EndState::Closed) {
+            world.close_link(end);
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), RailError> {
+        let operation = "reset a simulated card";
+        let mut world = self.network.lock();
+        if self.is_killed(&world) {
+            return Ok(());
+        }
+        self.check_is_there(&world, operation)?;
+        if world.cards[self.card()].next_reset_fails || world.draw(|odds| odds.reset_fails) {
+            world.note("lost", self.card.0.into(), 0);
+            world.cards[self.card()].state = CardState::Lost;
+            return Err(RailError::new(operation, "the card does not answer", "use another rail"));
+        }
+        world.reset(self.card());
+        Ok(())
+    }
+
+    fn register(&mut self, memory: &Memory) -> Result<(), RailError> {
+        let operation = "register memory with a simulated card";
+        self.check(&mut self.network.lock(), operation)?;
+        memory::register(memory, self.domain)
+            .map_err(|reason| RailError::new(operation, reason.to_string(), "use fewer rails"))
+    }
+
+    fn make_key(&mut self, memory: &Arc<Exposed>, rights: Rights) -> Result<Key, RailError> {
+        let mut world = self.network.lock();
+        self.check(&mut world, "expose memory over a simulated card")?;
+        Ok(world.make_key(self.card(), memory, rights))
+    }
+
+    fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
+        let operation = "end_key memory from a simulated card's peers";
+        let mut world = self.network.lock();
+        if self.is_killed(&world) {
+            return Ok(());
+        }
+        self.check_is_there(&world, operation)?;
+        let (cause, fix) = match world.end_key(self.card(), key) {
+            EndedKey::Ended => return Ok(()),
+            EndedKey::Leaked => ("the key cannot be ended", "nothing: the memory is leaked, and counted"),
+            EndedKey::Unknown => ("there is no such key", "end_key each key once"),
+        };
+        Err(RailError::new(operation, cause, fix))
+    }
+
+    fn post(
+        &mut self,
+        link: LinkKey,
+        tag: u64,
+        request: WorkRequest<'_>,
+        buffers: Buffers,
+    ) -> Result<(), (Refusal, Buffers)> {
+        self.network.lock().post(self.card(), self.domain, link, tag, request, buffers)
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> Result<usize, RailError> {
+        let operation = "poll a simulated card";
+        let mut world = self.network.lock();
+        for bytes in self.spare.drain(..) {
+            world.recycle(bytes);
+        }
+        let polled = world.poll(self.card.index(), &mut self.told);
+        match polled {
+            Ok(()) => {}
+            Err(PollFailure::ForGood) => {
+                self.check_is_there(&world, operation)?;
+            }
+            Err(PollFailure::Once) => {
+                return Err(RailError::new(operation, "the library could not say", "poll again"));
+            }
+        }
+        drop(world);
+        let count = self.told.len();
+        let are_named = self.properties.immediates_name_link;
+        let named = |end: usize| are_named.then_some(LinkKey(end as u64));
+        for ready in self.told.drain(..) {
+            match ready {
+                Ready::Completed { tag, buffers, outcome, .. } => {
+                    let outcome = outcome.map_err(|failure| failure.error("a request of a simulated card"));
+                    sink(Event::Completed { tag, buffers, outcome });
+                }
+                Ready::Immediate { end, bits } => sink(Event::Immediate { link: named(end), bits }),
+                Ready::Message { end, bytes } => {
+                    sink(Event::Message { link: named(end), bytes: &bytes });
+                    self.spare.push(bytes);
+                }
+                Ready::LinkDown { end, reason } => {
+                    let reason = reason.error("a link of a simulated card");
+                    sink(Event::LinkDown { link: LinkKey(end as u64), reason });
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn may_sleep(&mut self) -> Result<bool, RailError> {
+        let world = self.network.lock();
+        self.check_is_there(&world, "prepare a simulated card for sleep")?;
+        let card = &world.cards[self.card()];
+        Ok(card.ready.is_empty() && card.inbox.is_empty())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.network.lock().cards[self.card()].in_flight
+    }
+}
+
+impl Drop for SimRail {
+    fn drop(&mut self) {
+        self.network.lock().drop_card(self.card());
+    }
+}
+
+impl fmt::Debug for SimRail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimRail")
+            .field("card", &self.card)
+            .field("name", &self.properties.name)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! Keys that are ended, and what that stops.
+
+use std::sync::Arc;
+
+use farreach_memory::Exposed;
+use farreach_memory::Slice;
+use farreach_proto::rights::Rights;
+use farreach_rail::{EndedKeys, Proof, Rail};
+use farreach_sim::{Odds, SimCard, SimSettings};
+
+use crate::pair::{GRANTED_LEN, Pair, Side};
+
+/// The slice that was exposed, as an engine takes it back.
+pub(crate) fn take_back(granted: Arc<Exposed>) -> Slice {
+    let exposed = Arc::into_inner(granted).expect("no rail has it");
+    exposed.try_into_slice().expect("it is proven that nothing is under way to it")
+}
+
+/// Something else is exposed in its place, and what was is handed out.
+fn end_key(side: &mut Side) -> Arc<Exposed> {
+    side.rail.end_key(side.key.id).unwrap();
+    let other = Arc::new(farreach_memory::Memory::allocate(GRANTED_LEN).unwrap().expose());
+    std::mem::replace(&mut side.granted, other)
+}
+
+fn sum(granted: &Exposed) -> usize {
+    let mut bytes = vec![0; GRANTED_LEN];
+    granted.read_at(0, &mut bytes);
+    bytes.iter().filter(|byte| **byte > 0).count()
+}
+
+#[test]
+fn a_dead_key_stops_what_begins_later() {
+    for card in SimCard::kinds() {
+        let properties = card.properties.clone();
+        let mut pair = Pair::new(0, card.clone());
+        let granted = end_key(&mut pair.there);
+        pair.write(1, 0, b"late", None).unwrap();
+        pair.write(2, 8, b"behind it", None).unwrap();
+        pair.settle();
+        assert_eq!(sum(&granted), 0);
+        let completed = pair.here.completed();
+        match properties.writes_prove {
+            // It completes all the same, and what is behind it hangs, or completes before anybody knows.
+            Proof::Sent => assert!(completed.contains(&(1, true))),
+            Proof::Delivered => assert!(completed.iter().all(|(_, is_ok)| !is_ok)),
+        }
+        assert_eq!(pair.network.violations(), [], "whoever writes cannot know that the key is dead");
+        pair.here.rail.reset().unwrap();
+        pair.here.poll();
+        pair.there.rail.reset().unwrap();
+        drop(take_back(granted));
+        pair.assert_clean();
+    }
+}
+
+/// What is under way when its key is ended: a card that looks at each packet stops it, others go on.
+#[test]
+fn a_dead_key_stops_what_is_under_way_where_the_card_says_so() {
+    for card in SimCard::kinds() {
+        let stops_all = card.properties.ended_keys == EndedKeys::StopAll;
+        let (mut late, mut finished) = (0, 0);
+        for seed in 0..100 {
+            let mut pair = Pair::new(seed, card.clone());
+            pair.write(1, 0, &[7; 64], None).unwrap();
+            while sum(&pair.there.granted) == 0 {
+                assert!(pair.step());
+            }
+            let before = sum(&pair.there.granted);
+            let granted = end_key(&mut pair.there);
+            pair.settle();
+            late += sum(&granted) - before;
+            finished += usize::from(sum(&granted) == 64 && before < 64);
+            assert_eq!(pair.network.violations(), []);
+        }
+        assert_eq!((late > 0, finished > 0), (!stops_all, !stops_all));
+    }
+}
+
+#[test]
+fn memory_may_be_given_up_when_that_is_proven() {
+    for card in SimCard::kinds() {
+        for seed in 0..100 {
+            let mut pair = Pair::new(seed, card.clone());
+            for tag in 0..4 {
+                pair.write(tag, tag as usize * 64, &[7; 64], Some(1)).unwrap();
+            }
+            for _ in 0..seed % 20 {
+                pair.step();
+            }
+            let granted = end_key(&mut pair.there);
+            if card.properties.ended_keys == EndedKeys::StopNew {
+                assert_eq!(granted.keys(), 1, "something may be under way");
+                pair.there.rail.reset().unwrap();
+            }
+            let mut slice = take_back(granted);
+            slice.fill(0x55);
+            pair.settle();
+            assert!(slice.iter().all(|byte| *byte == 0x55));
+            assert_eq!(pair.network.violations(), []);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_cannot_be_ended_keeps_its_memory_for_good() {
+    for card in SimCard::kinds() {
+        let odds = Odds { end_key_fails: 1, ..Odds::default() };
+        let mut pair = Pair::with(SimSettings { odds, ..SimSettings::new(0) }, card);
+        let error = pair.there.rail.end_key(pair.there.key.id).unwrap_err();
+        assert_eq!((error.cause.as_str(), pair.network.leaked()), ("the key cannot be ended", 1));
+        pair.write(1, 0, b"page", None).unwrap();
+        pair.settle();
+        assert_eq!(pair.there.bytes(0, 4), b"page");
+        pair.there.rail.reset().unwrap();
+        assert_eq!(pair.there.granted.keys(), 1, "nothing proves that it is dead");
+        assert_eq!(pair.network.violations(), []);
+    }
+}
+
+#[test]
+fn a_card_that_is_dropped_lets_go_of_memory() {
+    for card in SimCard::kinds() {
+        let mut pair = Pair::new(0, card);
+        let granted = Arc::downgrade(&pair.there.granted);
+        pair.write(1, 0, b"page", None).unwrap();
+        let (network, there) = (pair.network.clone(), pair.there);
+        drop(there);
+        assert_eq!((granted.upgrade().is_none(), network.leaked()), (true, 0));
+        while let Some(at_ns) = network.next_event_at() {
+            network.advance_to(at_ns);
+            pair.here.poll();
+        }
+        assert_eq!(network.violations(), []);
+    }
+}
+
+#[test]
+fn keys_are_ended_once_and_by_their_own_card() {
+    let mut pair = Pair::new(0, SimCard::rc());
+    let id = pair.there.key.id;
+    pair.here.rail.end_key(id).unwrap_err();
+    let other = pair.there.rail.make_key(&pair.there.granted, Rights::READ).unwrap();
+    assert_ne!((other.id, other.key), (id, pair.there.key.key));
+    pair.there.rail.end_key(id).unwrap();
+    pair.there.rail.end_key(id).unwrap_err();
+    pair.there.rail.end_key(other.id).unwrap();
+}
