@@ -3,11 +3,12 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use farreach_fabric_sys as sys;
 use farreach_memory::{DomainId, KeyGuard};
 
+use crate::ep::Open;
 use crate::handle::Handle;
 use crate::leak::{self, Kind};
 use crate::mr::{self, MemoryRegion};
@@ -35,10 +36,12 @@ struct Inner {
     info: Info,
     profile: Profile,
     delivers: bool,
-    keys: Keys,
+    keys: Arc<Keys>,
     /// Asked once, when it is first needed.
     caches_registrations: OnceLock<bool>,
     inbound: Mutex<Inbound>,
+    /// Whether it is [spent](Domain::is_spent). Shared by whoever moves the domain, where closing an endpoint may spend it.
+    is_spent: RwLock<bool>,
 }
 
 /// Who may write to exposed memory of the domain: peers, through its endpoints.
@@ -46,8 +49,27 @@ struct Inner {
 struct Inbound {
     /// Open, or not provably closed.
     endpoints: usize,
+    /// Those that somebody uses.
+    in_use: usize,
+    /// Dropped, and not closed because others are in use: closing one would spend the domain under them.
+    waiting: Vec<Open>,
+    /// Whether the last one was used, where closing it spends the domain.
+    is_over: bool,
     /// Keys that are dead, to memory that a write under way may still reach.
     kept: Vec<KeyGuard>,
+}
+
+impl Inbound {
+    /// One is in use no more: those that have waited for that.
+    fn leave(&mut self) -> Vec<Open> {
+        self.in_use -= 1;
+        if self.in_use > 0 {
+            return Vec::new();
+        }
+        // Where they are closed, no other can be opened any more.
+        self.is_over |= !self.waiting.is_empty();
+        std::mem::take(&mut self.waiting)
+    }
 }
 
 impl Fabric {
@@ -62,6 +84,12 @@ impl Fabric {
             return Err(Error::NotOfThis { object: "offer", of: "fabric" });
         }
         let info = info.try_clone()?;
+        let keys = Arc::new(Keys::new(info.key_size()));
+        self.open_domain_with(info, keys)
+    }
+
+    /// The offer is of this fabric, and was [checked](check).
+    fn open_domain_with(&self, info: Info, keys: Arc<Keys>) -> Result<Domain, Error> {
         // SAFETY: `check` has refused other threading levels, and modes that are not served.
         let domain = unsafe { Handle::<sys::fid_domain>::open(self, &info) }?;
         Ok(Domain(Arc::new(Inner {
@@ -69,10 +97,11 @@ impl Fabric {
             id: DomainId::unique(),
             profile: Profile::of(&info),
             delivers: info.offers_delivery(),
-            keys: Keys::new(info.key_size()),
+            keys,
             info,
             caches_registrations: OnceLock::new(),
             inbound: Mutex::default(),
+            is_spent: RwLock::new(false),
         })))
     }
 }
@@ -112,6 +141,19 @@ impl Domain {
     /// What is known of this kind of provider, and not told by its offer.
     pub fn profile(&self) -> &Profile {
         &self.0.profile
+    }
+
+    /// Whether an endpoint of it was closed and the provider remembers [connections](Profile::close_leaves_connections) of that: its queues are read no more, and no
+    /// endpoint can be opened in it. [`renew`](Self::renew) gives another one.
+    pub fn is_spent(&self) -> bool {
+        *self.spent()
+    }
+
+    /// Opens another domain by the same offer, in the same fabric. No key that is made in one of them is made in the other, unless it is
+    /// [moved](crate::ExposedKey::move_to).
+    #[doc(alias = "fi_domain")]
+    pub fn renew(&self) -> Result<Self, Error> {
+        self.fabric().open_domain_with(self.info().try_clone()?, Arc::clone(&self.0.keys))
     }
 
     /// Whether an operation may be asked to complete when its bytes have landed at the peer.
@@ -160,8 +202,56 @@ impl Domain {
         Ok(true)
     }
 
-    pub(crate) fn endpoint_opened(&self) {
-        self.inbound().endpoints += 1;
+    /// An endpoint is about to be made.
+    pub(crate) fn endpoint_opened(&self) -> Result<(), Error> {
+        let mut inbound = self.inbound();
+        if inbound.is_over {
+            return Err(self.spent_error());
+        }
+        (inbound.endpoints, inbound.in_use) = (inbound.endpoints + 1, inbound.in_use + 1);
+        Ok(())
+    }
+
+    /// It could not be made: those that have waited for it, and can be closed now.
+    pub(crate) fn endpoint_not_opened(&self) -> Vec<Open> {
+        let mut inbound = self.inbound();
+        inbound.endpoints -= 1;
+        inbound.leave()
+    }
+
+    /// Nobody uses an endpoint any more: those that can be closed now, itself at the end; none where it waits for others.
+    pub(crate) fn endpoint_left(&self, endpoint: Open) -> Vec<Open> {
+        let mut inbound = self.inbound();
+        if !self.profile().close_leaves_connections {
+            inbound.in_use -= 1;
+            return vec![endpoint];
+        }
+        inbound.waiting.push(endpoint);
+        inbound.leave()
+    }
+
+    /// An endpoint is about to be closed, the last one that was in use: nobody moves the domain from now on, where that leaves connections.
+    pub(crate) fn spend(&self) {
+        if self.profile().close_leaves_connections {
+            *self.0.is_spent.write().unwrap_or_else(PoisonError::into_inner) = true;
+        }
+    }
+
+    /// To be held while the provider moves the domain: it is not spent meanwhile.
+    #[inline]
+    pub(crate) fn moving(&self) -> Result<RwLockReadGuard<'_, bool>, Error> {
+        let spent = self.spent();
+        if *spent { Err(self.spent_error()) } else { Ok(spent) }
+    }
+
+    #[inline]
+    fn spent(&self) -> RwLockReadGuard<'_, bool> {
+        self.0.is_spent.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn spent_error(&self) -> Error {
+        Error::DomainSpent { provider: self.info().provider().to_owned() }
     }
 
     /// Its close has succeeded.

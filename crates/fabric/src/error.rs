@@ -82,6 +82,12 @@ pub enum Error {
         /// By whom, in words.
         by: &'static str,
     },
+    /// The domain cannot be used any more, because an endpoint of it was closed.
+    #[error("the domain is spent: its endpoint was closed")]
+    DomainSpent {
+        /// The provider.
+        provider: String,
+    },
     /// A text is not an address.
     #[error("{text:?} is not an address in hexadecimal: {why}")]
     InvalidAddress {
@@ -175,6 +181,11 @@ impl Error {
             Self::Unsupported { why, .. } => why.clone(),
             Self::NotOfThis { of, .. } => format!("an object works only with those of its own {of}"),
             Self::InUse { by, .. } => format!("it is held by {by}"),
+            Self::DomainSpent { provider } => {
+                format!(
+                    "{provider} remembers connections of the closed endpoint, and would look into freed memory"
+                )
+            }
             Self::InvalidAddress { why, .. } => (*why).to_owned(),
             Self::AddressRefused { .. } => {
                 "its length, or what it says, is not what this provider reads".to_owned()
@@ -205,6 +216,7 @@ impl Error {
             Self::Unsupported { .. } => "ask with Hints::rdm(), and for what the provider has".to_owned(),
             Self::NotOfThis { object, of } => format!("make the {object} of the same {of}"),
             Self::InUse { by, .. } => format!("let go of {by} first"),
+            Self::DomainSpent { .. } => "open another domain by the same offer: Domain::renew".to_owned(),
             Self::InvalidAddress { .. } => "copy the line that the peer prints, whole".to_owned(),
             Self::AddressRefused { .. } => "check that both sides use the same provider".to_owned(),
             Self::KeysExhausted { .. } => "open the domain anew".to_owned(),

@@ -5,7 +5,7 @@ use std::fmt;
 use farreach_memory::{Exposed, KeyGuard};
 
 use crate::mr::MemoryRegion;
-use crate::{Domain, Error, RemoteAccess, RemoteRegion};
+use crate::{Domain, Error, MrMode, RemoteAccess, RemoteRegion};
 
 impl Domain {
     /// Makes one more key to memory that is exposed already: `fi_mr(3)`. Peers that reach it over several domains need a key for each.
@@ -21,7 +21,7 @@ impl Domain {
         match unsafe { MemoryRegion::register(self, start, exposed.len(), access.bits()) } {
             Ok(region) => {
                 let remote = region.remote(exposed);
-                Ok(ExposedKey { parts: Some((region, guard)), remote })
+                Ok(ExposedKey { parts: Some((region, guard)), remote, access })
             }
             Err(error) => {
                 // SAFETY: the registration has failed, so there is no region, and no peer was ever told of a key.
@@ -55,6 +55,7 @@ pub struct ExposedKey {
     /// Taken out by whoever ends it.
     parts: Option<(MemoryRegion, KeyGuard)>,
     remote: RemoteRegion,
+    access: RemoteAccess,
 }
 
 impl ExposedKey {
@@ -76,6 +77,36 @@ impl ExposedKey {
     #[doc(alias = "fi_close")]
     pub fn end(mut self) -> Result<bool, Error> {
         self.close()
+    }
+
+    /// Makes the same key in another domain, [renewed](Domain::renew) from this one's, and ends it here: peers that know it need not be told another one. Nobody
+    /// reaches the memory by it before an endpoint is open there. On failure the key stays where it is.
+    ///
+    /// It cannot be done where the provider chooses the keys.
+    #[doc(alias = "fi_mr_reg")]
+    pub fn move_to(&mut self, domain: &Domain) -> Result<(), Error> {
+        if domain.info().mr_mode().contains(MrMode::PROV_KEY) {
+            let (what, why) = ("a key in two domains".to_owned(), "the provider chooses keys".to_owned());
+            return Err(Error::Unsupported { what, why });
+        }
+        let guard = self.parts.as_ref().expect("it is taken out only at the end").1.another();
+        let (start, len) = guard.range();
+        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference into them, nor becomes a slice. It goes into the new key together
+        // with the region, as in `expose_also`.
+        match unsafe {
+            MemoryRegion::open(domain, (start.as_ptr(), len), self.access.bits(), self.remote.key())
+        } {
+            Ok(region) => {
+                // The old one is ended by its drop.
+                *self = Self { parts: Some((region, guard)), remote: self.remote, access: self.access };
+                Ok(())
+            }
+            Err(error) => {
+                // SAFETY: the registration has failed, so there is no region.
+                unsafe { guard.end() };
+                Err(error)
+            }
+        }
     }
 
     fn close(&mut self) -> Result<bool, Error> {

@@ -32,6 +32,9 @@ pub struct Profile {
     /// Whether endpoints of one process look into each other's memory, which goes when one is closed. One that is dropped or closed is then closed only when no
     /// other is open; until then it is polled no more, and takes its memory.
     pub siblings_look_in: bool,
+    /// Whether closing an endpoint leaves connections behind that were made to it and not finished: they point to what was freed, and the provider looks there
+    /// when it is moved next. The endpoint's domain is [spent](crate::Domain::is_spent) then, and is moved no more.
+    pub close_leaves_connections: bool,
     /// Whether a peer must be in the target's address vector before it can reach the target's memory.
     pub target_must_know_initiator: bool,
     /// Whether a peer can be removed from an address vector. Where it cannot, its entry stays until the vector is closed.
@@ -97,6 +100,7 @@ const UNKNOWN: Profile = Profile {
     close_stops_peers: false,
     close_spoils_waits: true,
     siblings_look_in: true,
+    close_leaves_connections: true,
     target_must_know_initiator: true,
     forgets_peers: true,
     same_host: SameHost::Uncertain,
@@ -111,6 +115,7 @@ const THROUGH_TARGET: Profile = Profile {
     close_stops_peers: true,
     close_spoils_waits: false,
     siblings_look_in: false,
+    close_leaves_connections: false,
     target_must_know_initiator: false,
     forgets_peers: true,
     same_host: SameHost::Reachable,
@@ -125,7 +130,9 @@ const LAYERED: Profile = Profile { close_spoils_waits: true, ..THROUGH_TARGET };
 const KNOWN: &[(Protocol, Profile)] = &[
     (Protocol::Rxm, LAYERED),
     (Protocol::RxmTcp, LAYERED),
-    (Protocol::Xnet, THROUGH_TARGET),
+    // What has connected and not said yet what it wants points to the endpoint's listener, which is freed with it: libfabric's own source says so, in 1.17 and in
+    // 2.x. Whoever connects by tcp and waits for the close decides what is called then.
+    (Protocol::Xnet, Profile { close_leaves_connections: true, ..THROUGH_TARGET }),
     (Protocol::SockTcp, THROUGH_TARGET),
     // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
     // target copies the answer of a read into the initiator's buffer, whenever it gets to it. A peer of the same process is mapped once for

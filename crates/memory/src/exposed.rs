@@ -71,7 +71,7 @@ impl Exposed {
 
     /// What stands for one more key: for the libraries that make keys. They take it before the key exists.
     pub fn guard_key(&self) -> KeyGuard {
-        KeyGuard::new(&self.keys, self.memory(), self.len())
+        KeyGuard::new(&self.keys, self.memory(), self.range.offset(), self.len())
     }
 
     /// The allocation that it is part of.

@@ -1,5 +1,6 @@
 //! The keys by which peers reach exposed memory.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -44,15 +45,32 @@ impl Keys {
 #[must_use = "a guard that is dropped leaks the memory"]
 pub struct KeyGuard {
     keys: Arc<Keys>,
+    // Where the range begins in the memory, and how long it is.
+    offset: usize,
     len: usize,
     // Taken out by `end`; what is left here when it is dropped is leaked.
     memory: Option<Memory>,
 }
 
 impl KeyGuard {
-    pub(crate) fn new(keys: &Arc<Keys>, memory: &Memory, len: usize) -> Self {
+    pub(crate) fn new(keys: &Arc<Keys>, memory: &Memory, offset: usize, len: usize) -> Self {
         keys.live.fetch_add(1, Ordering::Relaxed);
-        Self { keys: Arc::clone(keys), len, memory: Some(memory.clone()) }
+        Self { keys: Arc::clone(keys), offset, len, memory: Some(memory.clone()) }
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("it is taken out only at the end")
+    }
+
+    /// Stands for one more key to the same memory, which may be made anew before this one is ended.
+    pub fn another(&self) -> Self {
+        Self::new(&self.keys, self.memory(), self.offset, self.len)
+    }
+
+    /// The memory that the key is to: where it begins, and how long it is. It is mapped as long as this guard exists, and there is no reference into it.
+    pub fn range(&self) -> (NonNull<u8>, usize) {
+        // SAFETY: `Exposed::guard_key` gives the offset of a range of this allocation, so it is within, or at its end where the range is empty.
+        (unsafe { self.memory().start().add(self.offset) }, self.len)
     }
 
     /// Returns how many bytes this guard keeps mapped that only guards hold: 0 while the [`Exposed`](crate::Exposed) exists, otherwise an equal share of the
@@ -114,6 +132,20 @@ mod tests {
             exposed = Some(kept);
         }
         assert_eq!(exposed.unwrap().try_into_slice().unwrap().len(), 64);
+    }
+
+    #[test]
+    fn another_guard_is_one_more_to_the_same_range() {
+        let mut first = Memory::allocate(128).unwrap();
+        let exposed = first.split_off(64).expose();
+        let guard = exposed.guard_key();
+        let another = guard.another();
+        assert_eq!((another.range(), exposed.keys()), ((exposed.address(), exposed.len()), 2));
+        for guard in [guard, another] {
+            // SAFETY: the guard stands for no key: none was made.
+            unsafe { guard.end() };
+        }
+        assert_eq!(exposed.keys(), 0);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Rails over libfabric, with whichever generation of it the dynamic linker finds: two in one process, both polled.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::thread;
+use std::time::Duration;
 
 use farreach::rail::Rail;
 use farreach::rails::fabric::{FabricRail, FabricSettings};
@@ -46,5 +49,32 @@ fn a_provider_that_proves_nothing_is_refused() {
         let error = FabricRail::open_named(name, None, &FabricSettings::default()).unwrap_err();
         assert!(error.operation.contains(name) && error.cause.contains("dead key"), "{error:?}");
         assert!(error.fix.contains("tcp"), "{error:?}");
+    }
+}
+
+/// Whoever connects by tcp and says nothing is remembered by the library when the endpoint is closed, together with what was freed.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_stranger_who_waits_for_a_reset_does_no_harm() {
+    let mut rail = TCP.open(&FabricSettings::default());
+    let poll = |rail: &mut FabricRail| {
+        for _ in 0..20 {
+            let _ = rail.poll(&mut |_| {});
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for _ in 0..10 {
+        let (_, end) = rail.open_link().unwrap();
+        // The last thing in an end is a `sockaddr_in`.
+        let address = &end[end.len() - 16..];
+        let port = u16::from_be_bytes([address[2], address[3]]);
+        let mut strangers = [(); 8].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
+        poll(&mut rail);
+        rail.reset().unwrap();
+        // Where the library had something, there is something else.
+        let _others: Vec<Vec<u8>> = (0..4000).map(|len| vec![0x41; 64 + len]).collect();
+        // The other end may be closed by now.
+        strangers.iter_mut().for_each(|stranger| drop(stranger.write_all(&[0; 64])));
+        poll(&mut rail);
     }
 }

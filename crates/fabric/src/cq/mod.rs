@@ -46,8 +46,16 @@ struct Inner {
     is_spoiled: Mutex<bool>,
     /// Whether reading it moves endpoints that look into others of this process.
     looks_into_siblings: bool,
+    /// Whether reading it looks into what is left of the domain's closed endpoints.
+    looks_into_closed: bool,
     registry: Registry,
     polling: Mutex<poller::PollState>,
+}
+
+/// Held while the provider moves: nothing is closed meanwhile that it looks into.
+struct Moving<'cq> {
+    _siblings: Option<RwLockReadGuard<'static, ()>>,
+    _domain: Option<RwLockReadGuard<'cq, bool>>,
 }
 
 impl Domain {
@@ -91,6 +99,7 @@ impl Domain {
             wait_fd,
             is_spoiled: Mutex::new(false),
             looks_into_siblings: self.profile().siblings_look_in,
+            looks_into_closed: self.profile().close_leaves_connections,
             registry: Registry::default(),
             polling: Mutex::new(poller::PollState::new()),
         })))
@@ -119,13 +128,17 @@ impl CompletionQueue {
 
     /// An endpoint that completes to this queue is about to be closed.
     pub(crate) fn before_close_of_endpoint(&self) {
-        *self.lock_waits() |= self.domain().profile().close_spoils_waits;
+        let profile = self.domain().profile();
+        *self.lock_waits() |= profile.close_spoils_waits || profile.close_leaves_connections;
     }
 
-    /// To be held while the provider moves the endpoints of this queue: nothing is closed meanwhile that they look into.
+    /// To be held while the provider moves the endpoints of this queue: nothing is closed meanwhile that they look into. An error where the domain is spent.
     #[inline]
-    fn moving(&self) -> Option<RwLockReadGuard<'static, ()>> {
-        self.0.looks_into_siblings.then(ep::moving)
+    fn moving(&self) -> Result<Moving<'_>, Error> {
+        // In the order in which whoever closes takes them.
+        let siblings = self.0.looks_into_siblings.then(ep::moving);
+        let domain = if self.0.looks_into_closed { Some(self.domain().moving()?) } else { None };
+        Ok(Moving { _siblings: siblings, _domain: domain })
     }
 
     /// Whether the descriptor is spoiled; nothing changes that while this is held.

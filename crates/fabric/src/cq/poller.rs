@@ -96,7 +96,7 @@ impl Poller<'_> {
         state.tables.forget_earlier();
         state.tables.follow(registry);
         (state.next, state.filled) = (0, 0);
-        let moving = self.cq.moving();
+        let moving = self.cq.moving()?;
         let status = self.cq.handle().read(&mut state.batch);
         drop(moving);
         match status {

@@ -19,7 +19,7 @@ impl CompletionQueue {
     /// [`may_sleep`](Self::may_sleep).
     ///
     /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
-    /// [spoils](crate::Profile::close_spoils_waits) it: open another queue with the next endpoint.
+    /// [spoils](crate::Profile::close_spoils_waits) it, or the domain is [spent](crate::Domain::is_spent): open another queue with the next endpoint.
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         if *self.lock_waits() {
@@ -32,7 +32,7 @@ impl CompletionQueue {
     /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first, or no descriptor.
     #[doc(alias = "fi_trywait")]
     pub fn may_sleep(&self) -> Result<bool, Error> {
-        let _moving = self.moving();
+        let _moving = self.moving()?;
         let is_spoiled = self.lock_waits();
         // Without a descriptor the provider has nothing to look into, and looks all the same.
         if *is_spoiled || self.0.wait_fd.is_none() {

@@ -75,11 +75,14 @@ impl EndpointBuilder {
         let info = domain.info();
         let nothing = domain.allocate(1)?;
         let (transmit_cq, receive_cq, av) = (self.transmit_cq, self.receive_cq, self.av);
+        domain.endpoint_opened()?;
         // SAFETY: the handle goes into an `Open`, which `Open::close` alone ends. That marks both queues first, so that nobody asks any more whether he may
-        // sleep, and it is called for what `kept` lets go of, where endpoints look into each other.
+        // sleep, and the domain, so that nobody moves it. It is called for what `kept` lets go of, where endpoints look into each other, and for what
+        // `Domain::endpoint_left` does.
         let ep = unsafe {
             Handle::<sys::fid_ep>::open(Bound { transmit_cq, receive_cq, av, domain: domain.clone() })
-        }?;
+        };
+        let ep = ep.inspect_err(|_| super::let_go(domain, domain.endpoint_not_opened()))?;
 
         let depth = |asked: Option<usize>, offered: usize| {
             let most = offered.clamp(1, DEPTH_MAX);
@@ -87,7 +90,6 @@ impl EndpointBuilder {
         };
         let transmit = Arc::new(Slots::new(depth(self.transmit_depth, info.transmit_queue_size())));
         let receive = Arc::new(Slots::new(depth(self.receive_depth, info.receive_queue_size())));
-        domain.endpoint_opened();
         if domain.profile().siblings_look_in {
             kept::opened();
         }

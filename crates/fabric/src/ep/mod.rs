@@ -163,13 +163,20 @@ impl Endpoint {
     /// do buffers that a peer may still read or write: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
     ///
     /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)) and another one
-    /// is open, it is [in use](Error::InUse): it is closed, with what is in flight, when the last of them is gone.
+    /// is open, it is [in use](Error::InUse): it is closed, with what is in flight, when the last of them is gone. So it is where closing one leaves
+    /// [connections](crate::Profile::close_leaves_connections) and another one of the domain is open; the domain is [spent](Domain::is_spent) with the last.
     #[doc(alias = "fi_close")]
     pub fn close(self) -> Result<Vec<Returned>, Error> {
         let mut endpoint = ManuallyDrop::new(self);
         // SAFETY: it is taken once: the endpoint was given away to this function, and in a `ManuallyDrop` its drop, which takes it too, does not run.
         let open = unsafe { ManuallyDrop::take(&mut endpoint.open) };
-        if !open.domain().profile().siblings_look_in {
+        let domain = open.domain().clone();
+        let mut closable = domain.endpoint_left(open);
+        let Some(open) = closable.pop() else {
+            return Err(Error::InUse { object: "endpoint", by: "other endpoints of its domain" });
+        };
+        let_go(&domain, closable);
+        if !domain.profile().siblings_look_in {
             return open.close();
         }
         let Some((open, others)) = kept::last(open) else {
@@ -196,6 +203,7 @@ impl Open {
         let Bound { transmit_cq, receive_cq, domain, .. } = self.ep.parents().clone();
         transmit_cq.before_close_of_endpoint();
         receive_cq.before_close_of_endpoint();
+        domain.spend();
         if let Err(error) = self.ep.close() {
             // The provider may still use all of it.
             std::mem::forget((self.transmit, self.receive, self.operands, self.nothing));
@@ -231,14 +239,21 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         // SAFETY: it is taken once: a drop runs once, and not where `close` has taken it.
         let open = unsafe { ManuallyDrop::take(&mut self.open) };
-        match open.domain().profile().siblings_look_in {
-            true => {
-                let closable = kept::dropped(open);
-                let _alone = kept::closing();
-                close_all(closable);
-            }
-            false => close_all([open]),
-        }
+        let domain = open.domain().clone();
+        let closable = domain.endpoint_left(open);
+        let_go(&domain, closable);
+    }
+}
+
+/// Closes endpoints of a domain that nobody uses; where others of this process look into them, when no other is open.
+fn let_go(domain: &Domain, endpoints: Vec<Open>) {
+    if !domain.profile().siblings_look_in {
+        return close_all(endpoints);
+    }
+    for open in endpoints {
+        let closable = kept::dropped(open);
+        let _alone = kept::closing();
+        close_all(closable);
     }
 }
 

@@ -5,14 +5,15 @@ mod table;
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use farreach_fabric::{
-    Address, Capabilities, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind, ReceiveRequest,
-    Refusal, RemoteRegion, TransmitRequest, leaked,
+    Address, Capabilities, CompletionQueue, EndpointBuilder, Error, Fabric, Hints, Info, OperationKind,
+    ReceiveRequest, Refusal, RemoteAccess, RemoteRegion, TransmitRequest, leaked,
 };
 use farreach_memory::{Memory, leaked_bytes};
 use farreach_testkit::wait_for;
@@ -379,4 +380,85 @@ fn a_peer_reads_nothing_that_came_back_at_close() {
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_peer_reads_nothing_that_was_freed_by_a_drop() {
     what_was_sent_is_what_arrives("a_peer_reads_nothing_that_was_freed_by_a_drop", "drops");
+}
+
+/// Whoever connects to an endpoint and says nothing until it is closed is remembered by the library, together with what was freed. So nothing reads a queue of
+/// that domain any more, and a new one takes its place.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_connection_that_was_not_finished_does_no_harm_after_a_close() {
+    alone("a_connection_that_was_not_finished_does_no_harm_after_a_close", || {
+        for provider in [TCP, TCP_UNDER_RXM, SOCKETS] {
+            let Side { endpoint, cq, av, domain, .. } = Side::open(&provider);
+            let to = endpoint.address().socket_addr().unwrap();
+            let mut strangers: Vec<_> = (0..8).map(|_| TcpStream::connect(to).unwrap()).collect();
+            poll_for(&cq, Duration::from_millis(100));
+            endpoint.close().unwrap();
+            // Where the library had something, there is something else.
+            let _others: Vec<Vec<u8>> = (0..4000).map(|len| vec![0x41; 64 + len]).collect();
+            let next = if domain.is_spent() { domain.renew().unwrap() } else { domain.clone() };
+            let next_cq = next.open_cq().unwrap();
+            let next_av = next.open_av().unwrap();
+            let _endpoint = EndpointBuilder::new(&next_cq, &next_av).build(&next).unwrap();
+            for stranger in &mut strangers {
+                // The other end may be closed by now.
+                let _ = stranger.write_all(&[0; 64]);
+            }
+            for cq in [&cq, &next_cq] {
+                poll_for(cq, Duration::from_millis(100));
+            }
+            if domain.is_spent() {
+                let spent = Error::DomainSpent { provider: domain.info().provider().to_owned() };
+                assert_eq!(cq.poller().poll().err(), Some(spent.clone()));
+                assert_eq!(EndpointBuilder::new(&cq, &av).build(&domain).err(), Some(spent));
+            }
+            drop((cq, av, domain));
+            poll_for(&next_cq, Duration::from_millis(50));
+        }
+    });
+}
+
+/// Reads a queue for a while, whatever it says.
+fn poll_for(cq: &CompletionQueue, time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let _ = cq.poller().poll().map(Iterator::count);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A domain is spent when its last endpoint is closed, and not under another one.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn an_endpoint_is_not_closed_under_another_of_its_domain() {
+    let domain = TCP.domain();
+    let (cq, av) = (domain.open_polled_cq_of(1024).unwrap(), domain.open_av().unwrap());
+    let [first, second] = [(); 2].map(|()| EndpointBuilder::new(&cq, &av).build(&domain).unwrap());
+    let error = first.close().unwrap_err();
+    assert_eq!(error, Error::InUse { object: "endpoint", by: "other endpoints of its domain" });
+    cq.poller().poll().unwrap();
+    let third = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
+    drop(second);
+    assert!(!domain.is_spent() && cq.poller().poll().is_ok());
+    third.close().unwrap();
+    assert!(domain.is_spent() && cq.poller().poll().is_err());
+}
+
+/// Peers that know a key go on by it in the domain that it was moved to.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_key_is_the_same_in_the_domain_that_it_was_moved_to() {
+    let old = TCP.domain();
+    let exposed = old.allocate(4096).unwrap().expose();
+    let mut key = old.expose_also(&exposed, RemoteAccess::WRITE).unwrap();
+    let (told, domain) = (key.remote(), old.renew().unwrap());
+    let mut other = domain.expose_also(&exposed, RemoteAccess::WRITE).unwrap();
+    assert_ne!(other.remote().key(), told.key(), "no key is given twice");
+    key.move_to(&domain).unwrap();
+    assert_eq!((key.remote(), exposed.keys()), (told, 2));
+    let error = other.move_to(&domain).expect_err("it is there already");
+    assert!(matches!(error, Error::Failed { .. }), "{error}");
+    assert_eq!(exposed.keys(), 2);
+    drop((key, other));
+    assert_eq!(exposed.keys(), 0);
 }

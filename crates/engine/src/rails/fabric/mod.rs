@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use farreach_fabric::{CompletionQueue, Fabric, Info, Profile};
+use farreach_fabric::{CompletionQueue, Fabric, Info, MrMode, Profile};
 use farreach_memory::{Buffers, Exposed, Memory};
 
 use crate::Rights;
@@ -65,7 +65,7 @@ pub struct FabricRail {
 impl FabricRail {
     /// Opens the domain of an offer, and an endpoint in it. [`offers`] has those that can be opened.
     pub fn open(info: &Info, settings: &FabricSettings) -> Result<Self, RailError> {
-        if let Some(cause) = unfit(&Profile::of(info)) {
+        if let Some(cause) = unfit(&Profile::of(info), info.mr_mode()) {
             let fix = "use tcp, or a card: `farreach devices` shows what there is";
             return Err(RailError::new(format!("open a rail over {}", info.provider()), cause, fix));
         }
@@ -100,8 +100,11 @@ impl FabricRail {
 }
 
 /// Why an engine cannot rely on this kind of provider.
-fn unfit(profile: &Profile) -> Option<&'static str> {
+fn unfit(profile: &Profile, mr_mode: MrMode) -> Option<&'static str> {
     match (profile.keys_enforced, profile.close_stops_peers) {
+        (true, true) if profile.close_leaves_connections && mr_mode.intersects(MADE_ANEW) => Some(
+            "its domain is spent by a reset, and another one would not have the same registrations and keys",
+        ),
         (true, true) => None,
         (false, _) => Some(
             "it is not known to refuse a wrong or dead key, so a peer could reach what it was not granted",
@@ -109,6 +112,9 @@ fn unfit(profile: &Profile) -> Option<&'static str> {
         (true, false) => Some("closing its endpoint is not known to stop what peers have begun"),
     }
 }
+
+/// What another domain would have to be given again: registrations of all memory, or keys that peers know.
+const MADE_ANEW: MrMode = MrMode::LOCAL.union(MrMode::PROV_KEY);
 
 impl Rail for FabricRail {
     fn properties(&self) -> &Properties {
@@ -193,11 +199,15 @@ mod tests {
 
     #[test]
     fn a_rail_refuses_dead_keys_and_stops_peers_when_it_ends() {
-        let is_fit = |protocol| unfit(&Profile::of_protocol(protocol)).is_none();
+        let is_fit = |protocol| unfit(&Profile::of_protocol(protocol), MrMode::empty()).is_none();
         assert!([Protocol::Xnet, Protocol::Rxm, Protocol::Efa].into_iter().all(is_fit));
         assert!(![Protocol::Shm, Protocol::Sm2, Protocol::Other(999)].into_iter().any(is_fit));
         let mut goes_on = Profile::of_protocol(Protocol::Xnet);
         goes_on.close_stops_peers = false;
-        assert!(unfit(&goes_on).is_some());
+        assert!(unfit(&goes_on, MrMode::empty()).is_some());
+        let is_renewed_with = |mr_mode| unfit(&Profile::of_protocol(Protocol::Xnet), mr_mode).is_none();
+        assert!(is_renewed_with(MrMode::VIRT_ADDR));
+        assert!(!is_renewed_with(MrMode::LOCAL) && !is_renewed_with(MrMode::PROV_KEY));
+        assert!(unfit(&Profile::of_protocol(Protocol::Efa), MADE_ANEW).is_none(), "a reset keeps its domain");
     }
 }

@@ -133,7 +133,7 @@ impl Resources {
         }
     }
 
-    /// Closes the endpoint and opens another one; with another queue, where the old one cannot be slept on any more.
+    /// Closes the endpoint and opens another one.
     pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
         let could_sleep = cq.wait_fd().is_some();
         self.links.close_all();
@@ -148,14 +148,24 @@ impl Resources {
             let reason = self.was_reset();
             self.returned.push_back(Returned { tag: operation.tag, buffers: operation.buffers, reason });
         }
-        if could_sleep && cq.wait_fd().is_none() {
-            *cq = self.domain.open_cq().map_err(|error| self.refused("reset", &error))?;
+        self.reopen(cq, could_sleep).map_err(|error| self.refused("reset", &error))?;
+        self.make_room();
+        Ok(())
+    }
+
+    /// Opens an endpoint after one was closed: with another queue where the old one cannot be slept on any more, and in another domain where the old one is spent.
+    fn reopen(&mut self, cq: &mut CompletionQueue, must_sleep: bool) -> Result<(), Error> {
+        if self.domain.is_spent() {
+            let domain = self.domain.renew()?;
+            // Peers go on by the keys that they know. The cost is linear in their number.
+            self.keys.values_mut().try_for_each(|key| key.move_to(&domain))?;
+            (*cq, self.domain) = (domain.open_cq()?, domain);
+        } else if must_sleep && cq.wait_fd().is_none() {
+            *cq = self.domain.open_cq()?;
         }
         // A new endpoint would look for all the old one's peers, and dies of those that are gone.
-        self.av = self.domain.open_av().map_err(|error| self.refused("reset", &error))?;
-        let endpoint = open_endpoint(&self.domain, cq, &self.av, &self.settings);
-        self.endpoint = Some(endpoint.map_err(|error| self.refused("reset", &error))?);
-        self.make_room();
+        self.av = self.domain.open_av()?;
+        self.endpoint = Some(open_endpoint(&self.domain, cq, &self.av, &self.settings)?);
         Ok(())
     }
 
