@@ -10,9 +10,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Links that fail.
     Mutant {
         name: "a link that has failed is lost before everything of it is back",
-        file: "crates/proto/src/machine/link.rs",
-        guard: "Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),",
-        instead: "Phase::Draining { .. } => self.drained(key, index),",
+        file: "crates/proto/src/machine/peer/link.rs",
+        guard: "Phase::Draining { .. } if self.in_flight == 0 => Due::Drained,",
+        instead: "Phase::Draining { .. } => Due::Drained,",
         test: SEEDS,
     },
     Mutant {
@@ -105,8 +105,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a link is forgotten when another follows it",
-        file: "crates/proto/src/machine/link.rs",
-        guard: "            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
+        file: "crates/proto/src/machine/peer/links.rs",
+        guard: "            self.past.push(PastLink { id, rail, generation, may_land_late: false });
 ",
         instead: "            let _ = PastLink { id, rail, generation, may_land_late: false };
 ",
@@ -130,7 +130,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // What is asked of rails.
     Mutant {
         name: "an end of a link that nobody wants stays open",
-        file: "crates/proto/src/machine/link.rs",
+        file: "crates/proto/src/machine/links.rs",
         guard: "Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),",
         instead: "Ok(_) if !is_wanted => {}",
         test: "machine::tests::an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed",
@@ -146,13 +146,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a link gets more than it has room for",
         file: "crates/proto/src/machine/rail.rs",
-        guard: "link.in_flight < self.properties.window",
-        instead: "link.in_flight < u32::MAX",
+        guard: "link.in_flight() < self.properties.window",
+        instead: "link.in_flight() < u32::MAX",
         test: SEEDS,
     },
     Mutant {
         name: "a peer gets more messages than it has room for",
-        file: "crates/proto/src/machine/outgoing.rs",
+        file: "crates/proto/src/machine/peer/outgoing.rs",
         guard: "            self.room -= 1;
 ",
         instead: "",
@@ -161,7 +161,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Once each.
     Mutant {
         name: "a message that comes twice is delivered twice",
-        file: "crates/proto/src/machine/incoming.rs",
+        file: "crates/proto/src/machine/peer/incoming.rs",
         guard: "else { return Ok(false) };",
         instead: "else {
             deliver(bytes.to_vec());
@@ -178,7 +178,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a new link does not learn what counters are called there",
-        file: "crates/proto/src/machine/link.rs",
+        file: "crates/proto/src/machine/links.rs",
         guard: "        self.name_counters(key, index);
 ",
         instead: "",

@@ -103,7 +103,7 @@ impl Machine {
         offset: u64,
     ) -> Result<(usize, RemoteSegment), AtomicError> {
         let rails = &self.rails;
-        let Some(peer) = self.peers.get(key.0 as usize).and_then(Option::as_deref) else {
+        let Some(peer) = self.peers.get(key) else {
             return Err(AtomicError::PeerLost { reason: LostReason::Gone });
         };
         if let Some(lost) = &peer.lost {
@@ -119,17 +119,17 @@ impl Machine {
             return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len });
         }
         let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
-        let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.pair.0));
+        let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.rail()));
         if usable.clone().next().is_none() {
             return Err(AtomicError::Unsupported);
         }
-        let mut ready = usable.filter(|(_, link)| rails[link.pair.0].is_ready(link)).peekable();
+        let mut ready = usable.filter(|(_, link)| rails[link.rail()].is_ready(link)).peekable();
         if ready.peek().is_none() {
             return Err(AtomicError::NoLink);
         }
         let (index, link) =
-            ready.find(|(_, link)| rails[link.pair.0].has_room(link)).ok_or(AtomicError::Full)?;
-        let key = granted.keys.get(link.pair.1).copied().flatten();
+            ready.find(|(_, link)| rails[link.rail()].has_room(link)).ok_or(AtomicError::Full)?;
+        let key = granted.keys.get(link.peer_rail()).copied().flatten();
         let (address, key) = key.ok_or(AtomicError::NotGranted)?;
         Ok((index, RemoteSegment { address: address + offset, key, len }))
     }
@@ -171,7 +171,7 @@ impl Machine {
 
     /// A peer is lost: all that is asked for is answered.
     pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let waiting = peer.atomics_waiting.drain(..).map(|new| new.op);
         let posted = peer.atomics.drain(..).filter_map(|slot| match self.in_flight.answer(slot)? {
             Requested::Atomic(new, _) => Some(new.op),

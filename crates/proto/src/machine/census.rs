@@ -35,13 +35,13 @@ impl Census {
 impl Machine {
     /// Everything about a peer, for whoever replays a history that fails.
     pub fn portrait(&self, key: PeerKey) -> String {
-        format!("{:#?}", self.peers.get(key.0 as usize))
+        format!("{:#?}", self.peers.get(key))
     }
 
     /// Counts what it keeps.
     pub fn census(&self) -> Census {
         let mut census = Census {
-            peers: self.peers.iter().flatten().count(),
+            peers: self.peers.iter().count(),
             grants: self.grants.len(),
             counters: self.counters.len(),
             links: self.rails.iter().map(|rail| rail.links.len()).sum(),
@@ -50,7 +50,7 @@ impl Machine {
             resets: self.rails.iter().map(|rail| rail.generation).sum(),
             ..Census::default()
         };
-        for peer in self.peers.iter().flatten() {
+        for peer in self.peers.iter() {
             census.transfers += peer.transfers.iter().count() + peer.outbox.in_flight();
             census.atomics += peer.atomics.len();
             census.messages += peer.outgoing.len();

@@ -33,10 +33,10 @@ impl Machine {
     /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
     pub fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<CounterId> {
         self.now = now;
-        let peer = self.peers.get(key.0 as usize).and_then(Option::as_deref);
+        let peer = self.peers.get(key);
         let peer = peer.filter(|peer| !peer.is_lost())?;
         // Also for links that are down: they may come.
-        let has_names = |link: &&Link| !self.rails[link.pair.0].properties().immediates_name_link;
+        let has_names = |link: &&Link| !self.rails[link.rail()].properties().immediates_name_link;
         let names_max = peer.links.iter().filter(has_names).count();
         let counter = self.counters.counters.open_with_names([key.0], names_max)?;
         self.counters.owners.insert(counter, key);
@@ -73,14 +73,14 @@ impl Machine {
     /// What a counter is called on a link, where immediates do not say over which link they came.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
         let link = &self.peer(key)?.links[index];
-        if matches!(link.phase, Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
+        if matches!(link.phase(), Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
             return None;
         }
-        let (id, rail) = (link.id, link.pair.0);
+        let (id, rail) = (link.id(), link.rail());
         if self.rails[rail].properties().immediates_name_link {
             return None;
         }
-        let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id).collect();
+        let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id()).collect();
         // A link that is gone never comes again by its name, and nothing more of it lands.
         self.counters.counters.retain_names(counter, |link| current.contains(&link));
         Some((id, self.counters.counters.name(counter, id)?))
@@ -94,7 +94,7 @@ impl Machine {
             Some(link) => {
                 let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
                 let Some(peer) = self.peer(key) else { return };
-                let id = peer.links[index].id;
+                let id = peer.links[index].id();
                 if !self.counters.is_of(immediate.counter, key) {
                     return;
                 }
@@ -144,7 +144,7 @@ impl Machine {
         let known = peer.counters.entry(counter).or_default();
         // A link that is gone never comes again by its name.
         let links = &peer.links;
-        known.retain(|(id, _)| links.iter().any(|link| link.id == *id));
+        known.retain(|(id, _)| links.iter().any(|link| link.id() == *id));
         known.extend(names);
         self.report_peer(key, PeerChange::Offered);
     }

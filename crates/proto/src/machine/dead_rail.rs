@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::in_flight::Requested;
-use super::peer::Phase;
+use super::peer::Remains;
 use super::transfer::TransferFault;
 use super::{Event, Machine, OpId, PeerKey};
 use crate::error::AtomicError;
@@ -20,8 +20,8 @@ impl Machine {
     pub(super) fn abandon_rail(&mut self, rail: usize) -> HashMap<(PeerKey, usize), Vec<Requested>> {
         let peers = &self.peers;
         let is_on_it = |key: PeerKey, link: usize| {
-            let peer = peers.get(key.0 as usize).and_then(Option::as_deref);
-            peer.is_some_and(|peer| peer.links[link].pair.0 == rail)
+            let peer = peers.get(key);
+            peer.is_some_and(|peer| peer.links[link].rail() == rail)
         };
         let mut stuck: HashMap<_, Vec<Requested>> = HashMap::new();
         for it in self.in_flight.abandon(|it| is_on_it(it.peer, it.link())) {
@@ -40,12 +40,8 @@ impl Machine {
     ) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        if matches!(link.phase, Phase::Down { .. }) {
-            return;
-        }
-        let (rail, id, link_key) = (link.pair.0, link.id, link.key.take());
-        (link.phase, link.in_flight) = (Phase::Down { retry_at: u64::MAX }, 0);
-        let mut lost = std::mem::take(&mut link.failed);
+        let (rail, id) = (link.rail(), link.id());
+        let Some(Remains { key: link_key, failed: mut lost, .. }) = link.abandon() else { return };
         if let Some(link_key) = link_key {
             self.rails[rail].links.remove(&link_key);
         }
@@ -58,7 +54,7 @@ impl Machine {
             }
         }
         let in_flight = &self.in_flight;
-        if let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) {
+        if let Some(peer) = self.peers.get_mut(key) {
             peer.atomics.retain(|slot| in_flight.get(*slot).is_some());
         }
         self.abandon_pages(key, &lost, error);

@@ -131,7 +131,7 @@ impl Machine {
             return;
         }
         let (is_acknowledged, is_late) = (ending.is_acknowledged, self.now >= ending.deadline);
-        let (is_lost, is_quiet) = match self.peers.get(key.0 as usize).and_then(Option::as_deref) {
+        let (is_lost, is_quiet) = match self.peers.get(key) {
             Some(peer) => (peer.lost.is_some(), peer.lost.as_ref().is_some_and(|lost| lost.is_quiet)),
             None => (true, false),
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::peer::{Link, Peer, Phase};
+use super::peer::{Link, Peer};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::Frame;
@@ -19,15 +19,15 @@ impl Machine {
 
     /// Nobody here has anything more to do with anybody. It is told when all are gone.
     pub fn leave_all(&mut self, op: OpId, now: u64) {
-        for index in 0..self.peers.len() {
-            self.leave(PeerKey(index as u32), now);
+        for key in self.peers.keys() {
+            self.leave(key, now);
         }
         self.closing.push(op);
         self.finish_closing();
     }
 
     pub(super) fn finish_closing(&mut self) {
-        if !self.closing.is_empty() && self.peers.iter().flatten().all(|peer| peer.is_lost()) {
+        if !self.closing.is_empty() && self.peers.iter().all(|peer| peer.is_lost()) {
             let closed = self.closing.drain(..).map(Event::Closed);
             self.events.extend(closed);
         }
@@ -36,7 +36,7 @@ impl Machine {
     fn finish_leaving(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         // A peer that still answers for its grants spares the rail a reset, and with that all the others.
-        let is_done = peer.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
+        let is_done = peer.links.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
         // Until the peer holds its messages, they may have to be sent again.
         if peer.is_left && is_done && peer.outgoing.is_held() {
             // It says that nothing is under way.
@@ -71,8 +71,7 @@ impl Machine {
 impl Peer {
     /// Whether something of it is under way, or about to change by time alone.
     pub(super) fn is_active(&self) -> bool {
-        let is_changing = |link: &Link| link.phase != Phase::Ready || link.in_flight > 0;
-        self.is_lost() || self.is_left || self.links.iter().any(is_changing)
+        self.is_lost() || self.is_left || self.links.iter().any(Link::is_active)
     }
 
     /// Whether nothing is asked of it.

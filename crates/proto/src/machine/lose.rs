@@ -3,8 +3,8 @@
 //! A link that has failed is *draining* until everything of ours on it has come back; only then is it lost, and its pages go to other
 //! links. A peer that is lost ends every wait on it. Its buffers come back when the cards are done with them.
 
-use super::link::IN_USE;
-use super::peer::{Lost, Phase};
+use super::links::IN_USE;
+use super::peer::{Due, Lost, Remains};
 use super::transfer::TransferFault;
 use super::work::Control;
 use super::{Event, Machine, Output, PeerChange, PeerKey};
@@ -28,7 +28,7 @@ impl Machine {
         if link.is_failing() {
             return;
         }
-        link.why = reason.to_string();
+        link.note_why(reason.to_string());
         self.report_peer(key, PeerChange::Note(reason.clone()));
         self.end_link(key, index);
     }
@@ -38,15 +38,12 @@ impl Machine {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        if link.is_failing() {
+        if !link.fail(now) {
             return;
         }
-        link.phase = Phase::Draining { since: now };
-        self.mark_dirty();
-        let Some(peer) = self.peer(key) else { return };
-        let link = &mut peer.links[index];
-        let (rail, link_key, mark) = (link.pair.0, link.key, link.own_mark);
+        let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.outbox.pause(index);
+        self.mark_dirty();
         self.marks.remove(&mark);
         if let Some(link) = link_key {
             self.control.push_back(Control::CloseLink { rail, link });
@@ -59,10 +56,8 @@ impl Machine {
         let retry_at = self.now + self.tuning.cool_down;
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        let (rail, link_key, id, is_quiet) = (link.pair.0, link.key.take(), link.id, link.is_quiet);
-        let failed = std::mem::take(&mut link.failed);
-        link.phase = Phase::Down { retry_at };
-        let why = std::mem::take(&mut link.why);
+        let (rail, id) = (link.rail(), link.id());
+        let Remains { key: link_key, failed, is_quiet, why } = link.drained(retry_at);
         let is_lost = peer.is_lost();
         if let Some(link_key) = link_key {
             self.rails[rail].links.remove(&link_key);
@@ -83,11 +78,11 @@ impl Machine {
     /// The peer's end of a link is lost.
     pub(super) fn on_link_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
         let Some(peer) = self.peer(key) else { return };
-        let Some((rail, generation)) = peer.rail_of(id) else { return };
-        let index = peer.links.iter().position(|link| link.id == id);
+        let Some((rail, generation)) = peer.links.rail_of(id) else { return };
+        let index = peer.links.position(id);
         if let Some(index) = index {
             let link = &mut peer.links[index];
-            link.is_lost_there = true;
+            link.lost_there();
             if !link.is_failing() && reason != NO_REASON && reason != IN_USE {
                 let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
                 let fix = "see what the other side says, and its card: farreach devices";
@@ -100,12 +95,12 @@ impl Machine {
         let may_land_late = !is_quiet && !properties.links_end_alone;
         if may_land_late && self.rails[rail].generation == generation {
             if let Some(peer) = self.peer(key) {
-                peer.expect_late(id);
+                peer.links.expect_late(id);
             }
             self.ask_reset(rail);
             self.lose_if_unstoppable(key, rail);
         } else if let Some(peer) = self.peer(key) {
-            peer.past.retain(|past| past.id != id);
+            peer.links.forget_past(id);
         }
         if let Some(index) = index {
             self.end_link(key, index);
@@ -117,7 +112,7 @@ impl Machine {
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
         let Some(error) = self.rails[rail].dead.clone() else { return };
         let generation = self.rails[rail].generation;
-        if self.peer(key).is_some_and(|peer| peer.may_land_over(rail, generation)) {
+        if self.peer(key).is_some_and(|peer| peer.links.may_land_over(rail, generation)) {
             self.lose_peer(key, LostReason::Unstoppable { rail: error }, false);
         }
     }
@@ -127,7 +122,7 @@ impl Machine {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         // One that cannot have begun anything has nothing under way, whatever became of it.
-        let is_quiet = is_quiet || peer.was_never_linked();
+        let is_quiet = is_quiet || peer.links.were_never_offered();
         peer.lost = Some(Lost { at: now, reason: reason.clone(), is_quiet });
         self.mark_dirty();
         let Some(peer) = self.peer(key) else { return };
@@ -149,25 +144,22 @@ impl Machine {
 
     /// What is left of a lost peer: its buffers, which come back when the cards are done.
     pub(super) fn finish_lost(&mut self, key: PeerKey) {
-        let (now, drain) = (self.now, self.tuning.drain);
+        let (now, times) = (self.now, self.tuning.link_times());
         let Some(peer) = self.peer(key) else { return };
         for index in 0..peer.links.len() {
-            let Some(peer) = self.peer(key) else { return };
-            let link = &peer.links[index];
-            match link.phase {
-                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
+            let Some(link) = self.peer(key).map(|peer| &peer.links[index]) else { return };
+            let (rail, due) = (link.rail(), link.due(now, false, &times));
+            match due {
+                Due::Drained => self.drained(key, index),
                 // What nobody answers any more has room in a queue that others need, and buffers of ours.
-                Phase::Draining { since } if now >= since + drain => {
-                    let rail = link.pair.0;
-                    self.ask_reset(rail);
-                }
+                Due::Reset => self.ask_reset(rail),
                 _ => {}
             }
         }
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let Some(lost) = &peer.lost else { return };
-        let is_back = peer.in_flight() == 0;
-        if !is_back && now < lost.at + drain {
+        let is_back = peer.links.in_flight() == 0;
+        if !is_back && now < lost.at + times.drain {
             return;
         }
         let reason = lost.reason.clone();
@@ -181,7 +173,7 @@ impl Machine {
         if is_back {
             peer.outbox.clear();
             if peer.own_grants == 0 {
-                self.peers[key.0 as usize] = None;
+                self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);
             }
         }

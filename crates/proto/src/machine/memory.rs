@@ -1,7 +1,7 @@
 //! How much memory peers take.
 
 use super::atomic::NewAtomic;
-use super::peer::{Granted, Link, Peer};
+use super::peer::{Granted, Peer};
 use super::transfer::TransferState;
 use super::{Machine, PeerKey};
 use crate::inflight::SlotId;
@@ -12,19 +12,19 @@ const PLACE: usize = 16;
 impl Machine {
     /// How many peers there are, those that are gone and were not let go of yet too.
     pub fn peer_count(&self) -> usize {
-        self.peers.iter().flatten().count()
+        self.peers.iter().count()
     }
 
     /// Bytes that are held for a peer.
     pub fn peer_memory(&self, key: PeerKey) -> Option<usize> {
-        Some(self.peers.get(key.0 as usize)?.as_ref()?.memory())
+        Some(self.peers.get(key)?.memory())
     }
 }
 
 impl Peer {
     /// What it takes itself, and what its tables have room for.
     fn memory(&self) -> usize {
-        let tables = self.links.capacity() * size_of::<Link>()
+        let tables = self.links.memory()
             + self.outbox.memory()
             + self.transfers.capacity() * size_of::<TransferState>()
             + self.granted.capacity() * (size_of::<Granted>() + PLACE)

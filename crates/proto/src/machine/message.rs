@@ -1,8 +1,7 @@
 //! Messages: in order, each once, over whichever link is ready, and over the control channel where none is.
 
 use super::in_flight::{InFlight, Requested};
-use super::incoming::TooMany;
-use super::peer::{Link, Phase};
+use super::peer::{Link, TooMany};
 use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::counter::LinkId;
@@ -72,17 +71,17 @@ impl Machine {
     #[inline]
     pub(super) fn post_of_sender(&self, slot: SlotId) -> Option<Post<'_>> {
         let it = self.in_flight.get(slot)?;
-        let peer = self.peers.get(it.peer.0 as usize)?.as_deref()?;
+        let peer = self.peers.get(it.peer)?;
         let link = &peer.links[it.link()];
         let content = match &it.what {
             Requested::Message(sequence) => {
-                let (mark, bytes) = (link.mark, peer.outgoing.get(*sequence)?);
+                let (mark, bytes) = (link.mark(), peer.outgoing.get(*sequence)?);
                 Content::Message { mark, sequence: *sequence, bytes }
             }
             Requested::Atomic(new, target) => Content::Atomic { request: new.request.on(*target) },
             Requested::Pages(_) | Requested::Answered => return None,
         };
-        Some(Post { rail: link.pair.0, link: link.key?, slot, content })
+        Some(Post { rail: link.rail(), link: link.key()?, slot, content })
     }
 
     /// Something is to be posted, or tried again with the next step.
@@ -118,7 +117,7 @@ impl Machine {
 
     /// The peer's engine holds all messages before this number: they arrive, whatever becomes of the links and of this side.
     pub(super) fn on_held(&mut self, key: PeerKey, next: u64) {
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         self.events.extend(peer.outgoing.held(next).map(|op| Event::Sent(op, Ok(()))));
     }
 
@@ -153,14 +152,14 @@ impl Machine {
     /// The first message that is to be posted, if there is room for it. Where no link is ready, the control channel carries all.
     fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
         let rails = &self.rails;
-        let peer = self.peers.get_mut(key.0 as usize)?.as_deref_mut()?;
+        let peer = self.peers.get_mut(key)?;
         peer.outgoing.number();
-        let is_ready = |link: &Link| rails[link.pair.0].is_ready(link);
+        let is_ready = |link: &Link| rails[link.rail()].is_ready(link);
         if !peer.links.iter().any(is_ready) {
             while self.send_by_frame(key) {}
             return None;
         }
-        let has_room = |link: &Link| is_ready(link) && rails[link.pair.0].has_room(link);
+        let has_room = |link: &Link| is_ready(link) && rails[link.rail()].has_room(link);
         let index = peer.links.iter().position(has_room)?;
         if self.round.message_buffers == 0 || !self.in_flight.has_room() {
             return None;
@@ -187,13 +186,7 @@ impl Machine {
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         // One that is being made is waited for.
-        let is_coming = |link: &Link| {
-            matches!(
-                link.phase,
-                Phase::Opening | Phase::Offered | Phase::Connecting { .. } | Phase::Connected
-            )
-        };
-        if !peer.is_up && peer.links.iter().any(is_coming) {
+        if !peer.is_up && peer.links.iter().any(Link::is_coming) {
             return false;
         }
         let Some((sequence, bytes)) = peer.outgoing.take_front() else { return false };
@@ -205,7 +198,7 @@ impl Machine {
     pub(super) fn message_done(&mut self, key: PeerKey, index: usize, sequence: u64, is_ok: bool) {
         let Some(peer) = self.peer(key) else { return };
         // To a peer that is lost nothing is sent again.
-        let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id);
+        let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id());
         peer.outgoing.end(sequence, delivered_by);
         if delivered_by.is_none() {
             self.schedule_sending(key);
@@ -223,7 +216,7 @@ impl Machine {
 
     pub(super) fn receive(&mut self, key: PeerKey, sequence: u64, bytes: &[u8]) {
         let room = self.tuning.messages;
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {
             return;
         }

@@ -14,14 +14,13 @@ mod frame;
 mod grant;
 mod id_map;
 mod in_flight;
-mod incoming;
 mod keep_alive;
-mod link;
+mod links;
 mod lose;
 mod memory;
 mod message;
-mod outgoing;
 mod peer;
+mod peers;
 mod polled;
 mod rail;
 mod reset;
@@ -38,7 +37,8 @@ use crate::wire::{Frame, Hello};
 use counter::CounterDesk;
 use grant::OwnGrant;
 use in_flight::InFlightTable;
-use peer::Peer;
+use peer::{LinkTimes, Peer};
+use peers::Peers;
 use rail::RailState;
 use work::Round;
 
@@ -46,17 +46,14 @@ pub use atomic::{AtomicOperation, NewAtomic};
 pub use event::{Event, OpId, PeerChange};
 pub use grant::RemoteKeys;
 pub use id_map::IdMap;
-pub use link::pairs_of;
+pub use links::pairs_of;
 pub use message::HEADER;
+pub use peers::PeerKey;
 pub use rail::RailInfo;
 pub use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
 pub use work::{Content, Control, KeysEnded, Post};
 
 use crate::rail::{LinkKey, Properties, RailError};
-
-/// One peer of this engine's, for good: a peer that comes again is another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerKey(pub u32);
 
 /// Times, in nanoseconds, and bounds.
 #[derive(Debug, Clone)]
@@ -77,6 +74,12 @@ pub struct Tuning {
     pub message_max: usize,
 }
 
+impl Tuning {
+    fn link_times(&self) -> LinkTimes {
+        LinkTimes { stall: self.stall, drain: self.drain }
+    }
+}
+
 /// What is to be done outside.
 #[derive(Debug)]
 pub enum Output {
@@ -89,8 +92,7 @@ pub enum Output {
 /// See the [module](self).
 pub struct Machine {
     rails: Vec<RailState>,
-    /// By their keys, which are never used again.
-    peers: Vec<Option<Box<Peer>>>,
+    peers: Peers,
     round_robin: RoundRobin,
     /// Who has messages to be posted.
     pending_senders: VecDeque<PeerKey>,
@@ -139,7 +141,7 @@ impl Machine {
         hello.messages = tuning.messages;
         Self {
             rails,
-            peers: Vec::new(),
+            peers: Peers::default(),
             round_robin: RoundRobin::new(TURN_BYTES),
             pending_senders: VecDeque::new(),
             counters: CounterDesk::default(),
@@ -169,9 +171,7 @@ impl Machine {
     /// A connection to a peer stands. `is_initiator`: we have made it.
     pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
-        let key = PeerKey(self.peers.len() as u32);
-        let peer = Peer::new(is_initiator, &self.tuning, now);
-        self.peers.push(Some(Box::new(peer)));
+        let key = self.peers.add(Peer::new(is_initiator, &self.tuning, now));
         self.send(key, Frame::Hello(self.hello.clone()));
         key
     }
@@ -244,11 +244,9 @@ impl Machine {
         // What is found to be under way below changes it.
         self.are_timers_idle = true;
         self.shortest_heartbeat = self.tuning.heartbeat;
-        for index in 0..self.peers.len() {
-            if self.peers[index].is_some() {
-                self.run_peer_timers(PeerKey(index as u32));
-            }
-            if let Some(peer) = &self.peers[index] {
+        for key in self.peers.keys() {
+            self.run_peer_timers(key);
+            if let Some(peer) = self.peers.get(key) {
                 self.are_timers_idle &= !peer.is_active();
                 self.shortest_heartbeat = self.shortest_heartbeat.min(peer.heartbeat);
             }
@@ -265,7 +263,7 @@ impl Machine {
     }
 
     fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {
-        self.peers.get_mut(key.0 as usize)?.as_deref_mut()
+        self.peers.get_mut(key)
     }
 
     fn send(&mut self, key: PeerKey, frame: Frame) {
@@ -284,7 +282,7 @@ impl Machine {
 
     /// Whether nothing is in flight, and nothing is asked for.
     pub fn is_idle(&self) -> bool {
-        self.peers.iter().flatten().all(|peer| peer.in_flight() == 0 && peer.is_idle())
+        self.peers.iter().all(|peer| peer.links.in_flight() == 0 && peer.is_idle())
     }
 }
 

@@ -50,12 +50,12 @@ impl RailState {
 
     /// Whether a link over it may have one more request in flight.
     pub(super) fn has_room(&self, link: &Link) -> bool {
-        link.in_flight < self.properties.window
+        link.in_flight() < self.properties.window
     }
 
     /// Whether a link over it is in use.
     pub(super) fn is_ready(&self, link: &Link) -> bool {
-        link.phase == Phase::Ready && self.resetting_since.is_none()
+        link.phase() == Phase::Ready && self.resetting_since.is_none()
     }
 
     pub(super) fn properties(&self) -> &Properties {

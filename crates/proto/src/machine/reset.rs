@@ -20,9 +20,9 @@ impl Machine {
         }
         self.rails[rail].resetting_since = Some(self.now);
         self.mark_dirty();
-        for peer in self.peers.iter_mut().flatten() {
+        for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
-                if peer.links[index].pair.0 == rail {
+                if peer.links[index].rail() == rail {
                     peer.outbox.pause(index);
                 }
             }
@@ -36,10 +36,10 @@ impl Machine {
             if self.rails[rail].is_resetting {
                 continue;
             }
-            let links = self.peers.iter().flatten().flat_map(|peer| &peer.links);
+            let links = self.peers.iter().flat_map(|peer| peer.links.iter());
             let is_quiet = links
-                .filter(|link| link.pair.0 == rail && !matches!(link.phase, Phase::Draining { .. }))
-                .all(|link| link.in_flight == 0);
+                .filter(|link| link.rail() == rail && !matches!(link.phase(), Phase::Draining { .. }))
+                .all(|link| link.in_flight() == 0);
             if is_quiet || self.now >= since + self.tuning.drain {
                 self.rails[rail].is_resetting = true;
                 self.control.push_back(Control::Reset { rail });
@@ -56,11 +56,10 @@ impl Machine {
             Some(error) => self.rails[rail].dead = Some(error.clone()),
         }
         let mut stuck = if error.is_some() { self.abandon_rail(rail) } else { HashMap::new() };
-        for peer in 0..self.peers.len() {
-            let key = PeerKey(peer as u32);
+        for key in self.peers.keys() {
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
             for index in 0..links {
-                if self.peer(key).is_some_and(|peer| peer.links[index].pair.0 == rail) {
+                if self.peer(key).is_some_and(|peer| peer.links[index].rail() == rail) {
                     self.end_link(key, index);
                     if let Some(error) = &error {
                         let stuck = stuck.remove(&(key, index)).unwrap_or_default();
@@ -93,7 +92,7 @@ impl Machine {
     /// Whether bytes that the peer has sent over a lost link may land yet: its rail waits for being begun anew.
     pub(super) fn may_still_land(&mut self, key: PeerKey, id: crate::counter::LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        let Some((rail, generation)) = peer.rail_of(id) else { return false };
+        let Some((rail, generation)) = peer.links.rail_of(id) else { return false };
         let rail = &self.rails[rail];
         rail.generation == generation && rail.resetting_since.is_some()
     }

@@ -15,7 +15,7 @@ use crate::wire::{Frame, Hello, LinkOffer};
 const MS: u64 = 1_000_000;
 
 /// Short times, and little room.
-fn tuning() -> Tuning {
+pub(super) fn tuning() -> Tuning {
     Tuning {
         heartbeat: 2 * MS,
         silence: 1000 * MS,

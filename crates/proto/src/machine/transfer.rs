@@ -289,7 +289,7 @@ impl Machine {
 
     fn choose_page_of(&mut self, key: PeerKey) -> Result<ChosenPage, Unchosen> {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else {
+        let Some(peer) = self.peers.get_mut(key) else {
             return Err(Unchosen::Nothing);
         };
         if !self.in_flight.has_room() {
@@ -298,14 +298,14 @@ impl Machine {
         let Some(posted) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
         let (index, transfer) = (posted.link(), posted.transfer());
         let state = &peer.links[index];
-        let rail = state.pair.0;
+        let rail = state.rail();
         if !self.rails[rail].has_room(state) {
             // Messages and atomics have taken what was left for pages.
             peer.outbox.refuse(posted);
             return Err(Unchosen::Full);
         }
         let has_names = !self.rails[rail].properties().immediates_name_link;
-        if has_names && posted.immediate().is_some_and(|immediate| !peer.has_name_on(state.id, immediate)) {
+        if has_names && posted.immediate().is_some_and(|immediate| !peer.has_name_on(state.id(), immediate)) {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
             peer.outbox.refuse(posted);
             peer.links[index].has_refused(now);
@@ -355,12 +355,12 @@ impl Machine {
 
     /// A card is done with pages. Those of a request that failed are kept until their link is lost, and go to another one then.
     pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {
             return;
         }
         if !is_ok {
-            peer.links[posted.link()].failed.push(posted);
+            peer.links[posted.link()].keep_failed(posted);
             return;
         }
         let frames = peer.outbox.complete(posted);
@@ -378,7 +378,7 @@ impl Machine {
             let Some(peer) = self.peer(key) else { return };
             let Some(Finished { transfer, is_whole }) = peer.outbox.finished() else { return };
             let Some(mut state) = peer.transfers.take(transfer.index()) else { continue };
-            let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.pair.0, link.id.0)).collect();
+            let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.rail(), link.id().0)).collect();
             let grant = state.grant;
             for ((rail, link), share) in names.into_iter().zip(&mut state.explanation.rails) {
                 share.rail.clone_from(&self.rails[rail].properties().name);
@@ -406,12 +406,12 @@ fn remote_of(peer: &mut super::peer::Peer, posted: &Posted, has_names: bool) -> 
     let state = &peer.links[posted.link()];
     let immediate = match posted.immediate() {
         None => None,
-        Some(immediate) => Some(immediate_on(peer, state.id, immediate, has_names)?.to_bits()),
+        Some(immediate) => Some(immediate_on(peer, state.id(), immediate, has_names)?.to_bits()),
     };
     let transfer = peer.transfers.get_mut(posted.transfer().index())?;
-    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.pair.1)?)?;
+    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.peer_rail())?)?;
     let start = address.checked_add(transfer.base)?;
-    let (link, op, direction) = (state.key?, transfer.op, transfer.direction);
+    let (link, op, direction) = (state.key()?, transfer.op, transfer.direction);
     transfer.add_to_share(posted);
     Some(RemotePages { link, op, direction, start, key, immediate })
 }

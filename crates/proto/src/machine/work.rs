@@ -211,16 +211,14 @@ impl Machine {
         self.rails[rail].in_flight = self.rails[rail].in_flight.saturating_sub(1);
         let Some(it) = self.in_flight.take(slot) else { return };
         let (key, index) = (it.peer, it.link());
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let link = &mut peer.links[index];
-        link.in_flight = link.in_flight.saturating_sub(1);
-        link.moved_at = now;
         let is_ok = outcome.is_ok();
-        if let Err(error) = outcome {
-            link.is_quiet = false;
-            if !peer.is_lost() {
-                self.fail_link(key, index, &error);
-            }
+        link.completed(is_ok, now);
+        if let Err(error) = outcome
+            && !peer.is_lost()
+        {
+            self.fail_link(key, index, &error);
         }
         match it.what {
             Requested::Pages(posted) => self.page_done(key, posted, is_ok),
@@ -236,7 +234,7 @@ impl Machine {
         let now = self.now;
         let Some(link) = self.peer(key).map(|peer| &mut peer.links[index]) else { return };
         link.took_one(now);
-        let rail = link.pair.0;
+        let rail = link.rail();
         self.posted_to(key, rail);
     }
 }

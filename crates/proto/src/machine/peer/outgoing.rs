@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
-use super::OpId;
 use crate::counter::LinkId;
+use crate::machine::OpId;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(crate) struct Outgoing {
     next: u64,
     /// How many more the peer holds for its user.
     room: u32,
@@ -39,7 +39,7 @@ struct Kept {
 
 impl Outgoing {
     /// None yet, and no room. So many may be in flight.
-    pub(super) fn new(in_flight_max: u32) -> Self {
+    pub(crate) fn new(in_flight_max: u32) -> Self {
         Self {
             next: 0,
             room: 0,
@@ -52,17 +52,17 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn push(&mut self, op: OpId, bytes: Vec<u8>) {
+    pub(crate) fn push(&mut self, op: OpId, bytes: Vec<u8>) {
         self.waiting.push_back((bytes, op));
     }
 
     /// The peer has room for so many more.
-    pub(super) fn add_room(&mut self, count: u32) {
+    pub(crate) fn add_room(&mut self, count: u32) {
         self.room = self.room.saturating_add(count);
     }
 
     /// Numbers those that there is room for: they can be posted.
-    pub(super) fn number(&mut self) {
+    pub(crate) fn number(&mut self) {
         while self.room > 0
             && let Some((bytes, op)) = self.waiting.pop_front()
         {
@@ -74,12 +74,12 @@ impl Outgoing {
     }
 
     /// Whether there is one to be numbered or posted.
-    pub(super) fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         (self.room > 0 && !self.waiting.is_empty()) || !self.to_post.is_empty()
     }
 
     /// The first one that is to be posted. Those that the peer holds meanwhile are not.
-    pub(super) fn front(&mut self) -> Option<(u64, &[u8])> {
+    pub(crate) fn front(&mut self) -> Option<(u64, &[u8])> {
         let sequence = loop {
             let sequence = *self.to_post.front()?;
             if self.kept(sequence).is_some() {
@@ -91,14 +91,14 @@ impl Outgoing {
     }
 
     /// Takes the [first one](Self::front) out: nothing more is heard of it before the peer holds it.
-    pub(super) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
+    pub(crate) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
         let (sequence, bytes) = self.front().map(|(sequence, bytes)| (sequence, bytes.to_vec()))?;
         self.to_post.pop_front();
         Some((sequence, bytes))
     }
 
     /// The [first one](Self::front) is about to be posted: its number. None where there is none, or too many are in flight.
-    pub(super) fn begin(&mut self) -> Option<u64> {
+    pub(crate) fn begin(&mut self) -> Option<u64> {
         if self.in_flight == self.in_flight_max {
             return None;
         }
@@ -109,19 +109,19 @@ impl Outgoing {
     }
 
     /// The bytes of one that the peer's engine does not hold yet.
-    pub(super) fn get(&self, sequence: u64) -> Option<&[u8]> {
+    pub(crate) fn get(&self, sequence: u64) -> Option<&[u8]> {
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
         self.kept.get(place as usize).map(|kept| kept.bytes.as_slice())
     }
 
     /// It was not posted: it is the first again.
-    pub(super) fn refuse(&mut self, sequence: u64) {
+    pub(crate) fn refuse(&mut self, sequence: u64) {
         self.in_flight -= 1;
         self.to_post.push_front(sequence);
     }
 
     /// It is done with: delivered by this link, or to be posted again. The receiver knows by its number whether it has it.
-    pub(super) fn end(&mut self, sequence: u64, delivered_by: Option<LinkId>) {
+    pub(crate) fn end(&mut self, sequence: u64, delivered_by: Option<LinkId>) {
         self.in_flight -= 1;
         match delivered_by {
             None => self.post_again(sequence),
@@ -134,7 +134,7 @@ impl Outgoing {
     }
 
     /// A link is lost: what it has delivered may not have come.
-    pub(super) fn lose(&mut self, link: LinkId) {
+    pub(crate) fn lose(&mut self, link: LinkId) {
         let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
         let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
         again.into_iter().for_each(|sequence| self.post_again(sequence));
@@ -146,7 +146,7 @@ impl Outgoing {
     }
 
     /// The peer's engine holds all before this number: who hears of that.
-    pub(super) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
+    pub(crate) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
         let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
         let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
         let sent = self.kept.drain(..sent).map(|kept| kept.op);
@@ -154,7 +154,7 @@ impl Outgoing {
     }
 
     /// Who hears when all until now are held; whether they are.
-    pub(super) fn flush(&mut self, op: OpId) -> bool {
+    pub(crate) fn flush(&mut self, op: OpId) -> bool {
         if self.is_held() {
             return true;
         }
@@ -163,17 +163,17 @@ impl Outgoing {
     }
 
     /// Whether the peer's engine holds all of them.
-    pub(super) fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.waiting.is_empty() && self.kept.is_empty()
     }
 
     /// Whether none is in flight.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
 
     /// Nobody will hold what is left: who is to be told so. What is in flight comes back all the same.
-    pub(super) fn give_up(&mut self) -> Vec<OpId> {
+    pub(crate) fn give_up(&mut self) -> Vec<OpId> {
         self.to_post.clear();
         let kept = self.kept.drain(..).map(|kept| kept.op);
         let waiting = self.waiting.drain(..).map(|(_, op)| op);
@@ -186,14 +186,14 @@ impl Outgoing {
     }
 
     /// Bytes that are held here.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|(bytes, _)| bytes.capacity() + size_of::<(Vec<u8>, OpId)>());
         let kept = self.kept.iter().map(|kept| kept.bytes.capacity() + size_of::<Kept>());
         waiting.chain(kept).sum::<usize>() + self.to_post.capacity() * size_of::<u64>()
     }
 
     /// How many are not delivered.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.in_flight as usize + self.to_post.len() + self.waiting.len()
     }
 }

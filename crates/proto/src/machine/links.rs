@@ -3,7 +3,7 @@
 //! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
 //! that it is ready; who hears that begins to post.
 
-use super::peer::{Link, NO_LINK, PastLink, Phase};
+use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase};
 use super::work::{Control, LinkEnd, Opening};
 use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
@@ -60,25 +60,8 @@ impl Machine {
         let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
         let mut outbox = Outbox::new(settings);
         (0..chosen.len()).for_each(|link| outbox.pause(link));
-        let links = chosen.into_iter().map(|pair| Link {
-            pair,
-            id: NO_LINK,
-            key: None,
-            phase: Phase::Down { retry_at: now },
-            in_flight: 0,
-            failed: Vec::new(),
-            generation: 0,
-            is_lost_there: false,
-            may_land_late: false,
-            mark: 0,
-            own_mark: 0,
-            is_quiet: true,
-            moved_at: now,
-            refusals: None,
-            why: String::new(),
-        });
         let Some(peer) = self.peer(key) else { return };
-        (peer.outbox, peer.links) = (outbox, links.collect());
+        (peer.outbox, peer.links) = (outbox, Links::new(chosen, now));
         self.run_link_timers(key);
     }
 
@@ -92,37 +75,22 @@ impl Machine {
 
     /// What is due for a peer's links.
     pub(super) fn run_link_timers(&mut self, key: PeerKey) {
-        let (now, stall, drain) = (self.now, self.tuning.stall, self.tuning.drain);
+        let (now, times) = (self.now, self.tuning.link_times());
         let Some(peer) = self.peer(key) else { return };
         let is_initiator = peer.is_initiator;
         for index in 0..peer.links.len() {
-            let Some(peer) = self.peer(key) else { return };
-            let link = &peer.links[index];
-            match link.phase {
-                Phase::Down { retry_at } if is_initiator && now >= retry_at => self.offer_link(key, index),
-                Phase::Draining { .. } if link.in_flight == 0 => self.drained(key, index),
-                Phase::Draining { since } if now >= since + drain => {
-                    let rail = peer.links[index].pair.0;
-                    self.ask_reset(rail);
-                }
-                Phase::Ready if link.hangs(now, stall) => {
-                    let rail = link.pair.0;
-                    let reason = self.hangs(rail, "nothing moves on it, though the peer is well");
+            let Some(link) = self.peer(key).map(|peer| &peer.links[index]) else { return };
+            let (rail, due) = (link.rail(), link.due(now, is_initiator, &times));
+            match due {
+                Due::Nothing => {}
+                Due::Offer => self.offer_link(key, index),
+                Due::Drained => self.drained(key, index),
+                Due::Reset => self.ask_reset(rail),
+                Due::Fail(why) => {
+                    let reason = self.hangs(rail, why);
                     self.fail_link(key, index, &reason);
                 }
-                Phase::Ready if link.in_flight > 0 => {
-                    let rail = link.pair.0;
-                    self.tell_to_look(key, rail);
-                }
-                // The peer's answer, or ours, was lost with a rail: it is tried anew.
-                Phase::Offered | Phase::Connecting { .. } | Phase::Connected
-                    if now >= link.moved_at.saturating_add(stall) =>
-                {
-                    let rail = link.pair.0;
-                    let reason = self.hangs(rail, "the peer's end was not connected in time");
-                    self.fail_link(key, index, &reason);
-                }
-                _ => {}
+                Due::Look => self.tell_to_look(key, rail),
             }
         }
     }
@@ -138,13 +106,11 @@ impl Machine {
 
     fn offer_link(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peer(key) else { return };
-        let rail = peer.links[index].pair.0;
+        let rail = peer.links[index].rail();
         if self.rails[rail].resetting_since.is_some() || self.rails[rail].dead.is_some() {
             return;
         }
-        let Some(peer) = self.peer(key) else { return };
-        let id = LinkId(peer.next_link);
-        peer.next_link += 1;
+        let Some(id) = self.peer(key).map(|peer| peer.links.next_id()) else { return };
         self.open_end(key, index, id, None);
     }
 
@@ -152,23 +118,21 @@ impl Machine {
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
         self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return };
-        if peer.past.len() >= PAST_MAX {
+        if peer.links.past() >= PAST_MAX {
             let why = LostReason::Violation("it does not say what became of its links");
             self.lose_peer(key, why, false);
             return;
         }
         let link = &mut peer.links[index];
-        (link.id, link.phase) = (id, Phase::Opening);
-        (link.is_lost_there, link.may_land_late) = (false, false);
-        let rail = link.pair.0;
+        link.open(id);
+        let rail = link.rail();
         self.control.push_back(Control::OpenLink(Opening { rail, peer: key, index, id, peer_end }));
     }
 
     /// Our end of a link is made, and this is its address: the peer is told. Where the peer has offered the link, ours is connected to its end.
     pub fn handle_opened(&mut self, opening: Opening, opened: Result<(LinkKey, Vec<u8>), RailError>) {
         let Opening { rail, peer: key, index, id, peer_end } = opening;
-        let is_it = |link: &Link| link.phase == Phase::Opening && link.id == id;
-        let is_wanted = self.peer(key).is_some_and(|peer| is_it(&peer.links[index]));
+        let is_wanted = self.peer(key).is_some_and(|peer| peer.links[index].is_opening(id));
         match opened {
             Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),
             Ok((link, address)) => {
@@ -182,8 +146,7 @@ impl Machine {
             Err(error) => {
                 let retry_at = self.now + self.tuning.cool_down;
                 if let Some(peer) = self.peer(key) {
-                    let link = &mut peer.links[index];
-                    (link.id, link.phase) = (NO_LINK, Phase::Down { retry_at });
+                    peer.links[index].not_opened(retry_at);
                 }
                 match peer_end {
                     None => self.report_peer(key, PeerChange::Note(error)),
@@ -202,24 +165,19 @@ impl Machine {
         self.marks.insert(own_mark, (key, index));
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        (link.key, link.phase) = (Some(link_key), Phase::Offered);
-        (link.generation, link.own_mark, link.is_quiet) = (generation, own_mark, true);
-        (link.moved_at, link.in_flight, link.refusals) = (now, 0, None);
-        let (id, from, to) = (link.id, rail as u16, link.pair.1 as u16);
+        link.opened(MadeEnd { key: link_key, generation, own_mark }, now);
+        let (id, from, to) = (link.id(), rail as u16, link.peer_rail() as u16);
         self.send(key, Frame::Link(LinkOffer { link: id, from, to, address }));
     }
 
     /// Another link is about to follow one: what the peer has under way on that may land yet.
     fn remember_link(&mut self, key: PeerKey, index: usize) {
-        let Some(peer) = self.peers.get_mut(key.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
         let rails = &self.rails;
-        // Nothing lands any more over a rail that was begun anew.
-        peer.past.retain(|past| rails[past.rail].generation == past.generation);
-        let Link { pair: (rail, _), id, generation, is_lost_there, .. } = peer.links[index];
-        let properties = rails[rail].properties();
-        let may_land_late = !properties.links_end_alone;
-        if may_land_late && !is_lost_there && id != NO_LINK {
-            peer.past.push(PastLink { id, rail, generation, may_land_late: false });
+        peer.links.forget_ended(|rail| rails[rail].generation);
+        let rail = peer.links[index].rail();
+        if !rails[rail].properties().links_end_alone {
+            peer.links.remember(index);
         }
     }
 
@@ -228,14 +186,14 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
-        let Some(index) = peer.links.iter().position(|link| link.pair == pair) else {
+        let Some(index) = peer.links.between(pair) else {
             self.refuse_rail(key, offer.link, "no such rail");
             return;
         };
-        let phase = peer.links[index].phase;
+        let phase = peer.links[index].phase();
         if is_answer {
             // One that was given up meanwhile is nobody's.
-            if phase == Phase::Offered && peer.links[index].id == offer.link {
+            if phase == Phase::Offered && peer.links[index].id() == offer.link {
                 self.connect_end(key, index, offer.address);
             }
         } else {
@@ -256,18 +214,19 @@ impl Machine {
     fn connect_end(&mut self, key: PeerKey, index: usize, peer_end: Vec<u8>) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        let Some(link_key) = link.key else { return };
-        link.phase = Phase::Connecting { mark: None };
-        let end = LinkEnd { rail: link.pair.0, link: link_key, peer: key, index };
+        let Some(link_key) = link.connect() else { return };
+        let end = LinkEnd { rail: link.rail(), link: link_key, peer: key, index };
         self.control.push_back(Control::Connect { end, peer_end });
     }
 
     /// Our end is connected to the peer's, which may begin.
     pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
         let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
-        let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key == Some(link_key));
+        let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key() == Some(link_key));
         // It may have failed meanwhile, and is closed then.
-        let Some(Phase::Connecting { mark: theirs }) = link.map(|link| link.phase) else { return };
+        if !link.is_some_and(|link| matches!(link.phase(), Phase::Connecting { .. })) {
+            return;
+        }
         if let Err(error) = connected {
             self.fail_link(key, index, &error);
             return;
@@ -275,8 +234,7 @@ impl Machine {
         self.name_counters(key, index);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
-        (link.phase, link.moved_at) = (Phase::Connected, now);
-        let (id, mark) = (link.id, link.own_mark);
+        let (theirs, id, mark) = (link.connected(now), link.id(), link.own_mark());
         self.send(key, Frame::LinkReady { link: id, mark });
         if let Some(mark) = theirs {
             self.on_link_ready(key, id, mark);
@@ -287,14 +245,10 @@ impl Machine {
     pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
-        let Some(index) = peer.link_named(link) else { return };
-        let state = &mut peer.links[index];
-        match &mut state.phase {
-            Phase::Connected => {}
-            Phase::Connecting { mark: theirs } => return *theirs = Some(mark),
-            _ => return,
+        let Some(index) = peer.links.named(link) else { return };
+        if !peer.links[index].peer_is_ready(mark, now) {
+            return;
         }
-        (state.phase, state.mark, state.moved_at) = (Phase::Ready, mark, now);
         peer.outbox.restore(index, link);
         self.round_robin.wake(key.0);
         self.tell_rails(key);
@@ -302,8 +256,8 @@ impl Machine {
 
     pub(super) fn tell_rails(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
-        let ready = peer.links.iter().filter(|link| link.phase == Phase::Ready);
-        let rails: Vec<usize> = ready.map(|link| link.pair.0).collect();
+        let ready = peer.links.iter().filter(|link| link.phase() == Phase::Ready);
+        let rails: Vec<usize> = ready.map(|link| link.rail()).collect();
         peer.is_up |= !rails.is_empty();
         let names = rails.into_iter().map(|rail| self.rails[rail].properties().name.clone()).collect();
         self.report_peer(key, PeerChange::Rails(names));

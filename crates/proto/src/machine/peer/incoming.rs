@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(crate) struct Incoming {
     next: u64,
     /// The number that the peer was last told of.
     told: u64,
@@ -16,11 +16,11 @@ pub(super) struct Incoming {
 
 /// The peer has sent more than it was given room for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooMany;
+pub(crate) struct TooMany;
 
 impl Incoming {
     /// One has come. It is delivered in its turn, and all that have waited for it; whether any was.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         sequence: u64,
         bytes: &[u8],
@@ -48,17 +48,17 @@ impl Incoming {
     }
 
     /// The user has taken so many.
-    pub(super) fn taken(&mut self, count: u32) {
+    pub(crate) fn taken(&mut self, count: u32) {
         self.untaken = self.untaken.saturating_sub(count.into());
     }
 
     /// The number before which all are held here, if the peer was not told.
-    pub(super) fn untold(&mut self) -> Option<u64> {
+    pub(crate) fn untold(&mut self) -> Option<u64> {
         (std::mem::replace(&mut self.told, self.next) != self.next).then_some(self.next)
     }
 
     /// Bytes that are held here.
-    pub(super) fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.early.values().map(|bytes| bytes.capacity() + size_of::<(u64, Vec<u8>)>()).sum()
     }
 }

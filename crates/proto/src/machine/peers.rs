@@ -1,0 +1,70 @@
+//! The peers of a machine, by their keys. A key is never used again: a peer that comes again is another one.
+
+use super::peer::Peer;
+
+/// One peer of this engine's, for good: a peer that comes again is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerKey(pub u32);
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// By their keys; none where one is forgotten.
+    places: Vec<Option<Box<Peer>>>,
+}
+
+impl Peers {
+    pub(super) fn add(&mut self, peer: Peer) -> PeerKey {
+        let key = PeerKey(self.places.len() as u32);
+        self.places.push(Some(Box::new(peer)));
+        key
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: PeerKey) -> Option<&Peer> {
+        self.places.get(key.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: PeerKey) -> Option<&mut Peer> {
+        self.places.get_mut(key.0 as usize)?.as_deref_mut()
+    }
+
+    /// Nothing of it is left.
+    pub(super) fn forget(&mut self, key: PeerKey) {
+        self.places[key.0 as usize] = None;
+    }
+
+    /// All keys that there ever were, in order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = PeerKey> + use<> {
+        (0..self.places.len() as u32).map(PeerKey)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.places.iter().filter_map(Option::as_deref)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.places.iter_mut().filter_map(Option::as_deref_mut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::tuning;
+
+    #[test]
+    fn a_key_is_never_used_again() {
+        let mut peers = Peers::default();
+        let [first, second] =
+            [true, false].map(|is_initiator| peers.add(Peer::new(is_initiator, &tuning(), 0)));
+        peers.forget(first);
+        assert!(peers.get(first).is_none() && peers.get_mut(first).is_none());
+        assert!(!peers.get(second).unwrap().is_initiator);
+        let third = peers.add(Peer::new(true, &tuning(), 0));
+        assert!(third != first && third != second);
+        assert_eq!((peers.keys().count(), peers.iter().count(), peers.iter_mut().count()), (3, 2, 2));
+        assert!(peers.get(PeerKey(3)).is_none(), "nobody ever had it");
+    }
+}
