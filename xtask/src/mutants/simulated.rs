@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a peer is told that nothing is under way while something is",
-        file: "crates/proto/src/machine/grant.rs",
+        file: "crates/proto/src/machine/peer/granted.rs",
         guard: "granted.is_revoked && granted.users == 0)",
         instead: "granted.is_revoked)",
         test: SEEDS,
@@ -186,7 +186,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "what counters are called on links is forgotten",
-        file: "crates/proto/src/machine/counter.rs",
+        file: "crates/proto/src/machine/peer/remote_counters.rs",
         guard: "        known.extend(names);
 ",
         instead: "        let _ = names;

@@ -34,12 +34,6 @@ impl AtomicOperation {
     }
 }
 
-/// Atomic operations that one peer may have under way.
-const ATOMICS_MAX: usize = 64;
-
-/// Atomics of one peer that may wait for a link, or for room.
-const ATOMICS_WAITING_MAX: usize = 1024;
-
 /// An atomic, and what is to be done with it.
 #[derive(Debug, Clone, Copy)]
 pub struct NewAtomic {
@@ -65,30 +59,29 @@ impl Machine {
             Err(error) => return self.report(Event::Atomic(new.op, Err(error))),
         }
         let Some(peer) = self.peer(new.peer) else { return };
-        if peer.atomics_waiting.len() >= ATOMICS_WAITING_MAX {
+        if !peer.atomics.push(new) {
             return self.report(Event::Atomic(new.op, Err(AtomicError::Full)));
         }
-        peer.atomics_waiting.push_back(new);
         self.schedule_first(new.peer);
     }
 
     /// The first one that waits, if there is a link with room for it.
     pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<SlotId> {
         loop {
-            let new = *self.peer(key)?.atomics_waiting.front()?;
+            let new = self.peer(key)?.atomics.front()?;
             match self.place_of(key, new.grant, new.offset) {
                 Err(AtomicError::NoLink | AtomicError::Full) => return None,
                 Err(error) => {
-                    self.peer(key)?.atomics_waiting.pop_front();
+                    self.peer(key)?.atomics.pop_front();
                     self.report(Event::Atomic(new.op, Err(error)));
                 }
                 Ok((index, target)) => {
-                    if self.peer(key)?.atomics.len() >= ATOMICS_MAX {
+                    if !self.peer(key)?.atomics.has_room() {
                         return None;
                     }
                     let what = Requested::Atomic(new, target);
                     let slot = self.in_flight.put(InFlight::new(key, index, what))?;
-                    self.peer(key)?.atomics_waiting.pop_front();
+                    self.peer(key)?.atomics.pop_front();
                     return Some(slot);
                 }
             }
@@ -109,14 +102,14 @@ impl Machine {
         if let Some(lost) = &peer.lost {
             return Err(AtomicError::PeerLost { reason: lost.reason.clone() });
         }
-        let granted = peer.granted.get(&grant).filter(|granted| !granted.is_revoked);
+        let granted = peer.granted.get(grant).filter(|granted| !granted.is_revoked());
         let granted = granted.ok_or(AtomicError::NotGranted)?;
-        if !granted.rights.contains(Rights::ATOMIC) {
+        if !granted.rights().contains(Rights::ATOMIC) {
             return Err(AtomicError::NotGranted);
         }
         let len = size_of::<u64>() as u64;
-        if !offset.is_multiple_of(len) || offset.checked_add(len).is_none_or(|end| end > granted.len) {
-            return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len });
+        if !offset.is_multiple_of(len) || offset.checked_add(len).is_none_or(|end| end > granted.len()) {
+            return Err(AtomicError::NotEightAlignedBytes { offset, len: granted.len() });
         }
         let has_atomics = |rail: usize| rails[rail].properties().has_atomics;
         let usable = peer.links.iter().enumerate().filter(|(_, link)| has_atomics(link.rail()));
@@ -129,25 +122,22 @@ impl Machine {
         }
         let (index, link) =
             ready.find(|(_, link)| rails[link.rail()].has_room(link)).ok_or(AtomicError::Full)?;
-        let key = granted.keys.get(link.peer_rail()).copied().flatten();
-        let (address, key) = key.ok_or(AtomicError::NotGranted)?;
+        let (address, key) = granted.key_over(link.peer_rail()).ok_or(AtomicError::NotGranted)?;
         Ok((index, RemoteSegment { address: address + offset, key, len }))
     }
 
     /// A card has an atomic.
     pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
         let Some(peer) = self.peer(key) else { return };
-        peer.atomics.push(slot);
-        if let Some(granted) = peer.granted.get_mut(&grant) {
-            granted.users += 1;
-        }
+        peer.atomics.posted(slot);
+        peer.granted.begin_use(grant);
     }
 
     /// No card has it: it is tried again, unless none ever takes it.
     pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
         let is_waiting = !matches!(reason, Refusal::Never(_));
         if is_waiting && let Some(peer) = self.peer(new.peer) {
-            peer.atomics_waiting.push_front(new);
+            peer.atomics.push_front(new);
         }
         match reason {
             Refusal::Never(error) => self.report(Event::Atomic(new.op, Err(AtomicError::Rail(error)))),
@@ -162,7 +152,7 @@ impl Machine {
     /// An atomic is done with: what was there, if that is known.
     pub(super) fn atomic_done(&mut self, new: NewAtomic, slot: SlotId, value: Option<u64>) {
         let Some(peer) = self.peer(new.peer) else { return };
-        peer.atomics.retain(|other| *other != slot);
+        peer.atomics.done(slot);
         // It may have been done, or not: doing it again would do it twice.
         let answer = value.ok_or(AtomicError::Unknown);
         self.report(Event::Atomic(new.op, answer));
@@ -172,8 +162,9 @@ impl Machine {
     /// A peer is lost: all that is asked for is answered.
     pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
         let Some(peer) = self.peers.get_mut(key) else { return };
-        let waiting = peer.atomics_waiting.drain(..).map(|new| new.op);
-        let posted = peer.atomics.drain(..).filter_map(|slot| match self.in_flight.answer(slot)? {
+        let (posted, waiting) = peer.atomics.drain();
+        let waiting = waiting.into_iter().map(|new| new.op);
+        let posted = posted.into_iter().filter_map(|slot| match self.in_flight.answer(slot)? {
             Requested::Atomic(new, _) => Some(new.op),
             _ => None,
         });

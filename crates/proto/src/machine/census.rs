@@ -52,7 +52,7 @@ impl Machine {
         };
         for peer in self.peers.iter() {
             census.transfers += peer.transfers.iter().count() + peer.outbox.in_flight();
-            census.atomics += peer.atomics.len();
+            census.atomics += peer.atomics.in_flight();
             census.messages += peer.outgoing.len();
             census.settles += peer.settles.len();
         }

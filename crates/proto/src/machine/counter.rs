@@ -141,17 +141,14 @@ impl Machine {
     /// A counter of the peer's.
     pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
         let Some(peer) = self.peer(key) else { return };
-        let known = peer.counters.entry(counter).or_default();
-        // A link that is gone never comes again by its name.
         let links = &peer.links;
-        known.retain(|(id, _)| links.iter().any(|link| link.id() == *id));
-        known.extend(names);
+        peer.counters.learn(counter, names, |link| links.position(link).is_some());
         self.report_peer(key, PeerChange::Offered);
     }
 
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {
         let Some(peer) = self.peer(key) else { return };
-        peer.counters.remove(&counter);
+        peer.counters.forget(counter);
         peer.outbox.forget(counter);
         self.collect_finished(key);
     }

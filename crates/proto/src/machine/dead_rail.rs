@@ -55,7 +55,7 @@ impl Machine {
         }
         let in_flight = &self.in_flight;
         if let Some(peer) = self.peers.get_mut(key) {
-            peer.atomics.retain(|slot| in_flight.get(*slot).is_some());
+            peer.atomics.retain(|slot| in_flight.get(slot).is_some());
         }
         self.abandon_pages(key, &lost, error);
         self.schedule_sending(key);

@@ -1,6 +1,5 @@
 //! Grants: our memory that peers may reach, and theirs that we may.
 
-use super::peer::Granted;
 use super::transfer::TransferFault;
 use super::work::{Control, KeysEnded};
 use super::{Event, Machine, OpId, PeerChange, PeerKey};
@@ -233,54 +232,42 @@ impl Machine {
     /// The peer has granted something to us.
     pub(super) fn on_grant(&mut self, key: PeerKey, offer: GrantOffer) {
         let Some(peer) = self.peer(key) else { return };
-        let rights = Rights::from_bits_truncate(offer.rights);
-        let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
-        peer.granted.insert(offer.grant, granted);
+        peer.granted.learn(offer);
         self.report_peer(key, PeerChange::Offered);
     }
 
     /// What the peer has granted: its length and rights.
     pub fn granted(&mut self, key: PeerKey, grant: u64) -> Option<(u64, Rights)> {
-        let granted = self.peer(key)?.granted.get(&grant)?;
-        (!granted.is_revoked).then_some((granted.len, granted.rights))
+        let granted = self.peer(key)?.granted.get(grant)?;
+        (!granted.is_revoked()).then_some((granted.len(), granted.rights()))
     }
 
     /// Whether the peer has told us of this counter of its.
     pub fn knows_counter(&mut self, key: PeerKey, counter: crate::counter::CounterId) -> bool {
-        self.peer(key).is_some_and(|peer| peer.counters.contains_key(&counter))
+        self.peer(key).is_some_and(|peer| peer.counters.knows(counter))
     }
 
     /// The peer wants its memory back: nothing more of ours begins, and it hears when nothing is under way.
     pub(super) fn on_revoke(&mut self, key: PeerKey, id: u64) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
-        let Some(granted) = peer.granted.get_mut(&id) else {
+        if !peer.granted.revoke(id) {
             self.send(key, Frame::Revoked { grant: id });
             return;
-        };
-        granted.is_revoked = true;
+        }
         let users = peer.transfers_of(id);
         for transfer in users {
             self.abort(key, transfer, &TransferFault::Revoked, now);
         }
-        self.acknowledge(key, id);
+        if self.peer(key).is_some_and(|peer| peer.granted.acknowledge(id)) {
+            self.send(key, Frame::Revoked { grant: id });
+        }
     }
 
     /// A transfer or an atomic is done with a grant.
     pub(super) fn release(&mut self, key: PeerKey, grant: u64) {
-        let Some(peer) = self.peer(key) else { return };
-        let Some(granted) = peer.granted.get_mut(&grant) else { return };
-        granted.users = granted.users.saturating_sub(1);
-        if granted.is_revoked {
-            self.acknowledge(key, grant);
-        }
-    }
-
-    fn acknowledge(&mut self, key: PeerKey, id: u64) {
-        let Some(peer) = self.peer(key) else { return };
-        if peer.granted.get(&id).is_some_and(|granted| granted.is_revoked && granted.users == 0) {
-            peer.granted.remove(&id);
-            self.send(key, Frame::Revoked { grant: id });
+        if self.peer(key).is_some_and(|peer| peer.granted.end_use(grant)) {
+            self.send(key, Frame::Revoked { grant });
         }
     }
 }

@@ -76,7 +76,6 @@ impl Peer {
 
     /// Whether nothing is asked of it.
     pub(super) fn is_idle(&self) -> bool {
-        let has_atomics_left = !self.atomics.is_empty() || !self.atomics_waiting.is_empty();
-        self.transfers.is_empty() && !has_atomics_left && self.outgoing.is_idle()
+        self.transfers.is_empty() && self.atomics.is_empty() && self.outgoing.is_idle()
     }
 }

@@ -102,7 +102,7 @@ impl Machine {
     /// Whether a peer has something to be posted, and did not wait for its turn until now.
     fn begin_sending(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        let has_some = peer.outgoing.has_work() || !peer.atomics_waiting.is_empty();
+        let has_some = peer.outgoing.has_work() || peer.atomics.are_waiting();
         let begins = has_some && !peer.is_pending_sender && !peer.is_lost();
         peer.is_pending_sender |= begins;
         begins

@@ -3,7 +3,7 @@
 use super::in_flight::{InFlight, Requested};
 use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
-use crate::counter::{CounterId, Immediate, LinkId};
+use crate::counter::CounterId;
 use crate::explain::Explanation;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
@@ -180,9 +180,7 @@ impl Machine {
         }
         let peer = self.peer(key)?;
         let explanation = Explanation::begin(pages, peer.links.len(), now);
-        if let Some(granted) = peer.granted.get_mut(&grant) {
-            granted.users += 1;
-        }
+        peer.granted.begin_use(grant);
         let id = peer.outbox.submit(plan, counter);
         let state = TransferState {
             id,
@@ -208,18 +206,18 @@ impl Machine {
         if let Some(lost) = &peer.lost {
             return Some(TransferFault::PeerLost(lost.reason.clone()));
         }
-        let Some(granted) = peer.granted.get(&new.grant) else { return Some(TransferFault::NoSuchGrant) };
+        let Some(granted) = peer.granted.get(new.grant) else { return Some(TransferFault::NoSuchGrant) };
         let right = match new.direction {
             Direction::Write => Rights::WRITE,
             Direction::Read => Rights::READ,
         };
         match () {
-            () if granted.is_revoked => Some(TransferFault::Revoked),
-            () if !granted.rights.contains(right) => Some(TransferFault::NoRight),
-            () if new.base.checked_add(new.len).is_none_or(|end| end > granted.len) => {
+            () if granted.is_revoked() => Some(TransferFault::Revoked),
+            () if !granted.rights().contains(right) => Some(TransferFault::NoRight),
+            () if new.base.checked_add(new.len).is_none_or(|end| end > granted.len()) => {
                 Some(TransferFault::OutOfBounds)
             }
-            () if new.counter.is_some_and(|counter| !peer.counters.contains_key(&counter)) => {
+            () if new.counter.is_some_and(|counter| !peer.counters.knows(counter)) => {
                 Some(TransferFault::NoSuchCounter)
             }
             () => None,
@@ -305,7 +303,11 @@ impl Machine {
             return Err(Unchosen::Full);
         }
         let has_names = !self.rails[rail].properties().immediates_name_link;
-        if has_names && posted.immediate().is_some_and(|immediate| !peer.has_name_on(state.id(), immediate)) {
+        if has_names
+            && posted
+                .immediate()
+                .is_some_and(|immediate| !peer.counters.is_named_on(state.id(), immediate.counter))
+        {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
             peer.outbox.refuse(posted);
             peer.links[index].has_refused(now);
@@ -406,10 +408,10 @@ fn remote_of(peer: &mut super::peer::Peer, posted: &Posted, has_names: bool) -> 
     let state = &peer.links[posted.link()];
     let immediate = match posted.immediate() {
         None => None,
-        Some(immediate) => Some(immediate_on(peer, state.id(), immediate, has_names)?.to_bits()),
+        Some(immediate) => Some(peer.counters.immediate_on(state.id(), immediate, has_names)?.to_bits()),
     };
     let transfer = peer.transfers.get_mut(posted.transfer().index())?;
-    let (address, key) = (*peer.granted.get(&transfer.grant)?.keys.get(state.peer_rail())?)?;
+    let (address, key) = peer.granted.get(transfer.grant)?.key_over(state.peer_rail())?;
     let start = address.checked_add(transfer.base)?;
     let (link, op, direction) = (state.key()?, transfer.op, transfer.direction);
     transfer.add_to_share(posted);
@@ -443,26 +445,4 @@ impl RemotePages {
         };
         Some(request)
     }
-}
-
-impl super::peer::Peer {
-    /// Whether a counter that it has, or has closed, has a name on a link.
-    fn has_name_on(&self, link: LinkId, immediate: Immediate) -> bool {
-        self.counters.get(&immediate.counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
-    }
-}
-
-/// An immediate with the name that its counter has on a link. Where counters have names of their own on it, one without would count for nobody.
-fn immediate_on(
-    peer: &super::peer::Peer,
-    link: LinkId,
-    immediate: Immediate,
-    has_names: bool,
-) -> Option<Immediate> {
-    let names = peer.counters.get(&immediate.counter)?;
-    if !has_names {
-        return Some(immediate);
-    }
-    let (_, name) = names.iter().find(|(id, _)| *id == link)?;
-    Immediate::new(*name, immediate.pages())
 }

@@ -1,21 +1,18 @@
 //! What the machine knows of one peer.
 
+mod atomics;
+mod granted;
 mod incoming;
 mod link;
 mod links;
 mod outgoing;
-
-use std::collections::VecDeque;
+mod remote_counters;
 
 use super::Tuning;
-use super::atomic::NewAtomic;
-use super::id_map::IdMap;
 use super::transfer::TransferState;
 use crate::counter::{CounterId, LinkId};
-use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Outbox, TransferId};
-use crate::rights::Rights;
 use crate::sequence::Sequence;
 use crate::wire::Hello;
 
@@ -23,8 +20,11 @@ pub(crate) use incoming::TooMany;
 pub(crate) use link::{Due, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
 
+use atomics::Atomics;
+use granted::GrantedTable;
 use incoming::Incoming;
 use outgoing::Outgoing;
+use remote_counters::RemoteCounters;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -37,9 +37,9 @@ pub(crate) struct Peer {
     pub(crate) outbox: Outbox,
     pub(crate) transfers: Sequence<TransferState>,
     /// What it has granted to us.
-    pub(crate) granted: IdMap<u64, Granted>,
+    pub(crate) granted: GrantedTable,
     /// Its counters, and what they are called on which link.
-    pub(crate) counters: IdMap<CounterId, Vec<(LinkId, CounterId)>>,
+    pub(crate) counters: RemoteCounters,
     /// Our counters that count for it.
     pub(crate) own_counters: Vec<CounterId>,
     /// How much we have granted to it.
@@ -48,10 +48,7 @@ pub(crate) struct Peer {
     pub(crate) revoking: usize,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
-    /// Those that cards have.
-    pub(crate) atomics: Vec<SlotId>,
-    /// Wait for a link, or for room.
-    pub(crate) atomics_waiting: VecDeque<NewAtomic>,
+    pub(crate) atomics: Atomics,
     /// Asked of links whose bytes may land yet.
     pub(crate) settles: Vec<(LinkId, CounterId)>,
     /// How often it hears from us at least: as often as we or it want.
@@ -78,19 +75,6 @@ pub(crate) struct Lost {
     pub(crate) is_quiet: bool,
 }
 
-/// Memory that a peer has granted to us.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) len: u64,
-    pub(crate) rights: Rights,
-    /// By the peer's rails.
-    pub(crate) keys: Vec<Option<(u64, u64)>>,
-    /// The peer wants it back, and gets an answer when nothing of ours is under way.
-    pub(crate) is_revoked: bool,
-    /// Transfers and atomics that use it.
-    pub(crate) users: u32,
-}
-
 impl Peer {
     pub(crate) fn new(is_initiator: bool, tuning: &Tuning, now: u64) -> Self {
         Self {
@@ -100,15 +84,14 @@ impl Peer {
             links: Links::default(),
             outbox: Outbox::new(Vec::new()),
             transfers: Sequence::new(),
-            granted: IdMap::default(),
-            counters: IdMap::default(),
+            granted: GrantedTable::default(),
+            counters: RemoteCounters::default(),
             own_counters: Vec::new(),
             own_grants: 0,
             revoking: 0,
             outgoing: Outgoing::new(tuning.messages),
             incoming: Incoming::default(),
-            atomics: Vec::new(),
-            atomics_waiting: VecDeque::new(),
+            atomics: Atomics::default(),
             settles: Vec::new(),
             heartbeat: tuning.heartbeat,
             heard_at: now,

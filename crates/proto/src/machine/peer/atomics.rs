@@ -1,0 +1,127 @@
+//! Atomics of one peer: those that cards have, and those that wait for a link or for room.
+
+use std::collections::VecDeque;
+
+use crate::inflight::SlotId;
+use crate::machine::NewAtomic;
+
+/// Atomics of one peer that cards may have at once.
+const IN_FLIGHT_MAX: usize = 64;
+
+/// Atomics of one peer that may wait.
+const WAITING_MAX: usize = 1024;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Atomics {
+    in_flight: Vec<SlotId>,
+    waiting: VecDeque<NewAtomic>,
+}
+
+impl Atomics {
+    /// Has one wait; whether there is room for it.
+    #[must_use]
+    pub(crate) fn push(&mut self, new: NewAtomic) -> bool {
+        let has_room = self.waiting.len() < WAITING_MAX;
+        if has_room {
+            self.waiting.push_back(new);
+        }
+        has_room
+    }
+
+    /// The first that waits.
+    pub(crate) fn front(&self) -> Option<NewAtomic> {
+        self.waiting.front().copied()
+    }
+
+    /// Takes the first that waits out.
+    pub(crate) fn pop_front(&mut self) {
+        self.waiting.pop_front();
+    }
+
+    /// No card has taken it: it is the first again.
+    pub(crate) fn push_front(&mut self, new: NewAtomic) {
+        self.waiting.push_front(new);
+    }
+
+    /// Whether one more may be in flight.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight.len() < IN_FLIGHT_MAX
+    }
+
+    /// A card has one.
+    pub(crate) fn posted(&mut self, slot: SlotId) {
+        self.in_flight.push(slot);
+    }
+
+    /// A card is done with one.
+    pub(crate) fn done(&mut self, slot: SlotId) {
+        self.in_flight.retain(|other| *other != slot);
+    }
+
+    /// Keeps those in flight that are still known.
+    pub(crate) fn retain(&mut self, is_known: impl Fn(SlotId) -> bool) {
+        self.in_flight.retain(|slot| is_known(*slot));
+    }
+
+    /// Takes all out: those in flight, and those that wait.
+    pub(crate) fn drain(&mut self) -> (Vec<SlotId>, VecDeque<NewAtomic>) {
+        (std::mem::take(&mut self.in_flight), std::mem::take(&mut self.waiting))
+    }
+
+    /// Whether some wait.
+    pub(crate) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.in_flight.is_empty() && self.waiting.is_empty()
+    }
+
+    /// How many are in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Bytes that are held here.
+    pub(crate) fn memory(&self) -> usize {
+        self.in_flight.capacity() * size_of::<SlotId>() + self.waiting.capacity() * size_of::<NewAtomic>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{AtomicOperation, OpId, PeerKey};
+
+    fn new(op: u64) -> NewAtomic {
+        let request = AtomicOperation::FetchAdd { add: 1 };
+        NewAtomic { op: OpId(op), peer: PeerKey(0), grant: 1, offset: 0, request }
+    }
+
+    #[test]
+    fn they_wait_in_turn_and_not_without_bound() {
+        let mut atomics = Atomics::default();
+        assert_eq!((0..2000).filter(|op| atomics.push(new(*op))).count(), WAITING_MAX);
+        atomics.pop_front();
+        atomics.push_front(new(9));
+        assert_eq!(atomics.front().map(|new| new.op), Some(OpId(9)));
+        let (in_flight, waiting) = atomics.drain();
+        assert_eq!((in_flight.len(), waiting.len()), (0, WAITING_MAX));
+        assert!(atomics.is_empty() && !atomics.are_waiting());
+    }
+
+    #[test]
+    fn no_more_are_in_flight_than_may_be() {
+        let mut atomics = Atomics::default();
+        for slot in 0..IN_FLIGHT_MAX as u64 {
+            assert!(atomics.has_room());
+            atomics.posted(SlotId::from_raw(slot));
+        }
+        assert!(!atomics.has_room() && !atomics.is_empty());
+        atomics.done(SlotId::from_raw(3));
+        assert!(atomics.has_room());
+        atomics.retain(|slot| slot == SlotId::from_raw(4));
+        assert_eq!(atomics.in_flight(), 1);
+    }
+}

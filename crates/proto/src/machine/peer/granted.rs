@@ -1,0 +1,138 @@
+//! Memory that a peer has granted to us, and who uses it.
+
+use crate::machine::IdMap;
+use crate::rights::Rights;
+use crate::wire::GrantOffer;
+
+/// All that a peer has granted to us, by its names.
+#[derive(Debug, Default)]
+pub(crate) struct GrantedTable {
+    grants: IdMap<u64, Granted>,
+}
+
+/// Memory that a peer has granted to us.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    len: u64,
+    rights: Rights,
+    /// Its address and key, by the peer's rails.
+    keys: Vec<Option<(u64, u64)>>,
+    /// The peer wants it back, and gets an answer when nothing of ours is in flight.
+    is_revoked: bool,
+    /// Transfers and atomics that use it.
+    users: u32,
+}
+
+impl Granted {
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.is_revoked
+    }
+
+    /// Its address and key over a rail of the peer's.
+    #[inline]
+    pub(crate) fn key_over(&self, peer_rail: usize) -> Option<(u64, u64)> {
+        *self.keys.get(peer_rail)?
+    }
+}
+
+impl GrantedTable {
+    /// The peer tells of a grant.
+    pub(crate) fn learn(&mut self, offer: GrantOffer) {
+        let rights = Rights::from_bits_truncate(offer.rights);
+        let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
+        self.grants.insert(offer.grant, granted);
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, grant: u64) -> Option<&Granted> {
+        self.grants.get(&grant)
+    }
+
+    /// Something uses it from now on.
+    pub(crate) fn begin_use(&mut self, grant: u64) {
+        if let Some(granted) = self.grants.get_mut(&grant) {
+            granted.users += 1;
+        }
+    }
+
+    /// Something uses it no more; whether the peer is to hear now that nothing does.
+    #[must_use]
+    pub(crate) fn end_use(&mut self, grant: u64) -> bool {
+        if let Some(granted) = self.grants.get_mut(&grant) {
+            granted.users = granted.users.saturating_sub(1);
+        }
+        self.acknowledge(grant)
+    }
+
+    /// The peer wants it back: nothing more of ours begins; whether it is known.
+    pub(crate) fn revoke(&mut self, grant: u64) -> bool {
+        let Some(granted) = self.grants.get_mut(&grant) else { return false };
+        granted.is_revoked = true;
+        true
+    }
+
+    /// Whether the peer is to hear now that nothing uses what it wants back: once.
+    #[must_use]
+    pub(crate) fn acknowledge(&mut self, grant: u64) -> bool {
+        let is_done = self.grants.get(&grant).is_some_and(|granted| granted.is_revoked && granted.users == 0);
+        if is_done {
+            self.grants.remove(&grant);
+        }
+        is_done
+    }
+
+    /// Bytes that are held here.
+    pub(crate) fn memory(&self) -> usize {
+        // A place costs its content, and what finds it.
+        let keys = |granted: &Granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>();
+        self.grants.capacity() * (size_of::<(u64, Granted)>() + size_of::<u64>())
+            + self.grants.values().map(keys).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted() -> GrantedTable {
+        let mut table = GrantedTable::default();
+        let rights = Rights::WRITE.bits();
+        table.learn(GrantOffer { grant: 7, len: 64, rights, keys: vec![None, Some((4096, 11))] });
+        table
+    }
+
+    #[test]
+    fn a_grant_has_a_key_over_some_rails() {
+        let table = granted();
+        let it = table.get(7).unwrap();
+        assert_eq!([0, 1, 2].map(|rail| it.key_over(rail)), [None, Some((4096, 11)), None]);
+        assert_eq!((it.len(), it.rights()), (64, Rights::WRITE));
+    }
+
+    #[test]
+    fn the_peer_hears_once_that_nothing_uses_it_any_more() {
+        let mut table = granted();
+        table.begin_use(7);
+        table.begin_use(7);
+        assert!(!table.end_use(7), "nobody has asked");
+        assert!(table.revoke(7) && !table.acknowledge(7), "one uses it");
+        assert!(table.end_use(7) && !table.acknowledge(7) && !table.end_use(7));
+        assert!(!table.revoke(7), "it is gone");
+    }
+
+    #[test]
+    fn what_is_revoked_and_unused_is_acknowledged_at_once() {
+        let mut table = granted();
+        table.revoke(7);
+        assert!(table.get(7).unwrap().is_revoked() && table.acknowledge(7));
+        assert!(table.get(7).is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! The counters of a peer, and what they are called on which link.
+//!
+//! Where immediates do not say over which link they came, a counter has a name of its own on each: one without would count for nobody.
+
+use crate::counter::{CounterId, Immediate, LinkId};
+use crate::machine::IdMap;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct RemoteCounters {
+    /// Links, and the counter's name there.
+    names: IdMap<CounterId, Vec<(LinkId, CounterId)>>,
+}
+
+impl RemoteCounters {
+    /// The peer tells of a counter, or of more names of one. Names on links that are not `present` are forgotten: such a link never comes again.
+    pub(crate) fn learn(
+        &mut self,
+        counter: CounterId,
+        names: Vec<(LinkId, CounterId)>,
+        is_present: impl Fn(LinkId) -> bool,
+    ) {
+        let known = self.names.entry(counter).or_default();
+        known.retain(|(link, _)| is_present(*link));
+        known.extend(names);
+    }
+
+    /// The peer has closed one.
+    pub(crate) fn forget(&mut self, counter: CounterId) {
+        self.names.remove(&counter);
+    }
+
+    pub(crate) fn knows(&self, counter: CounterId) -> bool {
+        self.names.contains_key(&counter)
+    }
+
+    /// Whether a counter that the peer has, or has closed, has a name on a link.
+    #[inline]
+    pub(crate) fn is_named_on(&self, link: LinkId, counter: CounterId) -> bool {
+        self.names.get(&counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
+    }
+
+    /// An immediate with the name that its counter has on a link, where counters have such names.
+    #[inline]
+    pub(crate) fn immediate_on(
+        &self,
+        link: LinkId,
+        immediate: Immediate,
+        has_names: bool,
+    ) -> Option<Immediate> {
+        let names = self.names.get(&immediate.counter)?;
+        if !has_names {
+            return Some(immediate);
+        }
+        let (_, name) = names.iter().find(|(id, _)| *id == link)?;
+        Immediate::new(*name, immediate.pages())
+    }
+
+    /// Bytes that are held here.
+    pub(crate) fn memory(&self) -> usize {
+        let names = self.names.values().map(|names| names.capacity() * size_of::<(LinkId, CounterId)>());
+        self.names.capacity() * (size_of::<(CounterId, Vec<()>)>() + size_of::<u64>()) + names.sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counter(number: u32) -> CounterId {
+        CounterId::from_raw(number)
+    }
+
+    #[test]
+    fn an_immediate_goes_by_the_name_on_its_link() {
+        let mut counters = RemoteCounters::default();
+        let [it, on_first, on_second] = [1, 2, 3].map(counter);
+        counters.learn(it, vec![(LinkId(1), on_first)], |_| true);
+        let immediate = Immediate::new(it, 5).unwrap();
+        assert_eq!(counters.immediate_on(LinkId(1), immediate, true), Immediate::new(on_first, 5));
+        assert_eq!(counters.immediate_on(LinkId(2), immediate, true), None);
+        assert_eq!(counters.immediate_on(LinkId(2), immediate, false), Some(immediate));
+        assert!(counters.is_named_on(LinkId(1), it) && !counters.is_named_on(LinkId(2), it));
+        counters.learn(it, vec![(LinkId(2), on_second)], |link| link != LinkId(1));
+        assert_eq!(counters.immediate_on(LinkId(1), immediate, true), None, "that link never comes again");
+        assert_eq!(counters.immediate_on(LinkId(2), immediate, true), Immediate::new(on_second, 5));
+    }
+
+    #[test]
+    fn one_that_is_closed_takes_no_immediate() {
+        let mut counters = RemoteCounters::default();
+        let it = counter(1);
+        counters.learn(it, Vec::new(), |_| true);
+        assert!(counters.knows(it) && !counters.is_named_on(LinkId(1), it));
+        counters.forget(it);
+        assert!(!counters.knows(it) && counters.is_named_on(LinkId(1), it), "nobody waits for a name of it");
+        assert_eq!(counters.immediate_on(LinkId(1), Immediate::new(it, 1).unwrap(), false), None);
+    }
+}
