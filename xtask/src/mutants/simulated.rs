@@ -123,8 +123,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a transfer gives its memory back while a card has a part of it",
         file: "crates/proto/src/machine/lose.rs",
-        guard: "state.end(Err(fault), is_back, now)",
-        instead: "state.end(Err(fault), is_back || true, now)",
+        guard: "transfer.end(Err(fault), is_back, now)",
+        instead: "transfer.end(Err(fault), is_back || true, now)",
         test: SEEDS,
     },
     // What is asked of rails.

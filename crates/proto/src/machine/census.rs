@@ -51,7 +51,7 @@ impl Machine {
             ..Census::default()
         };
         for peer in self.peers.iter() {
-            census.transfers += peer.transfers.iter().count() + peer.outbox.in_flight();
+            census.transfers += peer.transfers.count();
             census.atomics += peer.atomics.in_flight();
             census.messages += peer.outgoing.len();
             census.settles += peer.settles.len();

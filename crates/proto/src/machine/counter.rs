@@ -149,7 +149,7 @@ impl Machine {
     pub(super) fn on_counter_closed(&mut self, key: PeerKey, counter: CounterId) {
         let Some(peer) = self.peer(key) else { return };
         peer.counters.forget(counter);
-        peer.outbox.forget(counter);
+        peer.transfers.forget(counter);
         self.collect_finished(key);
     }
 }

@@ -60,7 +60,7 @@ impl Machine {
         self.abandon_pages(key, &lost, error);
         self.schedule_sending(key);
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
-        let frames = peer.outbox.lose(index, lost);
+        let frames = peer.transfers.lose(index, lost);
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
         self.send_all(key, frames);
         self.send_messages_again(key, id);
@@ -73,11 +73,10 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let mut frames = Vec::new();
         for posted in lost.iter().filter(|posted| posted.operation().bytes > 0) {
-            let id = posted.transfer();
-            if let Some(state) = peer.transfers.get_mut(id.index()) {
-                state.keep_for_good(TransferFault::Rail(error.clone()));
+            let fault = TransferFault::Rail(error.clone());
+            if let Some(of_it) = peer.transfers.abandon(posted.transfer(), fault) {
                 peer.has_unstopped = true;
-                frames.extend(peer.outbox.abort(id));
+                frames.extend(of_it);
             }
         }
         if !peer.is_lost() {

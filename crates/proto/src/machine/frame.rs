@@ -34,7 +34,7 @@ impl Machine {
             Frame::Settle { link, counter } => self.on_settle(key, link, counter),
             Frame::Settled { link, counter, pages } => {
                 let Some(peer) = self.peer(key) else { return };
-                let frames = peer.outbox.settled(link, counter, pages);
+                let frames = peer.transfers.settled(link, counter, pages);
                 self.send_all(key, frames);
                 self.collect_finished(key);
             }

@@ -255,7 +255,7 @@ impl Machine {
             self.send(key, Frame::Revoked { grant: id });
             return;
         }
-        let users = peer.transfers_of(id);
+        let users = peer.transfers.using(id);
         for transfer in users {
             self.abort(key, transfer, &TransferFault::Revoked, now);
         }

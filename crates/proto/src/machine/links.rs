@@ -3,12 +3,12 @@
 //! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
 //! that it is ready; who hears that begins to post.
 
-use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase};
+use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase, Transfers};
 use super::work::{Control, LinkEnd, Opening};
 use super::{Machine, PeerChange, PeerKey};
 use crate::counter::LinkId;
 use crate::lost::LostReason;
-use crate::outbox::{LinkSettings, Outbox};
+use crate::outbox::LinkSettings;
 use crate::rail::{LinkKey, RailError};
 use crate::route::pairs;
 use crate::wire::{Frame, LinkOffer};
@@ -58,10 +58,8 @@ impl Machine {
             return;
         }
         let settings = chosen.iter().map(|(rail, _)| self.rail_settings(*rail)).collect();
-        let mut outbox = Outbox::new(settings);
-        (0..chosen.len()).for_each(|link| outbox.pause(link));
         let Some(peer) = self.peer(key) else { return };
-        (peer.outbox, peer.links) = (outbox, Links::new(chosen, now));
+        (peer.transfers, peer.links) = (Transfers::new(settings), Links::new(chosen, now));
         self.run_link_timers(key);
     }
 
@@ -249,7 +247,7 @@ impl Machine {
         if !peer.links[index].peer_is_ready(mark, now) {
             return;
         }
-        peer.outbox.restore(index, link);
+        peer.transfers.restore(index, link);
         self.round_robin.wake(key.0);
         self.tell_rails(key);
     }

@@ -42,7 +42,7 @@ impl Machine {
             return;
         }
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
-        peer.outbox.pause(index);
+        peer.transfers.pause(index);
         self.mark_dirty();
         self.marks.remove(&mark);
         if let Some(link) = link_key {
@@ -68,7 +68,7 @@ impl Machine {
         let reason = if why.is_empty() { NO_REASON.to_owned() } else { why };
         self.send(key, Frame::LinkLost { link: id, is_quiet, reason });
         let Some(peer) = self.peer(key) else { return };
-        let frames = peer.outbox.lose(index, failed);
+        let frames = peer.transfers.lose(index, failed);
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);
@@ -163,15 +163,15 @@ impl Machine {
             return;
         }
         let reason = lost.reason.clone();
-        for state in peer.transfers.drain() {
+        for transfer in peer.transfers.drain() {
             // Without its buffers, where a card still has them: they are freed when it is done.
             let fault = TransferFault::PeerLost(reason.clone());
-            self.events.push_back(state.end(Err(fault), is_back, now));
+            self.events.push_back(transfer.end(Err(fault), is_back, now));
         }
         self.lose_atomics(key, &reason);
         let Some(peer) = self.peer(key) else { return };
         if is_back {
-            peer.outbox.clear();
+            peer.transfers.clear();
             if peer.own_grants == 0 {
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);

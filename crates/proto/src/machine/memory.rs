@@ -1,7 +1,6 @@
 //! How much memory peers take.
 
 use super::peer::Peer;
-use super::transfer::TransferState;
 use super::{Machine, PeerKey};
 
 impl Machine {
@@ -20,8 +19,7 @@ impl Peer {
     /// What it takes itself, and what its tables have room for.
     fn memory(&self) -> usize {
         let tables = self.links.memory()
-            + self.outbox.memory()
-            + self.transfers.capacity() * size_of::<TransferState>()
+            + self.transfers.memory()
             + self.granted.memory()
             + self.counters.memory()
             + self.atomics.memory();

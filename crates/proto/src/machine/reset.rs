@@ -23,7 +23,7 @@ impl Machine {
         for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
                 if peer.links[index].rail() == rail {
-                    peer.outbox.pause(index);
+                    peer.transfers.pause(index);
                 }
             }
         }

@@ -1,17 +1,17 @@
 //! Transfers: pages to a peer and from it.
 
 use super::in_flight::{InFlight, Requested};
+use super::peer::{Link, Peer};
 use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::counter::CounterId;
 use crate::explain::Explanation;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
-use crate::outbox::{Finished, Posted, TransferId};
+use crate::outbox::{Posted, TransferId};
 use crate::plan::{Operation, Plan};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::rights::Rights;
-use crate::wire::Frame;
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,63 +75,6 @@ pub enum TransferFault {
     Rail(RailError),
 }
 
-#[derive(Debug)]
-pub(super) struct TransferState {
-    id: TransferId,
-    op: OpId,
-    direction: Direction,
-    grant: u64,
-    base: u64,
-    counter: Option<CounterId>,
-    fault: Option<TransferFault>,
-    /// A card has a part of its memory that will never be proven to be back.
-    is_kept: bool,
-    explanation: Explanation,
-}
-
-impl TransferState {
-    pub(super) fn id(&self) -> TransferId {
-        self.id
-    }
-
-    pub(super) fn grant(&self) -> u64 {
-        self.grant
-    }
-
-    /// What is about to be posted counts for its rail.
-    #[inline]
-    fn add_to_share(&mut self, posted: &Posted) {
-        let share = &mut self.explanation.rails[posted.link()];
-        share.operations += 1;
-        share.bytes += posted.operation().bytes;
-        share.immediates += u64::from(posted.immediate().is_some());
-    }
-
-    /// What was not posted does not.
-    fn take_from_share(&mut self, posted: &Posted) {
-        let share = &mut self.explanation.rails[posted.link()];
-        share.operations -= 1;
-        share.bytes -= posted.operation().bytes;
-        share.immediates -= u64::from(posted.immediate().is_some());
-    }
-
-    /// A card has a part of it for good.
-    pub(super) fn keep_for_good(&mut self, fault: TransferFault) {
-        self.is_kept = true;
-        self.fault.get_or_insert(fault);
-    }
-
-    /// How it has ended, and whether no card has anything of its memory that is known to come back.
-    pub(super) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
-        self.explanation.end(now);
-        let is_back = is_back && !self.is_kept;
-        Event::Transfer(self.op, TransferEnd { outcome, is_back, explanation: self.explanation })
-    }
-}
-
-/// Why a counter does not reach what was promised.
-const GIVEN_UP: &str = "the transfer was given up";
-
 /// Peers without room that one round asks at most.
 const FULL_MAX: u32 = 4;
 
@@ -169,31 +112,16 @@ impl Machine {
     /// Takes a transfer: how it is named among its peer's. What cannot be done is answered at once.
     pub fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
         self.now = now;
-        let refusal = self.check(&new);
-        let NewTransfer { op, peer: key, direction, plan, grant, base, counter, .. } = new;
-        let pages = plan.pages() as u64;
-        if let Some(fault) = refusal {
-            let explanation = Explanation::begin(pages, 0, now);
+        let (op, key, grant) = (new.op, new.peer, new.grant);
+        if let Some(fault) = self.check(&new) {
+            let explanation = Explanation::begin(new.plan.pages() as u64, 0, now);
             let end = TransferEnd { outcome: Err(fault), is_back: true, explanation };
             self.report(Event::Transfer(op, end));
             return None;
         }
         let peer = self.peer(key)?;
-        let explanation = Explanation::begin(pages, peer.links.len(), now);
         peer.granted.begin_use(grant);
-        let id = peer.outbox.submit(plan, counter);
-        let state = TransferState {
-            id,
-            op,
-            direction,
-            grant,
-            base,
-            counter,
-            fault: None,
-            is_kept: false,
-            explanation,
-        };
-        peer.transfers.put(id.index(), state);
+        let id = peer.transfers.submit(new, peer.links.len(), now);
         self.round_robin.wake(key.0);
         self.collect_finished(key);
         Some(id)
@@ -228,28 +156,15 @@ impl Machine {
     pub fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key) else { return };
-        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
-        state.fault.get_or_insert_with(|| fault.clone());
-        let frames = peer.outbox.abort(id);
+        let Some(frames) = peer.transfers.abort(id, fault.clone()) else { return };
         self.send_all(key, frames);
-        self.tell_if_short(key, id);
         self.collect_finished(key);
-    }
-
-    /// The receiver need not wait for what will not come.
-    fn tell_if_short(&mut self, key: PeerKey, id: TransferId) {
-        let Some(peer) = self.peer(key).filter(|peer| peer.outbox.is_incomplete(id)) else { return };
-        let Some(state) = peer.transfers.get_mut(id.index()) else { return };
-        if let Some(counter) = state.counter.take() {
-            self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
-        }
     }
 
     /// Gives up the transfer of this name.
     pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
         let Some(peer) = self.peer(key) else { return };
-        let found = peer.transfers.iter().find(|(_, state)| state.op == op).map(|(_, state)| state.id);
-        if let Some(id) = found {
+        if let Some(id) = peer.transfers.find(op) {
             self.abort(key, id, fault, now);
         }
     }
@@ -293,13 +208,13 @@ impl Machine {
         if !self.in_flight.has_room() {
             return Err(Unchosen::Full);
         }
-        let Some(posted) = peer.outbox.next_post() else { return Err(Unchosen::Nothing) };
+        let Some(posted) = peer.transfers.next_post() else { return Err(Unchosen::Nothing) };
         let (index, transfer) = (posted.link(), posted.transfer());
         let state = &peer.links[index];
         let rail = state.rail();
         if !self.rails[rail].has_room(state) {
             // Messages and atomics have taken what was left for pages.
-            peer.outbox.refuse(posted);
+            peer.transfers.put_back(posted);
             return Err(Unchosen::Full);
         }
         let has_names = !self.rails[rail].properties().immediates_name_link;
@@ -309,12 +224,12 @@ impl Machine {
                 .is_some_and(|immediate| !peer.counters.is_named_on(state.id(), immediate.counter))
         {
             // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
-            peer.outbox.refuse(posted);
+            peer.transfers.put_back(posted);
             peer.links[index].has_refused(now);
             return Err(Unchosen::Full);
         }
         let Some(remote) = remote_of(peer, &posted, has_names) else {
-            peer.outbox.refuse(posted);
+            peer.transfers.put_back(posted);
             self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
             return Err(Unchosen::GivenUp);
         };
@@ -340,11 +255,7 @@ impl Machine {
     pub(super) fn page_refused(&mut self, key: PeerKey, posted: Posted, reason: Refusal) {
         let (now, index, id) = (self.now, posted.link(), posted.transfer());
         if let Some(peer) = self.peer(key) {
-            if let Some(transfer) = peer.transfers.get_mut(id.index()) {
-                transfer.explanation.refusals += 1;
-                transfer.take_from_share(&posted);
-            }
-            peer.outbox.refuse(posted);
+            peer.transfers.refused(posted);
             peer.links[index].has_refused(now);
         }
         match reason {
@@ -365,7 +276,7 @@ impl Machine {
             peer.links[posted.link()].keep_failed(posted);
             return;
         }
-        let frames = peer.outbox.complete(posted);
+        let frames = peer.transfers.complete(posted);
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
@@ -377,21 +288,14 @@ impl Machine {
     pub(super) fn collect_finished(&mut self, key: PeerKey) {
         let now = self.now;
         loop {
-            let Some(peer) = self.peer(key) else { return };
-            let Some(Finished { transfer, is_whole }) = peer.outbox.finished() else { return };
-            let Some(mut state) = peer.transfers.take(transfer.index()) else { continue };
-            let names: Vec<(usize, u64)> = peer.links.iter().map(|link| (link.rail(), link.id().0)).collect();
-            let grant = state.grant;
-            for ((rail, link), share) in names.into_iter().zip(&mut state.explanation.rails) {
-                share.rail.clone_from(&self.rails[rail].properties().name);
-                share.link = link;
-            }
-            let is_kept = state.is_kept;
-            let missed = state.counter.take().filter(|_| !is_whole);
-            let outcome = state.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
-            self.report(state.end(outcome, true, now));
-            if let Some(counter) = missed {
-                self.send(key, Frame::Abort { counter, reason: GIVEN_UP.to_owned() });
+            let Some(peer) = self.peers.get_mut(key) else { return };
+            let Some((mut transfer, is_whole, frame)) = peer.transfers.take_finished() else { return };
+            let names = |link: &Link| (&self.rails[link.rail()].properties().name, link.id().0);
+            transfer.name_shares(peer.links.iter().map(names));
+            let (grant, is_kept) = (transfer.grant(), transfer.is_kept());
+            self.report(transfer.finish(is_whole, now));
+            if let Some(frame) = frame {
+                self.send(key, frame);
             }
             // What a card has for good may land at any time: the peer never hears that nothing is under way.
             if !is_kept {
@@ -404,16 +308,16 @@ impl Machine {
 /// The place in the peer's memory that a request with pages is for; none where that is not to be had over this link.
 /// It is in the share of its rail from now on.
 #[inline]
-fn remote_of(peer: &mut super::peer::Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
+fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
     let state = &peer.links[posted.link()];
     let immediate = match posted.immediate() {
         None => None,
         Some(immediate) => Some(peer.counters.immediate_on(state.id(), immediate, has_names)?.to_bits()),
     };
-    let transfer = peer.transfers.get_mut(posted.transfer().index())?;
-    let (address, key) = peer.granted.get(transfer.grant)?.key_over(state.peer_rail())?;
-    let start = address.checked_add(transfer.base)?;
-    let (link, op, direction) = (state.key()?, transfer.op, transfer.direction);
+    let transfer = peer.transfers.get_mut(posted.transfer())?;
+    let (address, key) = peer.granted.get(transfer.grant())?.key_over(state.peer_rail())?;
+    let start = address.checked_add(transfer.base())?;
+    let (link, op, direction) = (state.key()?, transfer.op(), transfer.direction());
     transfer.add_to_share(posted);
     Some(RemotePages { link, op, direction, start, key, immediate })
 }

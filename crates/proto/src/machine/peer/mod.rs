@@ -7,18 +7,18 @@ mod link;
 mod links;
 mod outgoing;
 mod remote_counters;
+mod transfer;
+mod transfers;
 
 use super::Tuning;
-use super::transfer::TransferState;
 use crate::counter::{CounterId, LinkId};
 use crate::lost::LostReason;
-use crate::outbox::{Outbox, TransferId};
-use crate::sequence::Sequence;
 use crate::wire::Hello;
 
 pub(crate) use incoming::TooMany;
 pub(crate) use link::{Due, Link, LinkTimes, MadeEnd, NO_LINK, Phase, Remains};
 pub(crate) use links::Links;
+pub(crate) use transfers::Transfers;
 
 use atomics::Atomics;
 use granted::GrantedTable;
@@ -34,8 +34,7 @@ pub(crate) struct Peer {
     /// Whether a rail was ever ready.
     pub(crate) is_up: bool,
     pub(crate) links: Links,
-    pub(crate) outbox: Outbox,
-    pub(crate) transfers: Sequence<TransferState>,
+    pub(crate) transfers: Transfers,
     /// What it has granted to us.
     pub(crate) granted: GrantedTable,
     /// Its counters, and what they are called on which link.
@@ -82,8 +81,7 @@ impl Peer {
             hello: None,
             is_up: false,
             links: Links::default(),
-            outbox: Outbox::new(Vec::new()),
-            transfers: Sequence::new(),
+            transfers: Transfers::default(),
             granted: GrantedTable::default(),
             counters: RemoteCounters::default(),
             own_counters: Vec::new(),
@@ -102,15 +100,6 @@ impl Peer {
             is_left: false,
             lost: None,
         }
-    }
-
-    /// The transfers that use a grant of the peer's.
-    pub(crate) fn transfers_of(&self, grant: u64) -> Vec<TransferId> {
-        self.transfers
-            .iter()
-            .filter(|(_, state)| state.grant() == grant)
-            .map(|(_, state)| state.id())
-            .collect()
     }
 
     pub(crate) fn is_lost(&self) -> bool {
