@@ -84,19 +84,19 @@ impl Fabric {
             return Err(Error::NotOfThis { object: "offer", of: "fabric" });
         }
         let info = info.try_clone()?;
-        let keys = Arc::new(Keys::new(info.key_size()));
-        self.open_domain_with(info, keys)
+        let (keys, delivers) = (Arc::new(Keys::new(info.key_size())), info.offers_delivery());
+        self.open_domain_with(info, keys, delivers)
     }
 
     /// The offer is of this fabric, and was [checked](check).
-    fn open_domain_with(&self, info: Info, keys: Arc<Keys>) -> Result<Domain, Error> {
+    fn open_domain_with(&self, info: Info, keys: Arc<Keys>, delivers: bool) -> Result<Domain, Error> {
         // SAFETY: `check` has refused other threading levels, and modes that are not served.
         let domain = unsafe { Handle::<sys::fid_domain>::open(self, &info) }?;
         Ok(Domain(Arc::new(Inner {
             domain,
             id: DomainId::unique(),
             profile: Profile::of(&info),
-            delivers: info.offers_delivery(),
+            delivers,
             keys,
             info,
             caches_registrations: OnceLock::new(),
@@ -153,7 +153,8 @@ impl Domain {
     /// [moved](crate::ExposedKey::move_to).
     #[doc(alias = "fi_domain")]
     pub fn renew(&self) -> Result<Self, Error> {
-        self.fabric().open_domain_with(self.info().try_clone()?, Arc::clone(&self.0.keys))
+        // What was found out stays so, though the library may not offer now what it offered then: a cable may be out.
+        self.fabric().open_domain_with(self.info().try_clone()?, Arc::clone(&self.0.keys), self.delivers())
     }
 
     /// Whether an operation may be asked to complete when its bytes have landed at the peer.
