@@ -60,21 +60,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     // Memory.
     Mutant {
         name: "nothing stops a peer that does not answer",
-        file: "crates/proto/src/machine/grant.rs",
-        guard: "!is_proven && !has_word && self.ask_proof(id);",
-        instead: "!is_proven && !has_word && !is_late && self.ask_proof(id);",
+        file: "crates/proto/src/machine/own_grants.rs",
+        guard: "Keys::Ended { is_proven: false } if !has_word => Next::Prove { is_late },",
+        instead: "Keys::Ended { is_proven: false } if !has_word && !is_late => Next::Prove { is_late },",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer's silence is taken for its word",
-        file: "crates/proto/src/machine/grant.rs",
-        guard: "let has_word = is_acknowledged || (is_lost && is_quiet);",
-        instead: "let has_word = is_acknowledged || is_lost || is_late;",
+        file: "crates/proto/src/machine/own_grants.rs",
+        guard: "let has_word = ending.is_acknowledged || reach == (Reach::Lost { is_quiet: true });",
+        instead: "let has_word = ending.is_acknowledged || is_lost || is_late;",
         test: "tests::unstopped::memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later",
     },
     Mutant {
         name: "a peer says that another one has stopped",
-        file: "crates/proto/src/machine/grant.rs",
+        file: "crates/proto/src/machine/own_grants.rs",
         guard: ".filter(|grant| grant.peer == key)",
         instead: ".filter(|grant| grant.peer == key || true)",
         test: "tests::unstopped::a_peer_cannot_say_that_another_has_stopped",
@@ -137,7 +137,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "memory is given back again while it is being given back",
-        file: "crates/proto/src/machine/grant.rs",
+        file: "crates/proto/src/machine/own_grants.rs",
         guard: ".filter(|ending| !ending.is_going)",
         instead: "",
         test: "machine::tests::memory_is_given_back_once_to_whoever_asked_first",

@@ -158,7 +158,7 @@ const BOTH: &[&str] = &["farreach-verbs-sys", "farreach-verbs", "farreach-fabric
 /// What the protocol may use: nothing by which it could start a thread, take a lock, wake somebody, open a socket, read a clock or map
 /// memory. A module or crate that is not listed has to be looked at first.
 const PROTO_MODULES: &[&str] =
-    &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "time"];
+    &["cmp", "collections", "error", "fmt", "hash", "iter", "mem", "num", "ops", "slice", "time"];
 const PROTO_DEPENDENCIES: &[&str] = &["bitflags", "postcard", "proptest", "serde", "thiserror"];
 
 pub(super) fn proto_pure(tree: &Tree) -> Vec<Finding> {

@@ -44,10 +44,10 @@ impl Machine {
             peers: self.peers.iter().count(),
             grants: self.grants.len(),
             counters: self.counters.len(),
-            links: self.rails.iter().map(|rail| rail.links.len()).sum(),
+            links: self.rails.iter().map(|rail| rail.link_count()).sum(),
             marks: self.marks.len(),
             in_flight: self.in_flight.len(),
-            resets: self.rails.iter().map(|rail| rail.generation).sum(),
+            resets: self.rails.iter().map(|rail| rail.generation()).sum(),
             ..Census::default()
         };
         for peer in self.peers.iter() {
@@ -57,5 +57,15 @@ impl Machine {
             census.settles += peer.settles.len();
         }
         census
+    }
+
+    /// How many peers there are, those that are gone and were not let go of yet too.
+    pub fn peer_count(&self) -> usize {
+        self.peers.iter().count()
+    }
+
+    /// Bytes that are held for a peer.
+    pub fn peer_memory(&self, key: PeerKey) -> Option<usize> {
+        Some(self.peers.get(key)?.memory())
     }
 }

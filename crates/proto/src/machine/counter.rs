@@ -92,7 +92,7 @@ impl Machine {
         let raised = match link {
             None => self.counters.counters.arrive_named(immediate),
             Some(link) => {
-                let Some(&(key, index)) = self.rails[rail].links.get(&link) else { return };
+                let Some((key, index)) = self.rails[rail].owner(link) else { return };
                 let Some(peer) = self.peer(key) else { return };
                 let id = peer.links[index].id();
                 if !self.counters.is_of(immediate.counter, key) {

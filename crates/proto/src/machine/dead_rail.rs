@@ -42,9 +42,7 @@ impl Machine {
         let link = &mut peer.links[index];
         let (rail, id) = (link.rail(), link.id());
         let Some(Remains { key: link_key, failed: mut lost, .. }) = link.abandon() else { return };
-        if let Some(link_key) = link_key {
-            self.rails[rail].links.remove(&link_key);
-        }
+        self.rails[rail].remove_link(link_key);
         for what in stuck {
             match what {
                 Requested::Pages(posted) => lost.push(posted),
@@ -64,7 +62,7 @@ impl Machine {
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
         self.send_all(key, frames);
         self.send_messages_again(key, id);
-        self.round_robin.wake(key.0);
+        self.turns.wake(key);
         self.collect_finished(key);
     }
 

@@ -1,6 +1,6 @@
 //! What the machine tells: what became of what was asked, and what has changed.
 
-use super::{Machine, PeerKey, TransferEnd};
+use super::{PeerKey, TransferEnd};
 use crate::counter::{CounterId, Outcome};
 use crate::error::{AtomicError, SendError};
 use crate::lost::LostReason;
@@ -10,7 +10,7 @@ use crate::rail::RailError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpId(pub u64);
 
-/// Taken by [`Machine::poll_event`] after a step, or after whatever was asked.
+/// Taken by [`Machine::poll_event`](super::Machine::poll_event) after a step, or after whatever was asked.
 #[derive(Debug)]
 pub enum Event {
     /// A transfer has ended.
@@ -48,28 +48,4 @@ pub enum PeerChange {
     Lost(LostReason),
     /// Nothing of it is left.
     Forgotten,
-}
-
-impl Machine {
-    /// What is to be told, one thing at a time.
-    #[inline]
-    pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    pub(super) fn report(&mut self, event: Event) {
-        self.events.push_back(event);
-    }
-
-    pub(super) fn report_peer(&mut self, key: PeerKey, change: PeerChange) {
-        self.report(Event::Peer(key, change));
-    }
-
-    /// A counter has risen. Pages arrive one by one, and who waits for them hears of them together.
-    pub(super) fn report_reached(&mut self, counter: CounterId, reached: u64) {
-        match self.events.back_mut() {
-            Some(Event::Reached(last, value)) if *last == counter => *value = reached,
-            _ => self.report(Event::Reached(counter, reached)),
-        }
-    }
 }

@@ -43,7 +43,7 @@ impl Machine {
             Frame::Message { sequence, bytes } => self.receive(key, sequence, &bytes),
             Frame::Taken { count } => self.on_taken(key, count),
             Frame::Held { next } => self.on_held(key, next),
-            Frame::Look => self.on_look(),
+            Frame::Look => self.looking.expect(self.now),
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
             // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
             _ => {}
@@ -67,7 +67,7 @@ impl Machine {
         let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
         peer.heartbeat = peer.heartbeat.min(wanted);
-        self.shortest_heartbeat = self.shortest_heartbeat.min(wanted);
+        self.timers.note_heartbeat(wanted);
         self.report_peer(key, PeerChange::Named(name));
         // Messages may have waited for that room.
         self.schedule_sending(key);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::peer::{Link, Peer};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::Frame;
@@ -65,17 +64,5 @@ impl Machine {
         }
         self.run_link_timers(key);
         self.finish_leaving(key);
-    }
-}
-
-impl Peer {
-    /// Whether something of it is under way, or about to change by time alone.
-    pub(super) fn is_active(&self) -> bool {
-        self.is_lost() || self.is_left || self.links.iter().any(Link::is_active)
-    }
-
-    /// Whether nothing is asked of it.
-    pub(super) fn is_idle(&self) -> bool {
-        self.transfers.is_empty() && self.atomics.is_empty() && self.outgoing.is_idle()
     }
 }

@@ -105,7 +105,7 @@ impl Machine {
     fn offer_link(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peer(key) else { return };
         let rail = peer.links[index].rail();
-        if self.rails[rail].resetting_since.is_some() || self.rails[rail].dead.is_some() {
+        if !self.rails[rail].is_usable() {
             return;
         }
         let Some(id) = self.peer(key).map(|peer| peer.links.next_id()) else { return };
@@ -156,11 +156,9 @@ impl Machine {
 
     fn opened(&mut self, end: LinkEnd, address: Vec<u8>) {
         let (now, LinkEnd { rail, link: link_key, peer: key, index }) = (self.now, end);
-        self.rails[rail].links.insert(link_key, (key, index));
-        let generation = self.rails[rail].generation;
-        let own_mark = self.next_mark;
-        self.next_mark = self.next_mark.wrapping_add(1);
-        self.marks.insert(own_mark, (key, index));
+        self.rails[rail].add_link(link_key, key, index);
+        let generation = self.rails[rail].generation();
+        let own_mark = self.marks.give(key);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
         link.opened(MadeEnd { key: link_key, generation, own_mark }, now);
@@ -172,7 +170,7 @@ impl Machine {
     fn remember_link(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let rails = &self.rails;
-        peer.links.forget_ended(|rail| rails[rail].generation);
+        peer.links.forget_ended(|rail| rails[rail].generation());
         let rail = peer.links[index].rail();
         if !rails[rail].properties().links_end_alone {
             peer.links.remember(index);
@@ -196,7 +194,7 @@ impl Machine {
             }
         } else {
             // What the last one had in flight must be back first: the peer tries again.
-            let is_free = matches!(phase, Phase::Down { .. }) && self.rails[pair.0].resetting_since.is_none();
+            let is_free = matches!(phase, Phase::Down { .. }) && !self.rails[pair.0].is_resetting();
             if !is_free {
                 self.refuse_rail(key, offer.link, IN_USE);
                 return;
@@ -248,7 +246,7 @@ impl Machine {
             return;
         }
         peer.transfers.restore(index, link);
-        self.round_robin.wake(key.0);
+        self.turns.wake(key);
         self.tell_rails(key);
     }
 

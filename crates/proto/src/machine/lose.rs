@@ -44,7 +44,7 @@ impl Machine {
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
         self.mark_dirty();
-        self.marks.remove(&mark);
+        self.marks.end(mark);
         if let Some(link) = link_key {
             self.control.push_back(Control::CloseLink { rail, link });
         }
@@ -59,9 +59,7 @@ impl Machine {
         let (rail, id) = (link.rail(), link.id());
         let Remains { key: link_key, failed, is_quiet, why } = link.drained(retry_at);
         let is_lost = peer.is_lost();
-        if let Some(link_key) = link_key {
-            self.rails[rail].links.remove(&link_key);
-        }
+        self.rails[rail].remove_link(link_key);
         if is_lost {
             return;
         }
@@ -72,7 +70,7 @@ impl Machine {
         self.send_all(key, frames);
         self.send_messages_again(key, id);
         self.collect_finished(key);
-        self.round_robin.wake(key.0);
+        self.turns.wake(key);
     }
 
     /// The peer's end of a link is lost.
@@ -93,7 +91,7 @@ impl Machine {
         let properties = self.rails[rail].properties();
         // What the peer had under way may land late, unless it is stopped here.
         let may_land_late = !is_quiet && !properties.links_end_alone;
-        if may_land_late && self.rails[rail].generation == generation {
+        if may_land_late && self.rails[rail].generation() == generation {
             if let Some(peer) = self.peer(key) {
                 peer.links.expect_late(id);
             }
@@ -110,8 +108,8 @@ impl Machine {
     /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
     /// is, so that nothing can be promised of it. All waits end, and the memory never becomes a slice again.
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
-        let Some(error) = self.rails[rail].dead.clone() else { return };
-        let generation = self.rails[rail].generation;
+        let Some(error) = self.rails[rail].death().cloned() else { return };
+        let generation = self.rails[rail].generation();
         if self.peer(key).is_some_and(|peer| peer.links.may_land_over(rail, generation)) {
             self.lose_peer(key, LostReason::Unstoppable { rail: error }, false);
         }
@@ -136,7 +134,7 @@ impl Machine {
             self.report(Event::Sent(op, Err(SendError::PeerLost { reason: reason.clone() })));
         }
         self.end_counters_of(key);
-        self.round_robin.remove(key.0);
+        self.turns.remove(key);
         self.outputs.push_back(Output::Close(key));
         self.finish_lost(key);
         self.finish_closing();

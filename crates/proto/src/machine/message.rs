@@ -46,8 +46,7 @@ impl Machine {
 
     /// The next message or atomic that can be posted, each peer in turn. What cannot be is tried again with the next step.
     pub(super) fn choose_from_senders(&mut self) -> Option<SlotId> {
-        while self.round.senders > 0 {
-            let key = *self.pending_senders.front()?;
+        while let Some(key) = self.turns.sender() {
             let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
             if chosen.is_some() {
                 return chosen;
@@ -59,8 +58,7 @@ impl Machine {
 
     /// The first one has nothing more that can be posted now.
     pub(super) fn end_turn_of_sender(&mut self) {
-        self.round.senders = self.round.senders.saturating_sub(1);
-        let Some(key) = self.pending_senders.pop_front() else { return };
+        let Some(key) = self.turns.end_sender() else { return };
         if let Some(peer) = self.peer(key) {
             peer.is_pending_sender = false;
             self.schedule_sending(key);
@@ -87,15 +85,14 @@ impl Machine {
     /// Something is to be posted, or tried again with the next step.
     pub(super) fn schedule_sending(&mut self, key: PeerKey) {
         if self.begin_sending(key) {
-            self.pending_senders.push_back(key);
+            self.turns.add_sender(key);
         }
     }
 
     /// Something is to be posted now, unless the peer waits for its turn already.
     pub(super) fn schedule_first(&mut self, key: PeerKey) {
         if self.begin_sending(key) {
-            self.pending_senders.push_front(key);
-            self.round.senders += 1;
+            self.turns.add_first_sender(key);
         }
     }
 
@@ -161,11 +158,11 @@ impl Machine {
         }
         let has_room = |link: &Link| is_ready(link) && rails[link.rail()].has_room(link);
         let index = peer.links.iter().position(has_room)?;
-        if self.round.message_buffers == 0 || !self.in_flight.has_room() {
+        if !self.turns.has_message_buffer() || !self.in_flight.has_room() {
             return None;
         }
         let what = Requested::Message(peer.outgoing.begin()?);
-        self.round.message_buffers -= 1;
+        self.turns.take_message_buffer();
         self.in_flight.put(InFlight::new(key, index, what))
     }
 
@@ -210,7 +207,7 @@ impl Machine {
         let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
         let (mark, number) = (header[..4].try_into(), header[8..].try_into());
         let (Ok(mark), Ok(number)) = (mark, number) else { return };
-        let Some(&(key, _)) = self.marks.get(&u32::from_le_bytes(mark)) else { return };
+        let Some(key) = self.marks.peer(u32::from_le_bytes(mark)) else { return };
         self.receive(key, u64::from_le_bytes(number), bytes);
     }
 

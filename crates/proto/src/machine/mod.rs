@@ -16,31 +16,37 @@ mod id_map;
 mod in_flight;
 mod keep_alive;
 mod links;
+mod looking;
 mod lose;
-mod memory;
+mod marks;
 mod message;
+mod own_grants;
 mod peer;
 mod peers;
-mod polled;
 mod rail;
 mod reset;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod transfer;
+mod turns;
 mod work;
 
 use std::collections::VecDeque;
 
-use crate::credit::RoundRobin;
+use crate::counter::CounterId;
 use crate::wire::{Frame, Hello};
 
 use counter::CounterDesk;
-use grant::OwnGrant;
 use in_flight::InFlightTable;
+use looking::Looking;
+use marks::Marks;
+use own_grants::OwnGrants;
 use peer::{LinkTimes, Peer};
 use peers::Peers;
 use rail::RailState;
-use work::Round;
+use timers::Timers;
+use turns::Turns;
 
 pub use atomic::{AtomicOperation, NewAtomic};
 pub use event::{Event, OpId, PeerChange};
@@ -93,45 +99,24 @@ pub enum Output {
 pub struct Machine {
     rails: Vec<RailState>,
     peers: Peers,
-    round_robin: RoundRobin,
-    /// Who has messages to be posted.
-    pending_senders: VecDeque<PeerKey>,
+    turns: Turns,
     counters: CounterDesk,
-    grants: IdMap<u64, OwnGrant>,
-    next_grant: u64,
-    /// Those that are wanted back, in turn; some may be back already.
-    revoking: VecDeque<u64>,
-    /// What messages are marked with, and whose they are.
-    marks: IdMap<u32, (PeerKey, usize)>,
-    next_mark: u32,
+    grants: OwnGrants,
+    marks: Marks,
     in_flight: InFlightTable,
     control: VecDeque<Control>,
-    round: Round,
     outputs: VecDeque<Output>,
     events: VecDeque<Event>,
     hello: Hello,
     tuning: Tuning,
     now: u64,
-    /// When timers are looked at again, and whether nothing but hearts was found when they last were.
-    timers_at: u64,
-    are_timers_idle: bool,
-    /// When something last came or went on a rail that cannot wake anybody, and until when to look there.
-    moved_at: u64,
-    look_until: u64,
-    /// Of ours and of what the peers that are there want to hear.
-    shortest_heartbeat: u64,
+    timers: Timers,
+    looking: Looking,
     /// Whose messages came in this step: they are told that these are held.
     heard_from: Vec<PeerKey>,
     /// Who hears when all peers are gone.
     closing: Vec<OpId>,
 }
-
-/// Bytes that one peer may post before it is the next one's turn.
-const TURN_BYTES: u32 = 1 << 20;
-/// Operations that one step posts at most.
-const POSTS_PER_STEP: usize = 64;
-/// How often timers are looked at, at most.
-const TIMER_INTERVAL: u64 = 1_000_000;
 
 impl Machine {
     /// A machine without peers, over these rails. `hello` is what each peer is told first.
@@ -142,29 +127,21 @@ impl Machine {
         Self {
             rails,
             peers: Peers::default(),
-            round_robin: RoundRobin::new(TURN_BYTES),
-            pending_senders: VecDeque::new(),
+            turns: Turns::default(),
             counters: CounterDesk::default(),
-            grants: IdMap::default(),
-            next_grant: 1,
-            revoking: VecDeque::new(),
-            marks: IdMap::default(),
-            next_mark: 1,
+            grants: OwnGrants::default(),
+            marks: Marks::default(),
             in_flight: InFlightTable::default(),
             control: VecDeque::new(),
-            round: Round::default(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
             hello,
-            shortest_heartbeat: tuning.heartbeat,
+            timers: Timers::new(tuning.heartbeat),
+            looking: Looking::default(),
             heard_from: Vec::new(),
             closing: Vec::new(),
             tuning,
             now: 0,
-            timers_at: 0,
-            are_timers_idle: false,
-            moved_at: 0,
-            look_until: 0,
         }
     }
 
@@ -184,7 +161,7 @@ impl Machine {
     /// All rails were asked: what there is room for is posted next.
     pub fn end_polls(&mut self) {
         self.tell_held();
-        self.round.senders = self.pending_senders.len();
+        self.turns.ask_all_senders();
     }
 
     /// What there was room for was posted. Looks at the time, and ends the step in which something `happened` or not.
@@ -192,7 +169,7 @@ impl Machine {
         if happened {
             self.mark_dirty();
         }
-        if self.now >= self.timers_at {
+        if self.timers.are_due(self.now) {
             self.run_timers();
         }
     }
@@ -204,11 +181,7 @@ impl Machine {
 
     /// When the next step is due, though nothing happens until then.
     pub fn next_deadline(&self) -> u64 {
-        // Half of the shortest time of all, where anybody is there; timers are few and coarse.
-        let shortest =
-            self.shortest_heartbeat.min(self.tuning.drain).min(self.tuning.cool_down).max(TIMER_INTERVAL);
-        let step = if self.are_timers_idle { shortest / 2 } else { TIMER_INTERVAL.max(shortest / 16) };
-        self.now + step
+        self.timers.next_step(&self.tuning, self.now)
     }
 
     /// The rails, in order.
@@ -218,48 +191,61 @@ impl Machine {
 
     /// How often rails were reset.
     pub fn resets(&self) -> u64 {
-        self.rails.iter().map(|rail| rail.generation).sum()
+        self.rails.iter().map(|rail| rail.generation()).sum()
     }
 
     /// Whether a rail is of use.
     pub fn is_rail_alive(&self, rail: usize) -> bool {
-        self.rails[rail].dead.is_none()
+        self.rails[rail].death().is_none()
     }
 
     /// A link is of no use any more, as its rail has found.
     pub fn handle_link_down(&mut self, rail: usize, link: LinkKey, reason: &RailError) {
-        if let Some(&(peer, index)) = self.rails[rail].links.get(&link) {
+        if let Some((peer, index)) = self.rails[rail].owner(link) {
             self.fail_link(peer, index, reason);
         }
     }
 
     /// Something has begun that takes time: timers are looked at soon.
     fn mark_dirty(&mut self) {
-        self.are_timers_idle = false;
-        self.timers_at = self.timers_at.min(self.now + TIMER_INTERVAL);
+        self.timers.mark_dirty(self.now);
     }
 
-    /// What takes time: hearts, links that fail or come back, grants that are wanted back, peers that are gone.
+    /// What takes time: keep-alives, links that fail or come back, grants that are wanted back, peers that are gone.
     fn run_timers(&mut self) {
-        // What is found to be under way below changes it.
-        self.are_timers_idle = true;
-        self.shortest_heartbeat = self.tuning.heartbeat;
+        self.timers.begin(self.tuning.heartbeat);
         for key in self.peers.keys() {
             self.run_peer_timers(key);
             if let Some(peer) = self.peers.get(key) {
-                self.are_timers_idle &= !peer.is_active();
-                self.shortest_heartbeat = self.shortest_heartbeat.min(peer.heartbeat);
+                self.timers.note(peer.is_active());
+                self.timers.note_heartbeat(peer.heartbeat);
             }
         }
         self.run_resets();
         self.run_revokes();
-        // With some thousand peers it takes a while; while they are all idle, hearts need no better clock.
-        let every = if self.are_timers_idle {
-            TIMER_INTERVAL.max(self.shortest_heartbeat / 8)
-        } else {
-            TIMER_INTERVAL
-        };
-        self.timers_at = self.now + every;
+        self.timers.end(self.now);
+    }
+
+    /// What is to be told, one thing at a time.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn report(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    fn report_peer(&mut self, key: PeerKey, change: PeerChange) {
+        self.report(Event::Peer(key, change));
+    }
+
+    /// A counter has risen. Pages arrive one by one, and who waits for them hears of them together.
+    fn report_reached(&mut self, counter: CounterId, reached: u64) {
+        match self.events.back_mut() {
+            Some(Event::Reached(last, value)) if *last == counter => *value = reached,
+            _ => self.report(Event::Reached(counter, reached)),
+        }
     }
 
     fn peer(&mut self, key: PeerKey) -> Option<&mut Peer> {

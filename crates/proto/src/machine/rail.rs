@@ -19,19 +19,28 @@ pub struct RailInfo {
 pub(super) struct RailState {
     properties: Properties,
     /// Whose each link is; also of closed ones, as long as something of them is in flight.
-    pub(super) links: IdMap<LinkKey, (PeerKey, usize)>,
+    links: IdMap<LinkKey, (PeerKey, usize)>,
     /// How often it was reset.
-    pub(super) generation: u64,
-    /// Since when it is about to be reset: nothing is posted to it until then.
-    pub(super) resetting_since: Option<u64>,
-    /// Whether it is being reset.
-    pub(super) is_resetting: bool,
+    generation: u64,
+    life: Life,
     /// Requests that it has, also of closed links.
-    pub(super) in_flight: usize,
+    in_flight: usize,
     /// Whether nothing of it wakes anybody.
-    pub(super) must_be_polled: bool,
-    /// Why it is of no use any more.
-    pub(super) dead: Option<RailError>,
+    must_be_polled: bool,
+}
+
+/// Whether a rail is of use.
+#[derive(Debug)]
+enum Life {
+    Alive,
+    /// It is about to be reset: nothing is posted to it until then.
+    ResetAsked {
+        since: u64,
+    },
+    /// It is being reset.
+    Resetting,
+    /// It is of no use any more.
+    Dead(RailError),
 }
 
 impl RailState {
@@ -41,24 +50,161 @@ impl RailState {
             must_be_polled: info.must_be_polled,
             links: IdMap::default(),
             generation: 0,
-            resetting_since: None,
-            is_resetting: false,
+            life: Life::Alive,
             in_flight: 0,
-            dead: None,
         }
     }
 
+    #[inline]
+    pub(super) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
     /// Whether a link over it may have one more request in flight.
+    #[inline]
     pub(super) fn has_room(&self, link: &Link) -> bool {
         link.in_flight() < self.properties.window
     }
 
     /// Whether a link over it is in use.
     pub(super) fn is_ready(&self, link: &Link) -> bool {
-        link.phase() == Phase::Ready && self.resetting_since.is_none()
+        link.phase() == Phase::Ready && !self.is_resetting()
     }
 
-    pub(super) fn properties(&self) -> &Properties {
-        &self.properties
+    /// Whose a link is, and which of the peer's.
+    pub(super) fn owner(&self, link: LinkKey) -> Option<(PeerKey, usize)> {
+        self.links.get(&link).copied()
+    }
+
+    pub(super) fn add_link(&mut self, link: LinkKey, peer: PeerKey, index: usize) {
+        self.links.insert(link, (peer, index));
+    }
+
+    pub(super) fn remove_link(&mut self, link: Option<LinkKey>) {
+        if let Some(link) = link {
+            self.links.remove(&link);
+        }
+    }
+
+    pub(super) fn link_count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// How often it was reset.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether it is being reset, or about to be.
+    pub(super) fn is_resetting(&self) -> bool {
+        matches!(self.life, Life::ResetAsked { .. } | Life::Resetting)
+    }
+
+    /// Why it is of no use any more.
+    pub(super) fn death(&self) -> Option<&RailError> {
+        match &self.life {
+            Life::Dead(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Whether links can be made over it.
+    pub(super) fn is_usable(&self) -> bool {
+        matches!(self.life, Life::Alive)
+    }
+
+    /// It is to be reset; whether that is new.
+    pub(super) fn ask_reset(&mut self, now: u64) -> bool {
+        let is_new = self.is_usable();
+        if is_new {
+            self.life = Life::ResetAsked { since: now };
+        }
+        is_new
+    }
+
+    /// Since when a reset is asked for that was not begun.
+    pub(super) fn reset_asked_at(&self) -> Option<u64> {
+        match self.life {
+            Life::ResetAsked { since } => Some(since),
+            _ => None,
+        }
+    }
+
+    pub(super) fn begin_reset(&mut self) {
+        self.life = Life::Resetting;
+    }
+
+    /// It was reset, or cannot be.
+    pub(super) fn end_reset(&mut self, reset: Result<(), RailError>) {
+        self.life = match reset {
+            Ok(()) => {
+                self.generation += 1;
+                Life::Alive
+            }
+            Err(error) => Life::Dead(error),
+        };
+    }
+
+    #[inline]
+    pub(super) fn took_one(&mut self) {
+        self.in_flight += 1;
+    }
+
+    #[inline]
+    pub(super) fn completed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Whether nothing of it wakes anybody.
+    #[inline]
+    pub(super) fn must_be_polled(&self) -> bool {
+        self.must_be_polled
+    }
+
+    /// Whether one has to look for what is in flight on it.
+    pub(super) fn is_looked_at(&self) -> bool {
+        self.must_be_polled && self.death().is_none() && self.in_flight > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::properties;
+
+    fn rail() -> RailState {
+        RailState::new(RailInfo { properties: properties(), must_be_polled: true })
+    }
+
+    #[test]
+    fn a_reset_is_asked_for_once_and_makes_another_generation() {
+        let mut rail = rail();
+        assert!(rail.ask_reset(5) && !rail.ask_reset(6));
+        assert_eq!((rail.reset_asked_at(), rail.is_usable()), (Some(5), false));
+        rail.begin_reset();
+        assert_eq!((rail.reset_asked_at(), rail.is_resetting()), (None, true));
+        rail.end_reset(Ok(()));
+        assert_eq!((rail.generation(), rail.is_usable(), rail.is_resetting()), (1, true, false));
+    }
+
+    #[test]
+    fn one_that_cannot_be_reset_is_dead_for_good() {
+        let mut rail = rail();
+        rail.took_one();
+        assert!(rail.is_looked_at());
+        rail.ask_reset(5);
+        rail.end_reset(Err(RailError::new("reset", "it is gone", "nothing")));
+        assert!(rail.death().is_some() && !rail.is_usable() && !rail.is_resetting());
+        assert!(!rail.ask_reset(6) && !rail.is_looked_at() && rail.generation() == 0);
+    }
+
+    #[test]
+    fn links_are_known_by_their_keys() {
+        let mut rail = rail();
+        rail.add_link(LinkKey(3), PeerKey(1), 2);
+        assert_eq!((rail.owner(LinkKey(3)), rail.owner(LinkKey(4))), (Some((PeerKey(1), 2)), None));
+        rail.remove_link(None);
+        rail.remove_link(Some(LinkKey(3)));
+        assert_eq!(rail.link_count(), 0);
     }
 }

@@ -15,10 +15,9 @@ use crate::wire::Frame;
 impl Machine {
     /// A rail is to be reset as soon as its healthy links are quiet.
     pub(super) fn ask_reset(&mut self, rail: usize) {
-        if self.rails[rail].resetting_since.is_some() || self.rails[rail].dead.is_some() {
+        if !self.rails[rail].ask_reset(self.now) {
             return;
         }
-        self.rails[rail].resetting_since = Some(self.now);
         self.mark_dirty();
         for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
@@ -31,17 +30,14 @@ impl Machine {
 
     pub(super) fn run_resets(&mut self) {
         for rail in 0..self.rails.len() {
-            let Some(since) = self.rails[rail].resetting_since else { continue };
-            self.are_timers_idle = false;
-            if self.rails[rail].is_resetting {
-                continue;
-            }
+            self.timers.note(self.rails[rail].is_resetting());
+            let Some(since) = self.rails[rail].reset_asked_at() else { continue };
             let links = self.peers.iter().flat_map(|peer| peer.links.iter());
             let is_quiet = links
                 .filter(|link| link.rail() == rail && !matches!(link.phase(), Phase::Draining { .. }))
                 .all(|link| link.in_flight() == 0);
             if is_quiet || self.now >= since + self.tuning.drain {
-                self.rails[rail].is_resetting = true;
+                self.rails[rail].begin_reset();
                 self.control.push_back(Control::Reset { rail });
             }
         }
@@ -49,12 +45,8 @@ impl Machine {
 
     /// A rail has begun anew, or is dead.
     pub fn handle_reset(&mut self, rail: usize, reset: Result<(), RailError>) {
-        (self.rails[rail].resetting_since, self.rails[rail].is_resetting) = (None, false);
-        let error = reset.err();
-        match &error {
-            None => self.rails[rail].generation += 1,
-            Some(error) => self.rails[rail].dead = Some(error.clone()),
-        }
+        let error = reset.as_ref().err().cloned();
+        self.rails[rail].end_reset(reset);
         let mut stuck = if error.is_some() { self.abandon_rail(rail) } else { HashMap::new() };
         for key in self.peers.keys() {
             let links = self.peer(key).map_or(0, |peer| peer.links.len());
@@ -94,6 +86,6 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return false };
         let Some((rail, generation)) = peer.links.rail_of(id) else { return false };
         let rail = &self.rails[rail];
-        rail.generation == generation && rail.resetting_since.is_some()
+        rail.generation() == generation && rail.is_resetting()
     }
 }

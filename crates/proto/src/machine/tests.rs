@@ -28,7 +28,7 @@ pub(super) fn tuning() -> Tuning {
 }
 
 /// A rail like libfabric's tcp.
-fn properties() -> Properties {
+pub(super) fn properties() -> Properties {
     Properties {
         native: "tcp".to_owned(),
         name: "test-tcp".to_owned(),

@@ -75,9 +75,6 @@ pub enum TransferFault {
     Rail(RailError),
 }
 
-/// Peers without room that one round asks at most.
-const FULL_MAX: u32 = 4;
-
 /// A request with pages, before it is built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChosenPage {
@@ -122,7 +119,7 @@ impl Machine {
         let peer = self.peer(key)?;
         peer.granted.begin_use(grant);
         let id = peer.transfers.submit(new, peer.links.len(), now);
-        self.round_robin.wake(key.0);
+        self.turns.wake(key);
         self.collect_finished(key);
         Some(id)
     }
@@ -171,33 +168,15 @@ impl Machine {
 
     /// The next request with pages, each peer in turn.
     pub(super) fn choose_page(&mut self) -> Option<ChosenPage> {
-        while self.round.pages > 0 {
-            let key = PeerKey(self.round_robin.current()?);
+        while let Some(key) = self.turns.page_sender() {
             match self.choose_page_of(key) {
                 Ok(chosen) => return Some(chosen),
-                Err(Unchosen::Nothing) => self.round_robin.rest(),
-                Err(Unchosen::GivenUp) => self.spend_turn(0),
-                Err(Unchosen::Full) => self.yield_turn(),
+                Err(Unchosen::Nothing) => self.turns.rest(),
+                Err(Unchosen::GivenUp) => self.turns.spend(0),
+                Err(Unchosen::Full) => self.turns.yield_turn(),
             }
         }
         None
-    }
-
-    /// Its peer has posted so many bytes of its turn.
-    #[inline]
-    pub(super) fn spend_turn(&mut self, bytes: u64) {
-        self.round_robin.spend(bytes.max(1));
-        self.round.pages = self.round.pages.saturating_sub(1);
-    }
-
-    /// Its peer has no room: it is the next one's turn.
-    fn yield_turn(&mut self) {
-        self.round_robin.yield_turn();
-        self.round.full += 1;
-        // Everybody may have been asked once by now; completions make room, or nothing does.
-        if self.round.full >= FULL_MAX {
-            self.round.pages = 0;
-        }
     }
 
     fn choose_page_of(&mut self, key: PeerKey) -> Result<ChosenPage, Unchosen> {
@@ -263,7 +242,7 @@ impl Machine {
             Refusal::LinkDown(error) => self.fail_link(key, index, &error),
             Refusal::Never(error) => self.abort(key, id, &TransferFault::Rail(error), now),
         }
-        self.yield_turn();
+        self.turns.yield_turn();
     }
 
     /// A card is done with pages. Those of a request that failed are kept until their link is lost, and go to another one then.
@@ -280,7 +259,7 @@ impl Machine {
         if !frames.is_empty() {
             self.send_all(key, frames);
         }
-        self.round_robin.wake(key.0);
+        self.turns.wake(key);
         self.collect_finished(key);
     }
 

@@ -3,12 +3,17 @@
 //! It is given out in order, and whatever was decided meanwhile may find that it is not wanted any more: an end that was opened for a link that
 //! has failed since is closed again.
 
+use std::time::Duration;
+
 use super::in_flight::Requested;
-use super::{Machine, OpId, POSTS_PER_STEP, PeerKey};
+use super::looking::Looking;
+use super::rail::RailState;
+use super::{Machine, OpId, PeerKey};
 use crate::counter::LinkId;
 use crate::inflight::SlotId;
 use crate::plan::Extent;
 use crate::rail::{LinkKey, RailError, Refusal, WorkRequest};
+use crate::wire::Frame;
 
 /// What is done with links, rails and keys. It is rare, and comes before all [posts](Post).
 #[derive(Debug)]
@@ -122,19 +127,6 @@ pub enum Content<'a> {
     },
 }
 
-/// What is still to be posted before somebody else has his turn.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    /// How many of those who have messages or atomics to be posted are still asked.
-    pub(super) senders: usize,
-    /// How many more messages there are buffers for.
-    pub(super) message_buffers: usize,
-    /// How many more requests with pages.
-    pub(super) pages: usize,
-    /// How many peers had no room.
-    pub(super) full: u32,
-}
-
 impl Machine {
     /// The next that is to be done with links, rails and keys.
     #[inline]
@@ -144,14 +136,13 @@ impl Machine {
 
     /// What is posted until [`poll_post`](Self::poll_post) has nothing more is a round: as much as one step posts. There are buffers for so many messages.
     pub fn begin_round(&mut self, message_buffers: usize) {
-        (self.round.message_buffers, self.round.pages, self.round.full) =
-            (message_buffers, POSTS_PER_STEP, 0);
+        self.turns.begin_round(message_buffers);
     }
 
     /// The next request.
     #[inline]
     pub fn poll_post(&mut self) -> Option<Post<'_>> {
-        if self.round.senders > 0
+        if self.turns.has_senders()
             && let Some(slot) = self.choose_from_senders()
         {
             return self.post_of_sender(slot);
@@ -176,7 +167,7 @@ impl Machine {
         match &it.what {
             Requested::Pages(posted) => {
                 let bytes = posted.operation().bytes;
-                self.spend_turn(bytes);
+                self.turns.spend(bytes);
             }
             Requested::Atomic(new, _) => {
                 let grant = new.grant;
@@ -208,7 +199,7 @@ impl Machine {
         outcome: Result<(), RailError>,
     ) {
         let now = self.now;
-        self.rails[rail].in_flight = self.rails[rail].in_flight.saturating_sub(1);
+        self.rails[rail].completed();
         let Some(it) = self.in_flight.take(slot) else { return };
         let (key, index) = (it.peer, it.link());
         let Some(peer) = self.peers.get_mut(key) else { return };
@@ -236,5 +227,41 @@ impl Machine {
         link.took_one(now);
         let rail = link.rail();
         self.posted_to(key, rail);
+    }
+
+    /// For how long nothing has come or gone on rails that cannot wake anybody; none where nothing is expected there, so that one may
+    /// sleep.
+    pub fn quiet_for(&self, now: u64) -> Option<Duration> {
+        self.looking.quiet_for(now, self.rails.iter().any(RailState::is_looked_at))
+    }
+
+    /// Something has come over a rail.
+    pub fn moved(&mut self, rail: usize) {
+        if self.rails[rail].must_be_polled() {
+            self.looking.expect(self.now);
+        }
+    }
+
+    /// Something was posted to a rail.
+    #[inline]
+    pub(super) fn posted_to(&mut self, key: PeerKey, rail: usize) {
+        self.rails[rail].took_one();
+        if self.rails[rail].must_be_polled() {
+            self.looking.posted(self.now);
+            self.tell_to_look(key, rail);
+        }
+    }
+
+    /// Something is in flight on a rail: the peer is to look.
+    pub(super) fn tell_to_look(&mut self, key: PeerKey, rail: usize) {
+        if !self.rails[rail].must_be_polled() {
+            return;
+        }
+        let now = self.now;
+        let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
+        if Looking::is_to_be_told(peer.told_to_look_at, now) {
+            peer.told_to_look_at = Some(now);
+            self.send(key, Frame::Look);
+        }
     }
 }

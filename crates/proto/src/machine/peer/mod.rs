@@ -105,4 +105,25 @@ impl Peer {
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
+
+    /// Whether something of it is under way, or about to change by time alone.
+    pub(crate) fn is_active(&self) -> bool {
+        self.is_lost() || self.is_left || self.links.iter().any(Link::is_active)
+    }
+
+    /// Whether nothing is asked of it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.transfers.is_empty() && self.atomics.is_empty() && self.outgoing.is_idle()
+    }
+
+    /// What it takes itself, and what its tables have room for.
+    pub(crate) fn memory(&self) -> usize {
+        let tables = self.links.memory()
+            + self.transfers.memory()
+            + self.granted.memory()
+            + self.counters.memory()
+            + self.atomics.memory();
+        // Buffers of messages in flight are all peers' together.
+        size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()
+    }
 }

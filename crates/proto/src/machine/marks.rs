@@ -1,0 +1,57 @@
+//! Marks: what messages are told apart by, where a rail does not say over which link one came.
+
+use super::PeerKey;
+use super::id_map::IdMap;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Marks {
+    peers: IdMap<u32, PeerKey>,
+    next: u32,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self { peers: IdMap::default(), next: 1 }
+    }
+}
+
+impl Marks {
+    /// A mark for a link of this peer's.
+    pub(super) fn give(&mut self, peer: PeerKey) -> u32 {
+        let mark = self.next;
+        self.next = self.next.wrapping_add(1);
+        self.peers.insert(mark, peer);
+        mark
+    }
+
+    /// The peer whose messages are marked so.
+    #[inline]
+    pub(super) fn peer(&self, mark: u32) -> Option<PeerKey> {
+        self.peers.get(&mark).copied()
+    }
+
+    /// The link is of no use any more.
+    pub(super) fn end(&mut self, mark: u32) {
+        self.peers.remove(&mark);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.peers.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_of_one_peer_until_it_ends() {
+        let mut marks = Marks::default();
+        let [first, second] = [3, 4].map(|peer| marks.give(PeerKey(peer)));
+        assert_eq!([first, second].map(|mark| marks.peer(mark)), [Some(PeerKey(3)), Some(PeerKey(4))]);
+        marks.end(first);
+        assert_eq!((marks.peer(first), marks.len()), (None, 1));
+        assert_ne!(marks.give(PeerKey(5)), first);
+    }
+}
