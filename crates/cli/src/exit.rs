@@ -129,7 +129,7 @@ fn of_engine(error: &Error) -> Failure {
 }
 
 fn of_rail(error: &RailError) -> Failure {
-    let RailError { operation, cause, fix } = error;
+    let RailError { operation, cause, fix, .. } = error;
     Failure::new(Exit::Unavailable, operation.clone()).cause(cause.clone()).fix(fix.clone())
 }
 

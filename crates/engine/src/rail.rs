@@ -4,6 +4,6 @@
 //! [`Engine::over`](crate::Engine::over).
 
 pub use farreach_rail::{
-    EndedKeys, Event, Extent, Key, KeyId, Limits, LinkKey, Proof, Properties, Rail, RailError, Refusal,
-    RemoteSegment, RemoteSegments, WorkRequest,
+    EndedKeys, Event, Extent, Key, KeyId, Limits, LinkKey, Proof, Properties, Rail, RailError, RailStatus,
+    Refusal, RemoteSegment, RemoteSegments, WorkRequest,
 };

@@ -76,8 +76,9 @@ impl Carrier {
 
     /// Registered memory of the engine's own, in pieces.
     fn cut(&mut self, stride: usize, count: usize) -> Result<Vec<Slice>, RailError> {
-        let mut rest = Memory::allocate(stride * count)
-            .map_err(|error| RailError::new("allocate message buffers", error.to_string(), error.fix()))?;
+        let mut rest = Memory::allocate(stride * count).map_err(|error| {
+            RailError::new("allocate message buffers", error.to_string(), error.fix()).caused_by(None, error)
+        })?;
         self.register(rest.memory())?;
         let mut slices: Vec<Slice> = (1..count).map(|_| rest.split_to(stride)).collect();
         slices.push(rest);

@@ -22,5 +22,6 @@ pub use rail::Rail;
 
 pub use farreach_proto::plan::{Extent, Limits};
 pub use farreach_proto::rail::{
-    EndedKeys, LinkKey, Proof, Properties, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest,
+    EndedKeys, LinkKey, Proof, Properties, RailError, RailStatus, Refusal, RemoteSegment, RemoteSegments,
+    WorkRequest,
 };

@@ -208,6 +208,27 @@ mod tests {
     }
 
     #[test]
+    fn a_region_is_vouched_for_or_not_and_so_are_its_parts() {
+        let plain = RemoteRegion::new(0, 100, 1);
+        // SAFETY: nothing is posted with it.
+        let vouched = unsafe { plain.vouched() };
+        for (region, word) in [(plain, 0), (vouched, 1)] {
+            let part = region.get(10, 10).unwrap();
+            assert_eq!((region.is_vouched(), region.vouched_word()), (word == 1, word));
+            assert_eq!((part.is_vouched(), part.vouched_word()), (word == 1, word));
+        }
+    }
+
+    #[test]
+    fn parts_are_counted() {
+        let mut parts = RemoteParts::new(RemoteRegion::new(0, 100, 1));
+        for count in 0..3 {
+            assert_eq!((parts.count(), parts.is_empty()), (count, count == 0));
+            assert!(parts.push(0, 10));
+        }
+    }
+
+    #[test]
     fn parts_are_inside_and_no_more_than_there_is_room_for() {
         let mut parts = RemoteParts::new(RemoteRegion::new(1000, 100, 1));
         for (offset, len) in [(90, 11), (101, 1), (u64::MAX, 2), (5, 0)] {

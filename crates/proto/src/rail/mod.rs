@@ -7,7 +7,7 @@ mod properties;
 mod request;
 mod segments;
 
-pub use error::RailError;
+pub use error::{RailError, RailStatus};
 pub use properties::{EndedKeys, Proof, Properties};
 pub use request::{Refusal, RemoteSegment, WorkRequest};
 pub use segments::RemoteSegments;

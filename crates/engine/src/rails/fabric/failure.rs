@@ -2,12 +2,13 @@
 
 use farreach_fabric as fab;
 
-use crate::rail::{RailError, Refusal};
+use crate::rail::{RailError, RailStatus, Refusal};
 
 /// What a call says, with what it means here.
 pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> RailError {
     let (said, cause) = (error.to_string(), error.cause());
-    RailError::new(operation, joined(said, cause), error.fix())
+    let status = error.errno().map(RailStatus::Errno);
+    RailError::new(operation, joined(said, cause), error.fix()).caused_by(status, error.clone())
 }
 
 /// What a completion says.
@@ -15,7 +16,9 @@ pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> Rail
 pub(super) fn of_failure(rail: &str, failure: &fab::Failure) -> RailError {
     let operation = failure.operation.map_or_else(|| "something".to_owned(), |kind| kind.to_string());
     let cause = joined(failure.to_string(), failure.cause());
+    let status = RailStatus::Completion(failure.errno.unsigned_abs());
     RailError::new(format!("{operation} over {rail}"), cause, failure.fix())
+        .caused_by(Some(status), failure.clone())
 }
 
 /// Why a request was not taken, other than for want of room.
@@ -41,6 +44,8 @@ fn joined(said: String, cause: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
 
     fn failed(errno: i32) -> fab::Error {
@@ -55,6 +60,9 @@ mod tests {
             "open the rail tcp: fi_writemsg failed: a text (98): another process has this address"
         );
         assert!(error.fix.contains("FI_LOG_LEVEL"), "{}", error.fix);
+        assert_eq!(error.status(), Some(RailStatus::Errno(libc::EADDRINUSE)));
+        let source = error.source().and_then(|source| source.downcast_ref::<fab::Error>());
+        assert_eq!(source, Some(&failed(libc::EADDRINUSE)));
         // What says nothing more is not said twice.
         assert_eq!(of_error("x", &failed(999)).cause, "fi_writemsg failed: a text (999)");
     }

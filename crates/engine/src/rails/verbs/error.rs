@@ -2,12 +2,14 @@
 
 use farreach_verbs::cq::{Failure, WorkKind};
 
-use crate::rail::RailError;
+use crate::rail::{RailError, RailStatus};
 
 /// What a call of the library ended with.
 #[cold]
 pub(super) fn told(operation: impl Into<String>, error: &farreach_verbs::Error) -> RailError {
+    let status = error.errno().map(|errno| RailStatus::Errno(errno.0));
     RailError::new(operation, format!("{error}: {}", error.cause()), error.fix())
+        .caused_by(status, error.clone())
 }
 
 /// What was asked of a rail, for people.
@@ -37,6 +39,7 @@ pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> Rai
         );
     }
     RailError::new(operation(kind, rail), format!("{failure}: {}", failure.cause()), failure.fix())
+        .caused_by(Some(RailStatus::Completion(failure.status.raw())), failure)
 }
 
 /// Of a request that the card gave up because its link had ended.
