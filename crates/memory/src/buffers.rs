@@ -65,6 +65,7 @@ impl Buffers {
     }
 
     /// Whether there are no bytes.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.as_slice().iter().all(|buffer| buffer.len() == 0)
     }

@@ -223,10 +223,18 @@ impl Machine {
     #[inline]
     fn link_took_one(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
-        let Some(link) = self.peer(key).map(|peer| &mut peer.links[index]) else { return };
+        let Some(peer) = self.peers.get_mut(key) else { return };
+        let link = &mut peer.links[index];
         link.took_one(now);
-        let rail = link.rail();
-        self.posted_to(key, rail);
+        let number = link.rail();
+        let rail = &mut self.rails[number];
+        rail.took_one();
+        if rail.must_be_polled() {
+            self.looking.posted(now);
+            if Looking::is_to_be_told(peer.told_to_look_at, now) {
+                self.tell_to_look(key, number);
+            }
+        }
     }
 
     /// For how long nothing has come or gone on rails that cannot wake anybody; none where nothing is expected there, so that one may
@@ -239,16 +247,6 @@ impl Machine {
     pub fn moved(&mut self, rail: usize) {
         if self.rails[rail].must_be_polled() {
             self.looking.expect(self.now);
-        }
-    }
-
-    /// Something was posted to a rail.
-    #[inline]
-    pub(super) fn posted_to(&mut self, key: PeerKey, rail: usize) {
-        self.rails[rail].took_one();
-        if self.rails[rail].must_be_polled() {
-            self.looking.posted(self.now);
-            self.tell_to_look(key, rail);
         }
     }
 
