@@ -38,7 +38,23 @@ impl QueuePair {
     /// ```
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_list(&self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
-        let mut poster = self.flight.send().ring.poster();
+        self.post_list(self.flight.send().ring.poster(), requests)
+    }
+
+    /// As [`post_send_list`](Self::post_send_list), for the one who has the queue pair for himself: that spares the lock that keeps two threads from posting
+    /// at once.
+    #[doc(alias = "ibv_post_send")]
+    pub fn post_send_list_mut(&mut self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
+        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
+        let poster = unsafe { self.flight.send().ring.sole_poster() };
+        self.post_list(poster, requests)
+    }
+
+    fn post_list(
+        &self,
+        mut poster: Poster<'_, InFlight>,
+        requests: &mut Vec<SendRequest>,
+    ) -> Result<(), Refusal> {
         post_all(requests, |requests| match requests {
             [first, ..] if first.operation.is_apart() => self.post_apart(&mut poster, first),
             requests => self.post_some(&mut poster, requests),

@@ -28,7 +28,7 @@ impl QueuePair {
     #[inline(always)]
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
         match request.buffers {
-            Buffers::List(_) => self.post_scattered(request),
+            Buffers::List(_) => self.post_scattered(self.flight.send().ring.poster(), request),
             Buffers::None if request.operation == Operation::BindWindow => self.post_bind(request),
             Buffers::None | Buffers::One(_) => self.post::<1>(self.flight.send().ring.poster(), request),
         }
@@ -40,21 +40,25 @@ impl QueuePair {
     #[expect(clippy::result_large_err, reason = "as for post_send")]
     #[inline(always)]
     pub fn post_send_mut(&mut self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
+        if request.operation == Operation::BindWindow {
+            return self.post_bind(request);
+        }
+        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
+        let poster = unsafe { self.flight.send().ring.sole_poster() };
         match request.buffers {
-            Buffers::List(_) => self.post_scattered(request),
-            Buffers::None if request.operation == Operation::BindWindow => self.post_bind(request),
-            Buffers::None | Buffers::One(_) => {
-                // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
-                let poster = unsafe { self.flight.send().ring.sole_poster() };
-                self.post::<1>(poster, request)
-            }
+            Buffers::List(_) => self.post_scattered(poster, request),
+            Buffers::None | Buffers::One(_) => self.post::<1>(poster, request),
         }
     }
 
     #[expect(clippy::result_large_err, reason = "as for post_send")]
     #[inline(never)]
-    fn post_scattered(&self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
-        self.post::<BUFFERS_MAX>(self.flight.send().ring.poster(), request)
+    fn post_scattered(
+        &self,
+        poster: Poster<'_, InFlight>,
+        request: SendRequest,
+    ) -> Result<(), PostError<SendRequest>> {
+        self.post::<BUFFERS_MAX>(poster, request)
     }
 
     /// Posts a request of at most `N` buffers.
@@ -106,6 +110,12 @@ impl QueuePair {
         };
         let (buffers, extra) = (ManuallyDrop::into_inner(buffers), ManuallyDrop::into_inner(extra));
         Err(PostError { reason, request: SendRequest { operation, buffers, flags, tag, extra } })
+    }
+
+    /// Whoever asks for the right to post from now on waits for good.
+    #[cfg(test)]
+    pub(crate) fn lock_for_good(&self) {
+        std::mem::forget(self.flight.send().ring.poster());
     }
 
     /// How the device will name the next request.

@@ -16,7 +16,7 @@ use crate::leak::leaked;
 use crate::mr::{AccessFlags, RemoteKey};
 use crate::mw::WindowType;
 use crate::qp::{QueuePair, QueuePairType};
-use crate::wr::{RecvRequest, Refusal, RemoteRange, SendRequest};
+use crate::wr::{Buffers, RecvRequest, Refusal, RemoteRange, SendRequest};
 
 /// The tags of what has completed, whose buffers are dropped.
 fn polled(bench: &Bench) -> Vec<u64> {
@@ -225,6 +225,27 @@ fn a_completion_that_nobody_waits_for_frees_nothing() {
     assert_eq!(back.len(), 1);
     complete(1);
     assert_eq!(polled(&bench), [2]);
+}
+
+/// One request, a list of buffers in one, and lists of requests: none of them asks for the lock.
+#[test]
+fn who_has_a_queue_pair_for_himself_takes_no_lock() {
+    let bench = Bench::new(16);
+    let mut qp = bench.queue_pair(4);
+    let (mut slice, _watch) = bench.memory();
+    let [one, two, three, four] = [(); 4].map(|()| slice.split_to(8));
+    let mut list: Vec<_> = [one, two].map(SendRequest::send).into();
+    qp.lock_for_good();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        qp.post_send_list_mut(&mut list).unwrap();
+        qp.post_send_mut(SendRequest::send(Buffers::List(vec![three.into()]))).unwrap();
+        qp.post_send_mut(SendRequest::send(four)).unwrap();
+        let _ = done.send((qp.in_flight(), list.len(), qp));
+    });
+    let posted = is_done.recv_timeout(std::time::Duration::from_secs(30));
+    let (in_flight, left, _qp) = posted.expect("it waits for the lock");
+    assert_eq!((in_flight, left), ((4, 0), 0));
 }
 
 #[test]
