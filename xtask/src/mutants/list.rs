@@ -379,7 +379,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a leader looks for commands first, and says then that it sleeps",
-        file: "crates/engine/src/progress/leader.rs",
+        file: "crates/engine/src/progress/lead.rs",
         guard: "        drop(followers);
         leader.machine.sleep(until);",
         instead: "        followers.wake_up();
@@ -430,7 +430,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a panic of the leader is told to nobody",
-        file: "crates/engine/src/progress/leader.rs",
+        file: "crates/engine/src/progress/lead.rs",
         guard: "woken.iter().for_each(|parker| parker.unpark());",
         instead: "drop(woken);",
         test: "progress::model::a_panic_ends_a_wait_that_nothing_else_ends",

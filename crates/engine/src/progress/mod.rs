@@ -21,6 +21,7 @@
 
 mod backoff;
 mod followers;
+mod lead;
 mod leader;
 mod listener;
 #[cfg(all(loom, test))]
@@ -41,7 +42,7 @@ pub(crate) use listener::{Listener, wake_all};
 pub(crate) use sync::FAR_AWAY;
 
 use followers::{Followers, Handover, SubmitAction, WaitAction, WorkerAction};
-use leader::Led;
+use lead::Led;
 use sync::{AtomicBool, LOOKS_BEFORE_PARKING, Mutex, MutexGuard, Ordering, Parker, lock, thread};
 
 /// What a leader drives.
