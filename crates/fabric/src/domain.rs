@@ -292,6 +292,11 @@ impl Domain {
         self.fabric().library()
     }
 
+    /// Whether no key of one of them is ever made for other memory in the other.
+    pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0.keys, &other.0.keys)
+    }
+
     /// A key for a new region, where the user chooses.
     pub(crate) fn next_key(&self) -> Result<u64, Error> {
         self.0.keys.next()

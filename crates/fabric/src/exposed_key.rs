@@ -89,6 +89,10 @@ impl ExposedKey {
             let (what, why) = ("a key in two domains".to_owned(), "the provider chooses keys".to_owned());
             return Err(Error::Unsupported { what, why });
         }
+        // Another one may give the same number to other memory, before or later.
+        if !domain.has_keys_of(self.domain()) {
+            return Err(Error::NotOfThis { object: "key", of: "domain, or one that it was renewed from" });
+        }
         let guard = self.parts.as_ref().expect("it is taken out only at the end").1.another();
         let (start, len) = guard.range();
         // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference into them, nor becomes a slice. It goes into the new key together
