@@ -4,6 +4,34 @@
 //! [`Machine::output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
 //! `handle_…`; the carrier of the crate `rail` does both, and has the memory. What is to be told to whoever has asked goes out by
 //! [`Machine::poll_event`]. So a simulation can own all of them, and drive the same code through a hundred thousand histories.
+//!
+//! Whoever drives a machine carries its frames, does its work and tells the time. Two that have no rail in common part at once:
+//!
+//! ```
+//! use farreach_proto::lost::LostReason;
+//! use farreach_proto::machine::{Event, Machine, Output, PeerChange, Tuning};
+//! use farreach_proto::wire::Hello;
+//!
+//! const MS: u64 = 1_000_000;
+//! let tuning = Tuning {
+//!     heartbeat: 100 * MS,
+//!     silence: 1000 * MS,
+//!     stall: 500 * MS,
+//!     drain: 500 * MS,
+//!     cool_down: 100 * MS,
+//!     messages: 16,
+//!     message_max: 4096,
+//! };
+//! let [mut here, mut there] = [1, 2].map(|life| Machine::new(Vec::new(), Hello::new(life), tuning.clone()));
+//! let (_peer, peer_there) = (here.add_peer(true, 0), there.add_peer(false, 0));
+//! while let Some(Output::Frame(_, frame)) = here.output() {
+//!     there.frame(peer_there, frame, MS);
+//! }
+//! let mut events = std::iter::from_fn(|| there.poll_event());
+//! assert!(events.any(|event| {
+//!     matches!(event, Event::Peer(_, PeerChange::Lost(LostReason::NoCommonRail { .. })))
+//! }));
+//! ```
 
 mod atomic;
 mod census;
