@@ -239,7 +239,7 @@ impl Driver {
             }
             ControlEvent::Frame(id, frame) => {
                 if let Some(key) = self.peers.get(&id) {
-                    self.machine.frame(*key, frame, now);
+                    self.machine.handle_frame(*key, frame, now);
                 }
             }
             ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
@@ -262,7 +262,7 @@ impl Driver {
         if let Some(key) = self.peers.remove(&id) {
             self.connections.remove(&key);
             let (cause, fix) = (reason.to_string(), reason.fix());
-            self.machine.closed(key, LostReason::Disconnected { cause, fix }, now);
+            self.machine.handle_disconnected(key, LostReason::Disconnected { cause, fix }, now);
         }
     }
 
@@ -283,7 +283,7 @@ impl Driver {
 
     /// What the machine wants done outside, and told.
     fn flush(&mut self) {
-        while let Some(output) = self.machine.output() {
+        while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Frame(key, frame) => {
                     if let Some(id) = self.connections.get(&key) {
@@ -372,7 +372,7 @@ impl Drive for Driver {
 
     fn sleep(&mut self, until: Instant) {
         self.watch_again();
-        let mut until = until.min(self.start + Duration::from_nanos(self.machine.next_deadline()));
+        let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
         match self.machine.quiet_for(self.now()) {
             // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
             Some(quiet) if quiet < LATELY => return std::thread::sleep(POLLED_NAP),

@@ -148,7 +148,7 @@ impl Carrier {
         // An error proves nothing, and it may go better the next time; the links' own deadlines see to the rest.
         let has_moved = polled.is_ok_and(|events| events > 0);
         if has_moved {
-            machine.moved(rail);
+            machine.handle_moved(rail);
         }
         has_moved
     }

@@ -9,7 +9,7 @@ const HEARTBEAT_MIN: u64 = 10_000_000;
 
 impl Machine {
     /// A peer has said something.
-    pub fn frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
+    pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// The connection to a peer is closed.
-    pub fn closed(&mut self, key: PeerKey, reason: LostReason, now: u64) {
+    pub fn handle_disconnected(&mut self, key: PeerKey, reason: LostReason, now: u64) {
         self.now = now;
         self.lose_peer(key, reason, false);
     }

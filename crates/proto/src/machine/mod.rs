@@ -1,7 +1,7 @@
 //! What an engine does: peers, links, transfers, counters, grants and messages, without thread, clock or socket.
 //!
-//! Time is a number that the caller passes in. Frames of peers come in by [`Machine::frame`], and what is to be sent goes out by
-//! [`Machine::output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
+//! Time is a number that the caller passes in. Frames of peers come in by [`Machine::handle_frame`], and what is to be sent goes out by
+//! [`Machine::poll_output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
 //! `handle_…`; the carrier of the crate `rail` does both, and has the memory. What is to be told to whoever has asked goes out by
 //! [`Machine::poll_event`]. So a simulation can own all of them, and drive the same code through a hundred thousand histories.
 //!
@@ -24,8 +24,8 @@
 //! };
 //! let [mut here, mut there] = [1, 2].map(|life| Machine::new(Vec::new(), Hello::new(life), tuning.clone()));
 //! let (_peer, peer_there) = (here.add_peer(true, 0), there.add_peer(false, 0));
-//! while let Some(Output::Frame(_, frame)) = here.output() {
-//!     there.frame(peer_there, frame, MS);
+//! while let Some(Output::Frame(_, frame)) = here.poll_output() {
+//!     there.handle_frame(peer_there, frame, MS);
 //! }
 //! let mut events = std::iter::from_fn(|| there.poll_event());
 //! assert!(events.any(|event| {
@@ -203,12 +203,12 @@ impl Machine {
     }
 
     /// What is to be done outside, one thing at a time.
-    pub fn output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// When the next step is due, though nothing happens until then.
-    pub fn next_deadline(&self) -> u64 {
+    pub fn poll_timeout(&self) -> u64 {
         self.timers.next_step(&self.tuning, self.now)
     }
 

@@ -66,7 +66,7 @@ fn greeted() -> (Machine, Opening) {
     assert_eq!(machine.add_peer(true, 0), PEER);
     let mut hello = Hello::new(2);
     (hello.rails, hello.messages) = (vec![properties().kind], 4);
-    machine.frame(PEER, Frame::Hello(hello), 0);
+    machine.handle_frame(PEER, Frame::Hello(hello), 0);
     let Some(Control::OpenLink(opening)) = machine.poll_control() else { panic!("no link is made") };
     assert!(machine.poll_control().is_none());
     (machine, opening)
@@ -81,7 +81,7 @@ fn answered() -> (Machine, LinkEnd, LinkId) {
         _ => None,
     });
     let LinkOffer { link, from, to, .. } = offered.expect("the peer is told of our end");
-    machine.frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), 0);
+    machine.handle_frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), 0);
     let Some(Control::Connect { end, peer_end }) = machine.poll_control() else { panic!("not connected") };
     assert_eq!((end.link, peer_end), (LINK, vec![2]));
     (machine, end, link)
@@ -90,12 +90,12 @@ fn answered() -> (Machine, LinkEnd, LinkId) {
 fn ready() -> Machine {
     let (mut machine, end, link) = answered();
     machine.handle_connected(end, Ok(()));
-    machine.frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
     machine
 }
 
 fn frames(machine: &mut Machine) -> Vec<Frame> {
-    let outputs = std::iter::from_fn(|| machine.output());
+    let outputs = std::iter::from_fn(|| machine.poll_output());
     outputs
         .filter_map(|output| if let Output::Frame(_, frame) = output { Some(frame) } else { None })
         .collect()
@@ -114,7 +114,7 @@ fn is_up(machine: &mut Machine) -> bool {
 #[test]
 fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
     let (mut machine, opening) = greeted();
-    machine.closed(PEER, LostReason::Gone, 0);
+    machine.handle_disconnected(PEER, LostReason::Gone, 0);
     frames(&mut machine);
     machine.handle_opened(opening, Ok((LINK, vec![1])));
     let control = machine.poll_control();
@@ -140,7 +140,7 @@ fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
 #[test]
 fn a_peer_that_is_ready_before_our_end_is_connected_is_not_forgotten() {
     let (mut machine, end, link) = answered();
-    machine.frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
+    machine.handle_frame(PEER, Frame::LinkReady { link, mark: 9 }, 0);
     assert!(!is_up(&mut machine), "nothing is posted to an end that is not connected");
     machine.handle_connected(end, Ok(()));
     assert!(is_up(&mut machine));
@@ -151,8 +151,8 @@ fn an_answer_that_comes_twice_connects_once() {
     let (mut machine, opening) = greeted();
     machine.handle_opened(opening, Ok((LINK, vec![1])));
     let answer = Frame::Link(LinkOffer { link: LinkId(0), from: 0, to: 0, address: vec![2] });
-    machine.frame(PEER, answer.clone(), 0);
-    machine.frame(PEER, answer, 0);
+    machine.handle_frame(PEER, answer.clone(), 0);
+    machine.handle_frame(PEER, answer, 0);
     assert!(matches!(machine.poll_control(), Some(Control::Connect { .. })));
     assert!(machine.poll_control().is_none());
 }
@@ -164,11 +164,11 @@ fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
     machine.add_peer(false, 0);
     let mut hello = Hello::new(2);
     hello.rails = vec![properties().kind];
-    machine.frame(PEER, Frame::Hello(hello), 0);
+    machine.handle_frame(PEER, Frame::Hello(hello), 0);
     for number in 0..400 {
         let now = number * 2 * MS;
         let offer = LinkOffer { link: LinkId(number), from: 0, to: 0, address: vec![0] };
-        machine.frame(PEER, Frame::Link(offer), now);
+        machine.handle_frame(PEER, Frame::Link(offer), now);
         while let Some(control) = machine.poll_control() {
             match control {
                 Control::OpenLink(opening) => machine.handle_opened(opening, Ok((LinkKey(number), vec![1]))),
@@ -217,7 +217,7 @@ fn memory_is_given_back_once_to_whoever_asked_first() {
     let grant = machine.grant(PEER, 64, Rights::WRITE, vec![Some((0, 1))], 0);
     machine.revoke(Some(OpId(1)), grant, 10 * MS, 0);
     assert!(machine.poll_control().is_none(), "the peer is given time");
-    machine.frame(PEER, Frame::Revoked { grant }, 0);
+    machine.handle_frame(PEER, Frame::Revoked { grant }, 0);
     assert!(matches!(machine.poll_control(), Some(Control::EndKeys { grant: of }) if of == grant));
     assert!(machine.poll_control().is_none(), "its keys are ended first");
     machine.handle_keys_ended(grant, KeysEnded { is_proven: true, ..KeysEnded::default() });

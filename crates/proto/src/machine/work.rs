@@ -244,7 +244,7 @@ impl Machine {
     }
 
     /// Something has come over a rail.
-    pub fn moved(&mut self, rail: usize) {
+    pub fn handle_moved(&mut self, rail: usize) {
         if self.rails[rail].must_be_polled() {
             self.looking.expect(self.now);
         }

@@ -71,10 +71,10 @@ impl World {
         let (key, packet) = (there.key(), there.inbox.pop_front());
         let machine = self.hosts[host].machine();
         match packet {
-            Some(Packet::Frame(frame)) => machine.frame(key, frame, now),
+            Some(Packet::Frame(frame)) => machine.handle_frame(key, frame, now),
             Some(Packet::Closed) => {
                 let (cause, fix) = ("the connection was closed".to_owned(), String::new());
-                machine.closed(key, LostReason::Disconnected { cause, fix }, now);
+                machine.handle_disconnected(key, LostReason::Disconnected { cause, fix }, now);
             }
             None => {}
         }
@@ -86,7 +86,7 @@ impl World {
 
     /// What a machine wants done outside, and told.
     pub(super) fn flush(&mut self, host: usize) {
-        while let Some(output) = self.hosts[host].machine().output() {
+        while let Some(output) = self.hosts[host].machine().poll_output() {
             match output {
                 Output::Frame(key, frame) => {
                     let (connection, end) = self.hosts[host].peers[key.0 as usize];

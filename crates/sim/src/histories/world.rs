@@ -221,7 +221,7 @@ impl World {
         let happened = there.step(now);
         let next = match happened {
             true => now + 1 + self.chance.below(self.scenario.poll_gap_ns),
-            false => self.hosts[host].machine().next_deadline(),
+            false => self.hosts[host].machine().poll_timeout(),
         };
         self.hosts[host].step_at = next;
         self.schedule(next, What::Step { host });

@@ -139,7 +139,7 @@ impl Pair {
 
     /// What one side has said goes to the other, which reads it.
     fn carry(&mut self, side: usize) {
-        while let Some(output) = self.sides[side].machine.output() {
+        while let Some(output) = self.sides[side].machine.poll_output() {
             if let Output::Frame(_, frame) = output {
                 self.sides[side].said.push(frame.clone());
                 self.sides[1 - side].inbox.push_back(frame);
@@ -151,7 +151,7 @@ impl Pair {
             return;
         }
         for frame in std::mem::take(&mut reader.inbox) {
-            reader.machine.frame(PEER, frame, self.now);
+            reader.machine.handle_frame(PEER, frame, self.now);
         }
         reader.deliver();
     }

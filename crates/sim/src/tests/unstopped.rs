@@ -81,7 +81,7 @@ fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
 fn what_was_granted_to_a_peer_that_never_greeted_comes_back() {
     let mut pair = Pair::new(&SimCard::tcp());
     let grant = pair.grant(FIRST, LEN);
-    pair.sides[FIRST].machine.closed(PEER, LostReason::Gone, pair.now);
+    pair.sides[FIRST].machine.handle_disconnected(PEER, LostReason::Gone, pair.now);
     let back = pair.revoke(FIRST, grant, 100 * MS);
     assert!(matches!(back.take(), Some(RevokeAnswer::Back(_))));
 }
@@ -143,11 +143,11 @@ fn a_peer_cannot_say_that_another_has_stopped() {
     let other = machine.add_peer(false, now);
     let mut hello = Hello::new(7);
     hello.rails = vec![SimCard::tcp().properties.kind];
-    machine.frame(other, Frame::Hello(hello), now);
-    machine.frame(other, Frame::Revoked { grant }, now);
+    machine.handle_frame(other, Frame::Hello(hello), now);
+    machine.handle_frame(other, Frame::Revoked { grant }, now);
     pair.sides[FIRST].deliver();
     assert!(back.take().is_none());
-    pair.sides[FIRST].machine.frame(PEER, Frame::Revoked { grant }, now);
+    pair.sides[FIRST].machine.handle_frame(PEER, Frame::Revoked { grant }, now);
     pair.sides[FIRST].deliver();
     assert!(matches!(back.take(), Some(RevokeAnswer::Back(_))));
 }
