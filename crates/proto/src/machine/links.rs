@@ -219,8 +219,11 @@ impl Machine {
     pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
         let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
         let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key() == Some(link_key));
-        // It may have failed meanwhile, and is closed then.
+        // It may have failed meanwhile, and is closed then. Why it could not be connected here says more than what the peer may have told of its end.
         if !link.is_some_and(|link| matches!(link.phase(), Phase::Connecting { .. })) {
+            if let Err(error) = connected {
+                self.report_peer(key, PeerChange::Note(error));
+            }
             return;
         }
         if let Err(error) = connected {

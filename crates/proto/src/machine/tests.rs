@@ -122,6 +122,23 @@ fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
     assert!(frames(&mut machine).is_empty(), "nobody hears of it");
 }
 
+/// The peer's end fails for the same reason, and its word may come first.
+#[test]
+fn why_a_link_was_not_connected_here_is_told_last() {
+    let (mut machine, end, link) = answered();
+    let reason = "connect a link: one GID is IPv4 and the other IPv6".to_owned();
+    machine.handle_frame(PEER, Frame::LinkLost { link, is_quiet: true, reason }, 0);
+    let own = RailError::new("connect a link", "our GID is IPv6 and the peer's IPv4", "use another index");
+    machine.handle_connected(end, Err(own.clone()));
+    let notes: Vec<RailError> = std::iter::from_fn(|| machine.poll_event())
+        .filter_map(|event| match event {
+            Event::Peer(PEER, PeerChange::Note(note)) => Some(note),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((notes.len(), notes.last()), (2, Some(&own)), "{notes:?}");
+}
+
 #[test]
 fn a_link_that_cannot_be_made_is_tried_again_after_a_while() {
     let (mut machine, opening) = greeted();
