@@ -96,10 +96,9 @@ impl Poller<'_> {
         state.tables.forget_earlier();
         state.tables.follow(registry);
         (state.next, state.filled) = (0, 0);
-        let moving = self.cq.moving()?;
-        let status = self.cq.handle().read(&mut state.batch);
-        drop(moving);
-        match status {
+        // Held until the error of an operation is read, too.
+        let _moving = self.cq.moving()?;
+        match self.cq.handle().read(&mut state.batch) {
             status if status == -sys::FI_EAGAIN => {
                 registry.bury(dying);
                 Ok(false)

@@ -427,6 +427,31 @@ fn poll_for(cq: &CompletionQueue, time: Duration) {
     }
 }
 
+/// The same while another thread reads the queue without end.
+#[test]
+#[ignore = "needs libfabric: cargo xtask test runs it"]
+fn a_queue_is_read_beside_a_close_that_leaves_connections() {
+    alone("a_queue_is_read_beside_a_close_that_leaves_connections", || {
+        for _ in 0..20 {
+            let Side { endpoint, cq, domain, .. } = Side::open(&TCP);
+            let to = endpoint.address().socket_addr().unwrap();
+            thread::scope(|scope| {
+                let reading = scope.spawn(|| {
+                    wait_for("an end of reading", || cq.poller().poll().map(Iterator::count).err())
+                });
+                let mut strangers = [(); 4].map(|()| TcpStream::connect(to).unwrap());
+                thread::sleep(Duration::from_millis(5));
+                endpoint.close().unwrap();
+                let _others: Vec<Vec<u8>> = (0..1000).map(|len| vec![0x41; 64 + len]).collect();
+                // The other end may be closed by now.
+                strangers.iter_mut().for_each(|stranger| drop(stranger.write_all(&[0; 64])));
+                assert!(matches!(reading.join().unwrap(), Error::DomainSpent { .. }));
+            });
+            assert!(domain.is_spent());
+        }
+    });
+}
+
 /// A domain is spent when its last endpoint is closed, and not under another one.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
