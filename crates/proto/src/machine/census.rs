@@ -5,14 +5,19 @@ use super::{Machine, PeerKey};
 /// How many of each there are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Census {
+    /// Peers that are not forgotten.
     pub peers: usize,
+    /// Grants of ours that are not back.
     pub grants: usize,
     /// Counters of ours.
     pub counters: usize,
-    /// Links that a rail knows, and marks of messages.
+    /// Links that rails know.
     pub links: usize,
+    /// Marks of messages.
     pub marks: usize,
+    /// Transfers, and their requests in flight.
     pub transfers: usize,
+    /// Atomics in flight.
     pub atomics: usize,
     /// Messages that are not delivered.
     pub messages: usize,

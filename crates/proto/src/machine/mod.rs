@@ -77,6 +77,7 @@ use timers::Timers;
 use turns::Turns;
 
 pub use atomic::{AtomicOperation, NewAtomic};
+pub use census::Census;
 pub use event::{Event, OpId, PeerChange};
 pub use grant::RemoteKeys;
 pub use id_map::IdMap;
@@ -85,7 +86,7 @@ pub use message::HEADER;
 pub use peers::PeerKey;
 pub use rail::RailInfo;
 pub use transfer::{Direction, NewTransfer, TransferEnd, TransferFault};
-pub use work::{Content, Control, KeysEnded, Post};
+pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
 
 use crate::rail::{LinkKey, Properties, RailError};
 

@@ -3,9 +3,9 @@
 use super::Tuning;
 use crate::counter::{IMMEDIATE_PAGES_MAX, LinkId};
 use crate::lost::LostReason;
-use crate::machine::work::{LinkEnd, Opening};
 use crate::machine::{
-    Content, Control, Event, KeysEnded, Machine, OpId, Output, PeerChange, PeerKey, RailInfo,
+    Content, Control, Event, KeysEnded, LinkEnd, Machine, OpId, Opening, Output, PeerChange, PeerKey,
+    RailInfo,
 };
 use crate::plan::Limits;
 use crate::rail::{EndedKeys, LinkKey, Proof, Properties, RailError, Refusal};

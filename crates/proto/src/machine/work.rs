@@ -56,6 +56,7 @@ pub enum Control {
 /// An end of a link that is to be made.
 #[derive(Debug)]
 pub struct Opening {
+    /// The rail that is asked for it.
     pub rail: usize,
     pub(super) peer: PeerKey,
     /// Which of the peer's links.
@@ -68,7 +69,9 @@ pub struct Opening {
 /// An end of a link that was made.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkEnd {
+    /// Its rail.
     pub rail: usize,
+    /// What the rail calls it.
     pub link: LinkKey,
     pub(super) peer: PeerKey,
     /// Which of the peer's links.
