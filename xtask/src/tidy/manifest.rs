@@ -19,6 +19,8 @@ pub(super) struct Dependency {
     pub(super) line: usize,
     /// Whether the version comes from the workspace.
     inherited: bool,
+    /// Whether only tests, examples and benches have it.
+    is_dev: bool,
 }
 
 impl<'a> Manifest<'a> {
@@ -52,7 +54,8 @@ impl<'a> Manifest<'a> {
                 Some(name) => (name, entry.value == "true"),
                 None => (entry.key, entry.value.contains("workspace = true")),
             };
-            Dependency { name: name.to_owned(), line: entry.line, inherited }
+            let is_dev = entry.section.ends_with("dev-dependencies");
+            Dependency { name: name.to_owned(), line: entry.line, inherited, is_dev }
         };
         entries.map(dependency).collect()
     }
@@ -94,6 +97,29 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 "put {name} into the root's [workspace.dependencies], and `{name}.workspace = true` here"
             );
             report(dependency.line, message);
+        }
+    }
+    findings
+}
+
+/// Simulated cards and helpers of tests stay out of what users build.
+pub(super) fn published(tree: &Tree) -> Vec<Finding> {
+    let is_published = |manifest: &Manifest<'_>| manifest.get("package", "publish") != Some("false");
+    let manifests: Vec<_> = tree.manifests().map(|file| (file, Manifest::parse(&file.text))).collect();
+    let unpublished: Vec<_> = manifests
+        .iter()
+        .filter(|(_, manifest)| !is_published(manifest))
+        .filter_map(|(_, manifest)| manifest.get("package", "name"))
+        .map(|name| name.trim_matches('"'))
+        .collect();
+    let mut findings = Vec::new();
+    for (file, manifest) in manifests.iter().filter(|(_, manifest)| is_published(manifest)) {
+        for dependency in manifest.dependencies().iter().filter(|dependency| !dependency.is_dev) {
+            if unpublished.contains(&dependency.name.as_str()) {
+                let message =
+                    format!("{} is not published: only [dev-dependencies] may name it", dependency.name);
+                findings.push(Finding::new(&file.path, dependency.line, message));
+            }
         }
     }
     findings

@@ -133,6 +133,11 @@ const RULES: &[Rule] = &[
         check: manifest::check,
     },
     Rule {
+        name: "published",
+        why: "a published crate contains no simulated card and nothing else that only tests need",
+        check: manifest::published,
+    },
+    Rule {
         name: "dependencies",
         why: "whoever adds somebody else's code says why, and the list stays true",
         check: dependencies::check,

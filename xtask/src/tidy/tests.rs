@@ -309,6 +309,7 @@ const MANIFEST: &str = "[package]\nname = \"farreach-x\"\ndescription = \"X\"\nv
     edition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\nauthors.workspace = true\n\
     [dependencies]\nlibc = { workspace = true, features = [\"std\"] }\nfarreach-dylib.workspace = true\n\
     [lints]\nworkspace = true\n";
+const UNPUBLISHED: &str = "[package]\nname = \"farreach-sim\"\npublish = false\n";
 const ROOT: &str = "[workspace.dependencies]\nfarreach-dylib = { path = \"crates/dylib\" }\nlibc = \"0.2\"\n";
 
 const MANIFESTS: &[Case] = &[
@@ -332,6 +333,36 @@ const MANIFESTS: &[Case] = &[
         )],
     },
     Clean { rule: "manifests", files: &[("crates/x/Cargo.toml", MANIFEST)] },
+    Caught {
+        rule: "published",
+        at: "crates/engine/Cargo.toml:2",
+        files: &[
+            ("crates/engine/Cargo.toml", "[dependencies]\nfarreach-sim.workspace = true\n"),
+            ("crates/sim/Cargo.toml", UNPUBLISHED),
+        ],
+    },
+    Caught {
+        rule: "published",
+        at: "crates/engine/Cargo.toml:2",
+        files: &[
+            (
+                "crates/engine/Cargo.toml",
+                "[target.'cfg(unix)'.dependencies]\nfarreach-sim = { workspace = true, optional = true }\n",
+            ),
+            ("crates/sim/Cargo.toml", UNPUBLISHED),
+        ],
+    },
+    Clean {
+        rule: "published",
+        files: &[
+            ("crates/engine/Cargo.toml", "[dev-dependencies]\nfarreach-sim.workspace = true\n"),
+            ("crates/sim/Cargo.toml", UNPUBLISHED),
+            (
+                "crates/examples/Cargo.toml",
+                "[package]\npublish = false\n[dependencies]\nfarreach-sim.workspace = true\n",
+            ),
+        ],
+    },
     // Not listed.
     Caught {
         rule: "dependencies",
