@@ -141,6 +141,11 @@ fn target(options: &Options) -> Result<()> {
             verify(options, &grant)?;
         }
         "ping" => answer(options, &engine, &peer, &counter)?,
+        _ if options.by_message => {
+            for _ in 0..options.count {
+                peer.recv().wait(LONG)?;
+            }
+        }
         _ => {}
     }
     // What the other side still waits for may need us, until it says that it ends, or is gone: that may be known first.
@@ -288,9 +293,23 @@ impl Pinger<'_> {
     }
 }
 
-/// Writes of one page each, in batches: run with two counts, and the difference is what the operations between cost.
+/// Writes of one page each, or messages of eight bytes, in batches: run with two counts, and the difference is what the operations between
+/// cost.
 fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, _counter) = taken(peer)?;
+    if options.by_message {
+        for _ in 0..options.count / BATCH {
+            let sent: Vec<_> = (0..BATCH).map(|_| peer.send([0; 8])).collect();
+            for mut message in sent {
+                message.wait(SOON)?;
+            }
+        }
+        println!(
+            "{{\"program\":\"engine\",\"test\":\"cost\",\"by\":\"message\",\"count\":{}}}",
+            options.count
+        );
+        return Ok(());
+    }
     let source = engine.allocate(options.region)?.share();
     // Pages that do not touch, so that each is an operation.
     let places: Vec<u32> = (0..BATCH as u32).map(|place| place * 2).collect();

@@ -1,6 +1,5 @@
 //! From what the machine tells to whoever waits for it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
@@ -36,7 +35,7 @@ pub(crate) enum Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
     waiters: IdMap<OpId, Waiter>,
-    peers: HashMap<PeerKey, Arc<PeerCell>>,
+    peers: IdMap<PeerKey, Arc<PeerCell>>,
     counters: IdMap<CounterId, Arc<CounterCell>>,
 }
 

@@ -1,13 +1,13 @@
 //! The machine with its sockets and its clock: what somebody drives.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use farreach_proto::machine::{Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
+use farreach_proto::machine::{IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use farreach_proto::wire::Frame;
 use farreach_rail::{Carrier, Held, TransferAnswer};
 
@@ -105,9 +105,9 @@ pub(crate) struct Driver {
     /// Tasks that are to be woken when nobody leads any more.
     wakers: Vec<Waker>,
     control: Control,
-    peers: HashMap<ConnectionId, PeerKey>,
-    connections: HashMap<PeerKey, ConnectionId>,
-    connecting: HashMap<ConnectionId, Connecting>,
+    peers: IdMap<ConnectionId, PeerKey>,
+    connections: IdMap<PeerKey, ConnectionId>,
+    connecting: IdMap<ConnectionId, Connecting>,
     backlog: Arc<AcceptBacklog>,
     start: Instant,
     looked_at: Option<Instant>,
@@ -134,9 +134,9 @@ impl Driver {
             wakers: Vec::new(),
             control,
             watched,
-            peers: HashMap::new(),
-            connections: HashMap::new(),
-            connecting: HashMap::new(),
+            peers: IdMap::default(),
+            connections: IdMap::default(),
+            connecting: IdMap::default(),
             backlog,
             start: Instant::now(),
             looked_at: None,

@@ -1,7 +1,9 @@
 //! Handshake timeouts: connections that have not sent their whole preamble yet, and until when they may.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use farreach_proto::machine::IdMap;
 
 use super::ConnectionId;
 use super::connection::Connection;
@@ -19,7 +21,7 @@ impl HandshakeTimeouts {
     }
 
     /// Returns the first deadline.
-    pub(super) fn due(&mut self, connections: &HashMap<ConnectionId, Connection>) -> Option<Instant> {
+    pub(super) fn due(&mut self, connections: &IdMap<ConnectionId, Connection>) -> Option<Instant> {
         while let Some(first) = self.deadlines.first_entry() {
             let (due, id) = *first.key();
             if connections.get(&id).is_some_and(|it| it.is_connecting() || it.is_in_handshake()) {
@@ -34,7 +36,7 @@ impl HandshakeTimeouts {
     pub(super) fn take_expired(
         &mut self,
         now: Instant,
-        connections: &HashMap<ConnectionId, Connection>,
+        connections: &IdMap<ConnectionId, Connection>,
     ) -> Option<(ConnectionId, Duration)> {
         self.due(connections).filter(|due| *due <= now)?;
         self.deadlines.pop_first().map(|((_, id), timeout)| (id, timeout))

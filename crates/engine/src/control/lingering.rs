@@ -3,8 +3,10 @@
 //! A socket that is closed while bytes for it come in resets the connection, and the peer loses what it has not read by then.
 //! So only writing is shut down, and reading goes on until the peer has closed too, for a bounded time.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+use farreach_proto::machine::IdMap;
 
 use super::ConnectionId;
 use super::connection::Connection;
@@ -18,7 +20,7 @@ const LINGERING_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct LingeringCloses {
-    connections: HashMap<ConnectionId, Lingering>,
+    connections: IdMap<ConnectionId, Lingering>,
     /// Deadlines, the first one first. Some connections are gone already, but not the first.
     order: VecDeque<(Instant, ConnectionId)>,
 }

@@ -26,12 +26,13 @@ mod stream;
 mod tests;
 mod wakeup;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use farreach_proto::machine::IdMap;
 use farreach_proto::wire::{FRAME_MAX, Frame, WireError};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -83,7 +84,7 @@ pub(crate) struct Control {
     wakeup: Wakeup,
     next_token: u64,
     listeners: Vec<Listener>,
-    connections: HashMap<ConnectionId, Connection>,
+    connections: IdMap<ConnectionId, Connection>,
     lingering: LingeringCloses,
     handshakes: HandshakeTimeouts,
     /// Handshake timeouts of accepted and of made connections.
@@ -108,7 +109,7 @@ impl Control {
             wakeup,
             next_token: FIRST_FREE,
             listeners: Vec::new(),
-            connections: HashMap::new(),
+            connections: IdMap::default(),
             lingering: LingeringCloses::default(),
             handshakes: HandshakeTimeouts::default(),
             handshake_timeouts: (ACCEPT_HANDSHAKE_TIMEOUT, CONNECT_HANDSHAKE_TIMEOUT),
