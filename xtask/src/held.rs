@@ -77,6 +77,8 @@ mod tests {
         assert!(of(&["crates/verbs/src/qp"]).is_err(), "there is nothing in it");
         fs::write(source.join("ring.rs"), "a").unwrap();
         let before = [of(&["crates"]).unwrap(), of(&["crates/verbs/src/qp/ring.rs"]).unwrap()];
+        fs::write(source.join("ring.rs"), "/// A letter.\n    // Why.\na").unwrap();
+        assert_eq!(before, [of(&["crates"]).unwrap(), of(&["crates/verbs/src/qp/ring.rs"]).unwrap()]);
         fs::write(source.join("ring.rs"), "b").unwrap();
         let after = [of(&["crates"]).unwrap(), of(&["crates/verbs/src/qp/ring.rs"]).unwrap()];
         assert!(before[0] != after[0] && before[1] != after[1]);
