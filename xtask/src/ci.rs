@@ -62,6 +62,10 @@ const PHASES: &[&[Step]] = &[
             full: "mutants",
             left_out: "mutants whose files are those that they were last caught in",
         },
+        full(
+            "mutants --generated --changed",
+            "mutants that cargo-mutants makes, where their files are not those that they were last run with",
+        ),
         both("cleanroom"),
         Step {
             ci: Some("model --changed"),

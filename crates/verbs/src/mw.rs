@@ -289,3 +289,18 @@ impl fmt::Debug for MemoryWindow {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_has_the_number_of_c_and_a_name() {
+        assert_eq!(WindowType::One.raw(), sys::IBV_MW_TYPE_1);
+        assert_eq!(WindowType::Two.raw(), sys::IBV_MW_TYPE_2);
+        assert_eq!(
+            (WindowType::One.to_string(), WindowType::Two.to_string()),
+            ("type 1".into(), "type 2".into())
+        );
+    }
+}

@@ -28,15 +28,8 @@ impl ProtectionDomain {
         let key = u64::from(mr.lkey().0);
         let registration = Registration::new(self.id(), key, Box::new(Attached(mr)));
         // SAFETY: the region is of all pages, its key lives as long as it does, and it allows no remote access.
-        match unsafe { memory.attach(registration) } {
-            Ok(()) => Ok(()),
-            // Another thread was faster. Ours is ended by its drop: no request knew its key.
-            Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
-            Err(error) => Err(Error::Memory {
-                what: error.reason.to_string(),
-                fix: "use fewer domains, or another allocation for some of them".to_owned(),
-            }),
-        }
+        let attached = unsafe { memory.attach(registration) };
+        attached.or_else(|error| not_attached(error.reason))
     }
 
     /// Allocates memory, on the device's NUMA node where it has one, and registers it.
@@ -74,7 +67,7 @@ impl ProtectionDomain {
         let guard = memory.guard_key();
         let (start, len) = (memory.address().as_ptr().cast(), memory.len());
         // SAFETY: the guard keeps the pages mapped until the region is deregistered, and no reference into them exists while it does.
-        match unsafe { self.reg_mr_raw(start, len, access | AccessFlags::LOCAL_WRITE) } {
+        match unsafe { self.reg_mr_raw(start, len, with_local_write(access)) } {
             Ok(mr) => Ok(Key(Some((mr, guard)))),
             Err(error) => {
                 // SAFETY: the guard was of the key that registering has just refused to make: there is none.
@@ -83,6 +76,22 @@ impl ProtectionDomain {
             }
         }
     }
+}
+
+/// Another thread may have been faster. Ours is ended by its drop then: no request knew its key.
+fn not_attached(reason: AttachReason) -> Result<(), Error> {
+    if reason == AttachReason::AlreadyRegistered {
+        return Ok(());
+    }
+    Err(Error::Memory {
+        what: reason.to_string(),
+        fix: "use fewer domains, or another allocation for some of them".to_owned(),
+    })
+}
+
+/// A device registers no memory for remote writes that it may not write itself.
+fn with_local_write(access: AccessFlags) -> AccessFlags {
+    access | AccessFlags::LOCAL_WRITE
 }
 
 /// A key that peers may use, and the guard of the memory that it leads to. When it is dropped, it ends.
@@ -239,5 +248,25 @@ impl ExposedKey {
 impl fmt::Debug for ExposedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExposedKey").field("remote", &self.remote).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_peers_may_do_is_kept_and_the_device_may_write() {
+        let asked = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
+        let all = asked | AccessFlags::LOCAL_WRITE;
+        assert_eq!(with_local_write(asked), all);
+        assert_eq!(with_local_write(all), all);
+    }
+
+    #[test]
+    fn only_memory_that_is_registered_here_already_needs_no_registration() {
+        assert!(not_attached(AttachReason::AlreadyRegistered).is_ok());
+        let error = not_attached(AttachReason::TooManyDomains).unwrap_err();
+        assert!(error.to_string().contains("which is the most"), "{error}");
     }
 }

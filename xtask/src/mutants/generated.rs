@@ -1,7 +1,10 @@
 //! Mutants that cargo-mutants makes, beside the list by hand: of everything in `memory`, and of the files of `verbs` and `fabric` that
-//! docs/UNSAFE.md names and unit tests reach. One that survives has its reason in a list, or fails the run.
+//! docs/UNSAFE.md names and unit tests reach. A mutant that survives has its reason in a list, or fails the run.
+//!
+//! A reason may be that only a guest has what shows the change. Those mutants are run once more, against the device tests in a guest, and
+//! all have to be caught there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -19,10 +22,12 @@ struct Part {
     package: &'static str,
     /// Files, or folders of them.
     places: &'static [&'static str],
+    /// The device tests that survivors of unit tests are run against, in a guest: parts of their names. Empty for all.
+    device_tests: &'static [&'static str],
 }
 
 const PARTS: &[Part] = &[
-    Part { package: "farreach-memory", places: &["crates/memory/src"] },
+    Part { package: "farreach-memory", places: &["crates/memory/src"], device_tests: &[] },
     Part {
         package: "farreach-verbs",
         places: &[
@@ -34,6 +39,7 @@ const PARTS: &[Part] = &[
             "crates/verbs/src/weak_set.rs",
             "crates/verbs/src/cq/registry.rs",
         ],
+        device_tests: &["window", "mw", "region", "expose", "regist"],
     },
     Part {
         package: "farreach-fabric",
@@ -42,6 +48,7 @@ const PARTS: &[Part] = &[
             "crates/fabric/src/op/remote.rs",
             "crates/fabric/src/cq/registry.rs",
         ],
+        device_tests: &[],
     },
 ];
 
@@ -50,6 +57,9 @@ const SURVIVORS: &str = "xtask/src/mutants/survivors.txt";
 
 /// What was found in which files.
 const HELD: &str = "xtask/src/mutants/generated.txt";
+
+/// How a reason says that a device test in a guest catches the mutant.
+const IN_THE_GUEST: &str = "in the guest";
 
 const HELD_HEADER: &str = "\
 # What became of the mutants that cargo-mutants makes, with the fingerprints of the files, written by `cargo xtask mutants --generated --record`.
@@ -69,9 +79,20 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
             held.keep(&entry);
             continue;
         }
-        let found = part.run()?;
+        let found = part.run(&Where::Here)?;
         reasons.judge(part.package, &found)?;
-        let line = found.to_line();
+        let mut line = found.to_line();
+        let left_to_guest = reasons.left_to_guest(part.package);
+        if !left_to_guest.is_empty() {
+            let found = part.run(&Where::InGuest(&left_to_guest))?;
+            let survived: Vec<_> = found.survived.iter().map(String::as_str).collect();
+            ensure!(
+                survived.is_empty(),
+                "mutants that {SURVIVORS} leaves to the guest, and that no test notices there:\n{}",
+                survived.join("\n")
+            );
+            line.push_str(&format!("; {} of these are caught in the guest", found.caught));
+        }
         println!("mutants of {}: {line}", part.package);
         held.note(&format!("{entry}: {line}"));
     }
@@ -81,24 +102,51 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
     Ok(())
 }
 
+/// Which tests are run, and of which mutants.
+enum Where<'a> {
+    /// Unit tests on this machine, of all.
+    Here,
+    /// Device tests in a guest, of these.
+    InGuest(&'a [&'a str]),
+}
+
 impl Part {
-    fn run(&self) -> Result<Found> {
+    fn run(&self, place: &Where<'_>) -> Result<Found> {
         install()?;
         let folder = paths::target().join("mutants").join(self.package);
         fs::create_dir_all(&folder)?;
-        let mut cargo =
-            command("cargo", ["mutants", "--package", self.package, "--no-shuffle", "--jobs", "2"]);
+        let mut cargo = command("cargo", ["mutants", "--package", self.package, "--no-shuffle"]);
         // Who reads the text of `Debug` reads it with his own eyes.
         cargo.args(["--exclude-re", "impl fmt::Debug for"]);
         // What only models have, which are run by another task, and what tests have.
         cargo.args(["--exclude-re", "Slots::at ", "--exclude-re", "tests::"]);
-        // What hangs is caught; the slowest unit test takes a few seconds.
-        cargo.args(["--timeout", "60", "--colors", "never", "--no-times", "--output"]).arg(&folder);
+        cargo.args(["--colors", "never", "--no-times", "--output"]).arg(&folder);
         for place in self.places {
             let is_folder = paths::repository().join(place).is_dir();
             cargo.arg("--file").arg(if is_folder { format!("{place}/**") } else { (*place).to_owned() });
         }
-        cargo.args(["--", "--lib", "--all-features"]).current_dir(paths::repository());
+        match place {
+            // A mutant that hangs is caught; the slowest unit test takes a few seconds.
+            Where::Here => {
+                cargo.args(["--jobs", "2", "--timeout", "60", "--", "--lib", "--all-features"]);
+                // All orders of dropping take as long as all other tests, and concern none of these files.
+                cargo.args(["--", "--skip", "in_every_order_of_dropping"]);
+            }
+            Where::InGuest(mutants) => {
+                for mutant in *mutants {
+                    cargo.arg("--re").arg(pattern_of(mutant));
+                }
+                // The guest sees the repository and its build, so the copies that are changed lie there.
+                let copies = folder.join("copies");
+                fs::create_dir_all(&copies)?;
+                let xtask = std::env::current_exe().context("Linux names the program's file")?;
+                let runner = format!("{} vm run --quiet --numa 2 --hugepages 64 --", xtask.display());
+                cargo.env("TMPDIR", copies).env(RUNNER, runner);
+                cargo.args(["--timeout", "600", "--", "--test", "device", "--", "--ignored"]);
+                cargo.args(self.device_tests);
+            }
+        }
+        cargo.current_dir(paths::repository());
         // It fails where one survives, which is judged here.
         let status = cargo.status().context("cannot start cargo-mutants")?;
         let lists = folder.join("mutants.out");
@@ -117,6 +165,26 @@ impl Part {
         })
     }
 }
+
+/// The variable by which cargo has test programs of this machine's kind run by another program.
+const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+
+/// Returns the regular expression for a mutant without its place.
+fn pattern_of(mutant: &str) -> String {
+    let mut pattern = String::from("^");
+    for letter in mutant.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(letter) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+        if letter == ':' && !pattern.contains(PLACE) {
+            pattern.push_str(PLACE);
+        }
+    }
+    pattern + "$"
+}
+
+const PLACE: &str = r"\d+:\d+:";
 
 fn install() -> Result<()> {
     if output(&mut command("cargo", ["mutants", "--version"])).is_ok() {
@@ -160,7 +228,7 @@ fn without_place(line: &str) -> String {
 
 /// Why mutants survive: a line with the mutant, and one with the reason.
 struct Reasons {
-    known: BTreeSet<String>,
+    known: BTreeMap<String, String>,
 }
 
 impl Reasons {
@@ -172,33 +240,40 @@ impl Reasons {
 
     fn parse(text: &str) -> Result<Self> {
         let lines: Vec<_> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
-        let mut known = BTreeSet::new();
+        let mut known = BTreeMap::new();
         for pair in lines.chunks(2) {
-            let reason = pair.get(1).and_then(|line| line.strip_prefix("    "));
-            ensure!(
-                reason.is_some_and(|reason| !reason.is_empty()),
-                "{} has no reason in {SURVIVORS}",
-                pair[0]
-            );
-            known.insert(pair[0].to_owned());
+            let reason = pair.get(1).and_then(|line| line.strip_prefix("    ")).filter(|it| !it.is_empty());
+            let reason = reason.with_context(|| format!("{} has no reason in {SURVIVORS}", pair[0]))?;
+            known.insert(pair[0].to_owned(), reason.to_owned());
         }
         Ok(Self { known })
     }
 
     /// An error where one survives without a reason, or has a reason and is caught.
     fn judge(&self, package: &str, found: &Found) -> Result<()> {
-        let new: Vec<_> = found.survived.difference(&self.known).map(String::as_str).collect();
+        let new = found.survived.iter().filter(|name| !self.known.contains_key(*name));
+        let new: Vec<_> = new.map(String::as_str).collect();
         ensure!(
             new.is_empty(),
             "mutants that no test notices, and that {SURVIVORS} does not explain:\n{}",
             new.join("\n")
         );
-        let folder = format!("crates/{}/", package.trim_start_matches("farreach-"));
-        let of_part = self.known.iter().filter(|known| known.starts_with(&folder));
-        let gone: Vec<_> =
-            of_part.filter(|known| !found.survived.contains(*known)).map(String::as_str).collect();
+        let gone = self.of_part(package).map(|(name, _)| name).filter(|name| !found.survived.contains(*name));
+        let gone: Vec<_> = gone.collect();
         ensure!(gone.is_empty(), "mutants in {SURVIVORS} that do not survive any more:\n{}", gone.join("\n"));
         Ok(())
+    }
+
+    /// The mutants of a part that device tests in a guest have to catch.
+    fn left_to_guest(&self, package: &str) -> Vec<&str> {
+        let left = self.of_part(package).filter(|(_, reason)| reason.contains(IN_THE_GUEST));
+        left.map(|(name, _)| name).collect()
+    }
+
+    fn of_part(&self, package: &str) -> impl Iterator<Item = (&str, &str)> {
+        let folder = format!("crates/{}/", package.trim_start_matches("farreach-"));
+        let known = self.known.iter().map(|(name, reason)| (name.as_str(), reason.as_str()));
+        known.filter(move |(name, _)| name.starts_with(&folder))
     }
 }
 
@@ -221,6 +296,14 @@ mod tests {
         assert!(reasons.judge("farreach-memory", &found(&[])).is_err());
         reasons.judge("farreach-verbs", &found(&[])).unwrap();
         assert!(Reasons::parse(name).is_err(), "without a reason");
+        assert!(reasons.left_to_guest("farreach-memory").is_empty());
+        let reasons = Reasons::parse(&format!("{name}\n    a test sees it, in the guest\n")).unwrap();
+        assert_eq!(reasons.left_to_guest("farreach-memory"), [name]);
+        assert!(reasons.left_to_guest("farreach-verbs").is_empty());
+        assert_eq!(
+            pattern_of(name),
+            r"^crates/memory/src/range\.rs:\d+:\d+: replace Range::len \-> usize with 0$"
+        );
     }
 
     #[test]
