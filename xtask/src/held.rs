@@ -51,8 +51,13 @@ impl Held {
     }
 }
 
-/// The line that says that something holds with these files, and those in these folders, as they are.
+/// Returns the line that says that something holds with these files, and those in these folders, as they are.
 pub(crate) fn entry(repository: &Path, name: &str, places: &[&str]) -> Result<String> {
+    entry_with(repository, name, &[], places)
+}
+
+/// Returns the same line for something that also depends on these texts.
+pub(crate) fn entry_with(repository: &Path, name: &str, texts: &[&str], places: &[&str]) -> Result<String> {
     let mut files = Vec::new();
     for place in places.iter().map(|place| repository.join(place)) {
         match place.is_file() {
@@ -61,7 +66,7 @@ pub(crate) fn entry(repository: &Path, name: &str, places: &[&str]) -> Result<St
         }
     }
     ensure!(!files.is_empty(), "{places:?} have no files");
-    Ok(format!("{} {name}", fingerprint::of(&[], &files)?))
+    Ok(format!("{} {name}", fingerprint::of(texts, &files)?))
 }
 
 #[cfg(test)]

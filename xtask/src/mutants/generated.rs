@@ -72,7 +72,9 @@ pub(super) fn execute(only_changed: bool, record: bool, only: Option<&str>) -> R
     let reasons = Reasons::read(repository)?;
     let mut held = Held::open(repository, HELD, HELD_HEADER);
     for part in PARTS {
-        let entry = held::entry(repository, part.package, &[part.places, &[SURVIVORS]].concat())?;
+        let survivors: Vec<_> =
+            reasons.of_part(part.package).flat_map(|(name, reason)| [name, reason]).collect();
+        let entry = held::entry_with(repository, part.package, &survivors, part.places)?;
         let is_meant = only.is_none_or(|only| part.package.contains(only));
         if !is_meant || (only_changed && held.has_beginning(&entry)) {
             println!("mutants of {}: not run", part.package);
@@ -203,7 +205,8 @@ struct Found {
     caught: usize,
     /// Those that do not compile.
     unviable: usize,
-    survived: BTreeSet<String>,
+    /// Without their places: several may have one name.
+    survived: Vec<String>,
 }
 
 impl Found {
@@ -251,14 +254,14 @@ impl Reasons {
 
     /// An error where one survives without a reason, or has a reason and is caught.
     fn judge(&self, package: &str, found: &Found) -> Result<()> {
-        let new = found.survived.iter().filter(|name| !self.known.contains_key(*name));
-        let new: Vec<_> = new.map(String::as_str).collect();
+        let survived: BTreeSet<_> = found.survived.iter().map(String::as_str).collect();
+        let new: Vec<_> = survived.iter().filter(|name| !self.known.contains_key(**name)).copied().collect();
         ensure!(
             new.is_empty(),
             "mutants that no test notices, and that {SURVIVORS} does not explain:\n{}",
             new.join("\n")
         );
-        let gone = self.of_part(package).map(|(name, _)| name).filter(|name| !found.survived.contains(*name));
+        let gone = self.of_part(package).map(|(name, _)| name).filter(|name| !survived.contains(name));
         let gone: Vec<_> = gone.collect();
         ensure!(gone.is_empty(), "mutants in {SURVIVORS} that do not survive any more:\n{}", gone.join("\n"));
         Ok(())
