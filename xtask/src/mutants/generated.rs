@@ -39,7 +39,7 @@ const PARTS: &[Part] = &[
             "crates/verbs/src/weak_set.rs",
             "crates/verbs/src/cq/registry.rs",
         ],
-        device_tests: &["window", "mw", "region", "expose", "regist"],
+        device_tests: &["post::", "objects::"],
     },
     Part {
         package: "farreach-fabric",

@@ -202,6 +202,25 @@ mod tests {
         assert!(table.find(queues[8].number).is_some());
     }
 
+    /// Three sources have a table of eight places, whose last one these numbers share.
+    #[test]
+    fn numbers_that_share_a_place_are_found() {
+        let (registry, mut table) = (Registry::default(), Table::new());
+        let queues = std::iter::repeat_with(|| Arc::new(Queue::new(1)));
+        let queues: Vec<_> = queues.filter(|queue| queue.number % 8 == 7).take(3).collect();
+        for queue in &queues {
+            registry.add(Source::Queue(Arc::clone(queue)), 3).unwrap();
+        }
+        table.follow(&registry);
+        assert_eq!(table.mask, 7);
+        for queue in &queues {
+            let found = table.find(queue.number).expect("it was added");
+            // SAFETY: a source stays where it is until earlier copies are forgotten.
+            assert!(matches!(unsafe { found.as_ref() }, Source::Queue(found) if Arc::ptr_eq(found, queue)));
+        }
+        assert!(table.find(queues[0].number + 1).is_none(), "that place is another's");
+    }
+
     #[test]
     fn a_shared_queue_stays_until_its_last_queue_pair_is_gone() {
         let registry = Registry::default();

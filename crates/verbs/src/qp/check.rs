@@ -141,3 +141,27 @@ fn is_word(remote: RemoteRange) -> Result<(), Refusal> {
         false => Err(Refusal::NotEightAlignedBytes),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mr::RemoteKey;
+
+    fn remote(address: u64, len: u64) -> RemoteRange {
+        RemoteRange::new(address, len, RemoteKey(1))
+    }
+
+    #[test]
+    fn a_request_may_fill_the_remote_range_and_not_more() {
+        assert!(fits(64, remote(0, 64)).is_ok() && fits(0, remote(0, 0)).is_ok());
+        assert!(fits(65, remote(0, 64)).is_err() && fits(usize::MAX, remote(0, 64)).is_err());
+    }
+
+    #[test]
+    fn an_atomic_has_eight_bytes_at_a_multiple_of_eight() {
+        assert!(is_word(remote(64, 8)).is_ok());
+        for (address, len) in [(68, 8), (64, 16), (64, 4), (60, 4)] {
+            assert!(is_word(remote(address, len)).is_err(), "{len} bytes at {address}");
+        }
+    }
+}
