@@ -19,7 +19,7 @@ fn a_missing_function_is_an_error_of_its_own_call_alone() {
     assert_eq!(missing.symbol, "ibv_alloc_dmah");
     assert_eq!(missing.since, "59");
     assert_eq!(missing.path, library.canonicalize().unwrap());
-    assert_eq!(missing.fix(), "ibv_alloc_dmah is in rdma-core 59 and newer: install that");
+    assert_eq!(missing.fix(), "ibv_alloc_dmah needs rdma-core 59 or newer: install that release");
 }
 
 #[test]
