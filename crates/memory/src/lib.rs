@@ -9,7 +9,7 @@
 //!                        ▼              post                 completion
 //!   in your code      Slice  ─────────────────▶  in flight ─────────────▶  Slice
 //!   &[u8], &mut [u8]  │  ▲ │
-//!                     │  │ │ share                       (Shared goes in and comes back likewise)
+//!                     │  │ │ share                       (Shared is posted and returned likewise)
 //!                     │  │ └──────▶ Shared   &[u8], clonable
 //!              expose │  │ no key is left
 //!                     ▼  │

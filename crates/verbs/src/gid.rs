@@ -274,7 +274,8 @@ pub struct Interfaces(Vec<Interface>);
 /// ```
 /// use farreach_verbs::gid::{Interface, Interfaces};
 ///
-/// let eth0 = Interface { name: "eth0".into(), is_up: true, addresses: vec!["192.0.2.1".parse()?] };
+/// let addresses = vec!["192.0.2.1".parse()?];
+/// let eth0 = Interface { name: "eth0".into(), is_up: true, addresses };
 /// assert_eq!(Interfaces::from_iter([eth0]).iter().count(), 1);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```

@@ -16,7 +16,9 @@ use crate::os;
 /// # let memory: &'static mut [u8] = vec![0; 4096].leak();
 /// // SAFETY: the memory is never freed, and the slice is not used while the region lives.
 /// match unsafe { pd.reg_mr_raw(memory.as_mut_ptr().cast(), memory.len(), AccessFlags::empty()) } {
-///     Err(Error::LockedMemory(refused)) => println!("{refused}; the limit is {:?}", refused.limit_bytes),
+///     Err(Error::LockedMemory(refused)) => {
+///         println!("{refused}; the limit is {:?}", refused.limit_bytes);
+///     }
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), Error>(())

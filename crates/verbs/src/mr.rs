@@ -26,7 +26,8 @@ use crate::pd::ProtectionDomain;
 /// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
 /// let page: &'static mut [u8] = vec![0; 4096].leak();
 /// // SAFETY: the memory is never freed, and the slice is not used while the region lives.
-/// let mr = unsafe { pd.reg_mr_raw(page.as_mut_ptr().cast(), page.len(), AccessFlags::LOCAL_WRITE) }?;
+/// let mr =
+///     unsafe { pd.reg_mr_raw(page.as_mut_ptr().cast(), page.len(), AccessFlags::LOCAL_WRITE) }?;
 /// println!("{} bytes at {:#x} by {}", mr.len(), mr.address(), mr.lkey());
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```

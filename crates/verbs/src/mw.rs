@@ -35,10 +35,12 @@ use crate::wr::RemoteRange;
 /// use farreach_verbs::mw::WindowType;
 /// use farreach_verbs::wr::SendRequest;
 ///
-/// # fn lend(qp: &QueuePair, pd: &farreach_verbs::pd::ProtectionDomain) -> Result<(), farreach_verbs::Error> {
+/// # use farreach_verbs::{Error, pd::ProtectionDomain};
+/// # fn lend(qp: &QueuePair, pd: &ProtectionDomain) -> Result<(), Error> {
 /// let region = pd.expose(pd.allocate(4096)?, AccessFlags::MW_BIND).map_err(|(error, _)| error)?;
 /// let (region, window) = (Arc::new(region), pd.alloc_mw(WindowType::Two)?);
-/// qp.post_send(SendRequest::bind(&window, &region, 0..1024, AccessFlags::REMOTE_WRITE)).expect("there is room");
+/// let bind = SendRequest::bind(&window, &region, 0..1024, AccessFlags::REMOTE_WRITE);
+/// qp.post_send(bind).expect("there is room");
 /// // … when the binding has completed:
 /// println!("write here: {:?}", window.remote());
 /// // … and when it has been written:

@@ -78,7 +78,8 @@ impl AddressHints {
 /// ```no_run
 /// use farreach_verbs::cm::{AddressHints, PortSpace, getaddrinfo};
 ///
-/// for found in getaddrinfo(Some("storage-7"), Some("18520"), &AddressHints::new(PortSpace::Tcp))? {
+/// let hints = AddressHints::new(PortSpace::Tcp);
+/// for found in getaddrinfo(Some("storage-7"), Some("18520"), &hints)? {
 ///     println!("connect to {:?}", found.destination);
 /// }
 /// # Ok::<(), farreach_verbs::cm::Error>(())

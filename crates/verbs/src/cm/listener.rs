@@ -137,7 +137,8 @@ fn request_of(event: CmEvent) -> Result<Option<ConnectionRequest>, Error> {
 /// It is not tied to the thread or the channel of its listener, and can be sent to another thread.
 ///
 /// ```no_run
-/// # fn judge(request: farreach_verbs::cm::ConnectionRequest) -> Result<(), farreach_verbs::cm::Error> {
+/// # use farreach_verbs::cm::{ConnectionRequest, Error};
+/// # fn judge(request: ConnectionRequest) -> Result<(), Error> {
 /// if request.private_data().starts_with(b"farreach") {
 ///     println!("welcome, {:?}", request.peer_address());
 /// } else {

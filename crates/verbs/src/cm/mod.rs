@@ -9,7 +9,8 @@
 //!  Connector::resolve    address, route            Listener::bind
 //!  connector.prepare     queue pair to INIT
 //!  connector.connect     ── connect request ────>  listener.wait_request → ConnectionRequest
-//!                           (private data)         request.prepare, request.accept: queue pair to RTS
+//!                           (private data)         request.prepare, request.accept:
+//!                                                  queue pair to RTS
 //!     queue pair to RTS  <── connect response ───
 //!                           (private data)
 //!     Connection         ── established ────────>  Connection
@@ -23,7 +24,8 @@
 //! use std::time::{Duration, Instant};
 //! use farreach_verbs::cm::{Connector, Error};
 //!
-//! match Connector::resolve("192.0.2.1:18520".parse().unwrap(), Instant::now() + Duration::from_secs(2)) {
+//! let deadline = Instant::now() + Duration::from_secs(2);
+//! match Connector::resolve("192.0.2.1:18520".parse().unwrap(), deadline) {
 //!     Ok(connector) => println!("by {:?}", connector.id().device_name()),
 //!     Err(error) => println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix()),
 //! }

@@ -16,7 +16,7 @@ const KNOWN_ATTRIBUTES: u32 = ((1 << 21) - 1) | sys::IBV_QP_RATE_LIMIT;
 ///
 /// | state | active side | passive side |
 /// |---|---|---|
-/// | INIT | [`init_qp`](Self::init_qp) when the route is resolved, then post receives | when the request comes |
+/// | INIT | [`init_qp`](Self::init_qp) after the route, then post receives | on the request |
 /// | RTR, RTS | [`ready_qp`](Self::ready_qp) at the connect response, then [`establish`](Self::establish) | before [`accept`](Self::accept) |
 impl CmId {
     /// Moves the queue pair to INIT, for the id's device and port: `rdma_init_qp_attr(3)`. Receives

@@ -73,7 +73,8 @@ struct Parents {
 /// use farreach_verbs::cq::CompletionQueueBuilder;
 ///
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
-/// let cq = CompletionQueueBuilder::new(64).vector(context.completion_vector_count() - 1).build(&context)?;
+/// let last = context.completion_vector_count() - 1;
+/// let cq = CompletionQueueBuilder::new(64).vector(last).build(&context)?;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -32,7 +32,8 @@ impl QueuePair {
     /// # use farreach_verbs::qp::QueuePair;
     /// # use farreach_verbs::wr::{RemoteRange, SendRequest};
     /// # fn write_all(qp: &QueuePair, pages: Vec<Slice>, to: RemoteRange) {
-    /// let mut requests: Vec<SendRequest> = pages.into_iter().map(|page| SendRequest::write(page, to)).collect();
+    /// let mut requests: Vec<SendRequest> =
+    ///     pages.into_iter().map(|page| SendRequest::write(page, to)).collect();
     /// if let Err(reason) = qp.post_send_list(&mut requests) {
     ///     println!("{} requests are left: {reason}", requests.len());
     /// }

@@ -58,7 +58,8 @@ use crate::xrc::XrcDomain;
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
 /// # let pd = context.alloc_pd()?;
 /// let cq = context.create_cq(128)?;
-/// let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(64).max_recv_wr(64).build(&pd)?;
+/// let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq);
+/// let qp = builder.max_send_wr(64).max_recv_wr(64).build(&pd)?;
 /// assert_eq!(qp.state()?, QueuePairState::Reset);
 /// println!("queue pair {}, {:?}", qp.qp_num(), qp.capacity());
 /// # Ok::<(), farreach_verbs::Error>(())

@@ -315,7 +315,8 @@ impl QueuePair {
     ///
     /// ```no_run
     /// # use farreach_verbs::device::DeviceList;
-    /// # use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, state::{ConnectionParameters, PeerAddress}};
+    /// # use farreach_verbs::qp::state::{ConnectionParameters, PeerAddress};
+    /// # use farreach_verbs::qp::{QueuePairBuilder, QueuePairType};
     /// # fn exchange(own: PeerAddress) -> PeerAddress { own }
     /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
     /// # let pd = context.alloc_pd()?;
@@ -400,8 +401,8 @@ impl QueuePair {
 /// # use farreach_verbs::qp::{QueuePair, state::{ConnectionParameters, PeerAddress}};
 /// # fn with(qp: &QueuePair, parameters: &ConnectionParameters, peer: &PeerAddress) {
 /// if let Err(error) = qp.to_rtr(parameters, peer) {
-///     // ibv_modify_qp INIT to RTR of queue pair 17 on rxe0:1, GID 1 ::ffff:192.0.2.1 towards ::ffff:192.0.2.9:
-///     // Connection timed out (errno 110)
+///     // ibv_modify_qp INIT to RTR of queue pair 17 on rxe0:1, GID 1 ::ffff:192.0.2.1
+///     // towards ::ffff:192.0.2.9: Connection timed out (errno 110)
 ///     println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix());
 /// }
 /// # }

@@ -14,7 +14,7 @@ use crate::qp::QueuePairState;
 /// use farreach_memory::Memory;
 /// use farreach_verbs::wr::{PostError, Refusal, SendRequest};
 ///
-/// // A full queue is an ordinary result: the caller gets the work request back, and can post it later.
+/// // A full queue is an ordinary result: the caller gets the work request back.
 /// fn later(error: PostError<SendRequest>, waiting: &mut Vec<SendRequest>) {
 ///     match error.reason {
 ///         Refusal::QueueFull { .. } => waiting.push(error.request),

@@ -285,7 +285,8 @@ impl SendRequest {
     /// // Two pages that are apart locally, and adjacent at the peer.
     /// let remote = RemoteRange::new(0x7f00_0000_0000, 8192, RemoteKey(0x1234));
     /// let pages = Memory::allocate(4 * 4096)?.lend();
-    /// let parts = [pages.get(..4096), pages.get(8192..12288)].map(|page| page.expect("it is inside").into());
+    /// let parts = [pages.get(..4096), pages.get(8192..12288)];
+    /// let parts = parts.map(|page| page.expect("the range is inside").into());
     /// let request = SendRequest::read_into(Buffers::List(parts.into()), remote);
     /// assert_eq!(request.buffers().len(), 8192);
     /// # Ok::<(), farreach_memory::AllocateError>(())
