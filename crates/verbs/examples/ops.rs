@@ -143,7 +143,7 @@ fn read() -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::empty())?;
     let region = pair.region()?;
     let done = pair.do_it(SendRequest::read(pair.slice(NEW)?, region.remote()))?;
-    Ok(check(done.buffers.into_slice().is_ok_and(|slice| is_filled(&slice, OLD)), "what was read")?)
+    Ok(check(done.buffers.into_slice().is_ok_and(|slice| is_filled(&slice, OLD)), "the read bytes")?)
 }
 
 /// Executes an atomic on a word with the value 40. The old value is returned, and the word has a
@@ -157,7 +157,7 @@ fn atomic(request: fn(Slice, RemoteRange) -> SendRequest, becomes: u64) -> Resul
     region.bytes().atomic_at(0).store(40, Ordering::Relaxed);
     let done = pair.do_it(request(pair.pd.allocate(8)?, region.remote().get(0, 8).expect("it is longer")))?;
     let was = done.buffers.into_slice().expect("it was one slice");
-    check(*was == 40_u64.to_ne_bytes(), "what was there before")?;
+    check(*was == 40_u64.to_ne_bytes(), "the old value")?;
     Ok(check(region.bytes().atomic_at(0).load(Ordering::Relaxed) == becomes, "the peer's word")?)
 }
 

@@ -181,7 +181,7 @@ impl Error {
             Self::ConnectFailed { .. } => "one side aborted the handshake".into(),
             Self::Disconnected { .. } => "the other side, or its kernel, ended the connection".into(),
             Self::MulticastFailed { .. } => "the subnet manager or the net device refused the group".into(),
-            Self::DeviceRemoved { .. } => "the card was unplugged, its driver unloaded, or the link deleted".into(),
+            Self::DeviceRemoved { .. } => "the device was unplugged, its driver unloaded, or the link deleted".into(),
             Self::TimedOut { .. } => "the other side is busy, gone, or its packets do not arrive".into(),
             Self::Unexpected { .. } => "the connection is not in the state that the caller expects".into(),
             Self::NameNotResolved { .. } => "the resolver does not know the host or the service".into(),

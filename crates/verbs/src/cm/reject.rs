@@ -95,7 +95,7 @@ impl RejectReason {
     pub(super) fn fix(self) -> &'static str {
         match self {
             Self::InvalidServiceId | Self::Refused => {
-                "start the listener, and compare address, port and port space with what it listens on"
+                "start the listener, and compare address, port and port space with the listener's"
             }
             Self::Consumer => {
                 "ask the listening program: its reason may be in the private data, or in its log"

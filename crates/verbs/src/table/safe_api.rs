@@ -75,7 +75,7 @@ fn a_failed_poll_releases_nothing() {
     fail_polls(2);
     let mut poller = bench.cq.poller();
     for _ in 0..2 {
-        let error = poller.poll().expect_err("the device says so");
+        let error = poller.poll().expect_err("the device fails the poll");
         assert_eq!(error.to_string(), "ibv_poll_cq on table0: Input/output error (errno 5)");
         assert!(watch.is_kept());
         assert_eq!(qp.in_flight(), (1, 0));
@@ -275,7 +275,7 @@ fn no_more_can_be_in_flight_than_the_completion_queue_holds() {
     let live = count("table_live");
     let refused = bench.builder(3).build(&bench.pd).unwrap_err();
     assert_eq!(refused, Error::Overcommitted { subject: "table0".to_owned(), depth: 16, needed: 18 });
-    assert_eq!(count("table_live"), live, "what the device made for it is destroyed");
+    assert_eq!(count("table_live"), live, "the refused queue pair is destroyed");
     let second = bench.queue_pair(2);
     assert!(matches!(bench.cq.resize(15), Err(Error::Overcommitted { depth: 15, needed: 16, .. })));
     drop(first);

@@ -57,7 +57,10 @@ impl Running {
     }
 
     fn said(&mut self) -> [String; 2] {
-        self.told.take().expect("it is asked once").map(|told| told.join().expect("a reader does not panic"))
+        self.told
+            .take()
+            .expect("the output is taken once")
+            .map(|told| told.join().expect("a reader does not panic"))
     }
 
     fn end(&mut self) {

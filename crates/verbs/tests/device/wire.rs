@@ -149,7 +149,7 @@ fn asked_by_cm(type_of_service: Option<u8>) -> u8 {
     let qp = queue_pair(&connector.context().unwrap(), 8);
     let tcpdump = Tcpdump::start(&nobody);
     let soon = Instant::now() + Duration::from_millis(100);
-    connector.connect(&qp, &CmParameters::new(), soon).expect_err("nobody answers");
+    connector.connect(&qp, &CmParameters::new(), soon).expect_err("there is no peer");
     tcpdump.next_type_of_service()
 }
 

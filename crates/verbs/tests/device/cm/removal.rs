@@ -61,7 +61,7 @@ fn each_id_on_a_removed_device_is_told() {
         let mut told: Vec<CmId> =
             ids.iter().map(|_| expect(&channel, EventKind::DeviceRemoval).id().clone()).collect();
         for id in &ids {
-            let place = told.iter().position(|found| found == id).expect("each id is told");
+            let place = told.iter().position(|found| found == id).expect("each id gets an event");
             told.swap_remove(place);
         }
         drop(told);

@@ -13,7 +13,7 @@ pub(crate) fn far_host() -> &'static str {
 
 /// Returns `true` if this guest has one host only, so that both sides share its device.
 pub(crate) fn is_alone() -> bool {
-    env::var("FARREACH_TOPOLOGY").expect("a guest tells its topology") == "one"
+    env::var("FARREACH_TOPOLOGY").expect("a guest sets its topology") == "one"
 }
 
 /// Returns the peer's address.

@@ -39,7 +39,7 @@ fn an_absurd_queue_pair_is_told_what_is_too_large() {
             error.cause().contains(&format!("max_inline_data 100000 is refused; {works} works")),
             "{error:?}"
         );
-        builder.clone().max_inline_data(works).build(&pd).expect("it works, as it says");
+        builder.clone().max_inline_data(works).build(&pd).expect("the reported size works");
         builder.max_inline_data(works + 1).build(&pd).expect_err("and it is the largest");
     });
 }
