@@ -53,7 +53,8 @@ impl Exposed {
 
     /// Returns the slice if no key to the memory is left, and `self` otherwise.
     pub fn try_into_slice(self) -> Result<Slice, Self> {
-        // No key can be made meanwhile: `guard_key` borrows the `Exposed` that is owned here.
+        // No key can be made meanwhile: `guard_key` borrows the `Exposed` that is owned here, and
+        // `KeyGuard::another` needs a guard, of which none exists at zero.
         if self.keys() > 0 {
             return Err(self);
         }

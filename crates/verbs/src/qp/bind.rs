@@ -36,7 +36,7 @@ impl QueuePair {
         request: &SendRequest,
     ) -> Result<(), Refusal> {
         let Some(binding) = &request.extra.binding else {
-            return Err(Refusal::Unsupported("binding nothing"));
+            return Err(Refusal::Unsupported("a binding without a window"));
         };
         check_flags(request.operation, request.flags)?;
         let Binding { window, region, offset, len, access } = binding;
