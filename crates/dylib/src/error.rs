@@ -1,4 +1,4 @@
-//! What can be missing: a library, or one of its functions.
+//! Errors for a library that cannot be opened and for a function that a library lacks.
 
 use std::path::PathBuf;
 
@@ -9,12 +9,13 @@ use thiserror::Error;
 #[error("cannot open {soname}: {reason}")]
 #[non_exhaustive]
 pub struct LibraryMissing {
-    /// The name it was looked up by, such as `libibverbs.so.1`.
+    /// The name that was looked up, such as `libibverbs.so.1`.
     pub soname: String,
-    /// The dynamic linker's own words: not found, or found and unusable (a dependency or a newer libc is missing). They begin
-    /// with the name of the file in question where that is another one.
+    /// The dynamic linker's message: the file was not found, or was found and is unusable (a
+    /// dependency or a newer libc is missing). If the message is about another file, it begins with
+    /// that file's name.
     pub reason: String,
-    /// A command that installs it.
+    /// A command that installs the library.
     pub install: &'static str,
 }
 
@@ -25,32 +26,33 @@ impl LibraryMissing {
         Self { soname: soname.to_owned(), reason, install }
     }
 
-    /// Whether the library is simply not there, as opposed to there and unusable.
+    /// Returns `true` if the library is absent, and `false` if it exists and is unusable.
     pub fn is_absent(&self) -> bool {
-        // The linker has no error code, only words.
+        // The dynamic linker reports no error code, only text.
         self.reason.starts_with("cannot open shared object file: No such file")
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> String {
         if self.is_absent() {
             self.install.to_owned()
         } else {
-            format!("repair the installation that the linker complains of, or reinstall: {}", self.install)
+            format!("repair the installation named in the linker's message, or reinstall: {}", self.install)
         }
     }
 }
 
-/// A library was opened and lacks a function: it is older than what the caller needs, or broken.
+/// A library was opened and lacks a function. The library is older than the caller needs, or
+/// broken.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{} has no function {symbol}", path.display())]
 #[non_exhaustive]
 pub struct SymbolMissing {
     /// The file that was opened.
     pub path: PathBuf,
-    /// The C name, with its symbol version (`name@VERSION`) where one was asked for.
+    /// The C name, with its symbol version (`name@VERSION`) if one was requested.
     pub symbol: &'static str,
-    /// The project whose releases `since` counts, such as `rdma-core`.
+    /// The project whose releases `since` refers to, such as `rdma-core`.
     pub release: &'static str,
     /// The first release that has the function.
     pub since: &'static str,
@@ -62,9 +64,9 @@ impl SymbolMissing {
         Self { path, symbol, release, since }
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> String {
-        format!("{} is in {} {} and newer: install that", self.symbol, self.release, self.since)
+        format!("{} needs {} {} or newer: install that release", self.symbol, self.release, self.since)
     }
 }
 

@@ -1,18 +1,20 @@
-//! Opens a C library at run time.
+//! Opens C libraries at run time.
 //!
-//! A program that links `libibverbs` the ordinary way does not start on a machine without it. Farreach starts
-//! everywhere and tells what is missing, so its two `-sys` crates open their libraries with `dlopen(3)` when they are
-//! first used. This crate is the part they share: [`Library`], the two typed errors, and [`library!`], which
-//! turns a list of C prototypes into a table of functions.
+//! A program that is linked against `libibverbs` does not start on a machine without it. Farreach
+//! starts on every machine and reports what is missing, so its two `-sys` crates open their
+//! libraries with `dlopen(3)` on first use. This crate is the part that they share: [`Library`],
+//! the two typed errors, and [`library!`], which turns a list of C prototypes into a table of
+//! functions.
 //!
-//! What it does not do: close a library. Providers start threads and register exit handlers, so a library that was once
-//! opened stays until the process ends, and every function pointer taken from it stays good.
+//! Libraries are never closed. Providers start threads and register exit handlers, so a library
+//! stays open until the process ends. Invariant: a function pointer taken from a library stays
+//! valid for the life of the process.
 //!
 //! ```
 //! use std::ffi::{c_char, CStr};
 //!
 //! farreach_dylib::library! {
-//!     /// The C library, opened as any other.
+//! /// The C library, opened like any other library.
 //!     pub struct C {
 //!         soname: "libc.so.6",
 //!         install: "apt-get install libc6",
@@ -25,8 +27,8 @@
 //!     fn gnu_get_libc_tomorrow() -> *const c_char, since "99";
 //! }
 //!
-//! let c = C::get().expect("every Linux has one");
-//! // SAFETY: the function takes nothing and returns a static string.
+//! let c = C::get().expect("glibc is installed");
+//! // SAFETY: the function takes no arguments and returns a static string.
 //! let version = unsafe { CStr::from_ptr(c.gnu_get_libc_version().unwrap()) };
 //! assert!(version.to_str().unwrap().starts_with("2."));
 //! // SAFETY: the function is missing, so nothing is called.

@@ -1,12 +1,14 @@
-//! The macro that turns C prototypes into a table of functions.
+//! Defines [`library!`](crate::library), which turns C prototypes into a table of functions.
 
 /// Declares a library as a struct with one method for each C function.
 ///
-/// The first call of `get` opens the library and looks every function up, once. A function that this version of the
-/// library lacks is an error of that one call ([`SymbolMissing`](crate::SymbolMissing)), not of the whole library, so an
-/// old library serves for all that it has. `version "V"` after `since` takes the function at that symbol version.
+/// The first successful call of `get` opens the library and looks up every function once. A
+/// function that this version of the library lacks is an error of that call
+/// ([`SymbolMissing`](crate::SymbolMissing)), not of the whole library, so an old library remains
+/// usable for the functions that it has. `version "V"` after `since` requests the function at that
+/// symbol version.
 ///
-/// The crate documentation shows an example.
+/// The crate documentation has an example.
 #[macro_export]
 macro_rules! library {
     (
@@ -29,37 +31,40 @@ macro_rules! library {
         }
 
         impl $Table {
-            /// The name that the dynamic linker looks for.
+            /// The name that the dynamic linker searches for.
             pub const SONAME: &'static str = $soname;
 
-            /// Every function of the table, with the first release that has it.
+            /// The functions of the table, each with the first release that has it.
             pub const FUNCTIONS: &'static [(&'static str, &'static str)] =
                 &[$(($crate::library!(@symbol $name $($version)?), $since)),*];
 
-            /// The library, opened at the first call. A failure is not remembered, so that installing
-            /// it helps a process that is already running.
+            /// Returns the library. The first successful call opens it. A failure is not cached, so
+            /// that a running process can use a library that was installed later.
             pub fn get() -> ::std::result::Result<&'static Self, $crate::LibraryMissing> {
                 static TABLE: ::std::sync::OnceLock<$Table> = ::std::sync::OnceLock::new();
                 if let Some(table) = TABLE.get() {
                     return Ok(table);
                 }
-                // SAFETY: the soname is that of the library which the prototypes below were written for.
+                // SAFETY: the soname names the library that the prototypes below were written for.
                 let table = unsafe { Self::open($soname) }?;
                 Ok(TABLE.get_or_init(|| table))
             }
 
-            /// Opens another file as this library: for tests, and for installations that the linker does not search.
+            /// Opens another file as this library, for tests and for installations outside the
+            /// linker's search path.
             ///
             /// # Safety
             ///
-            /// Whatever functions the file has under the names of this table have the types declared in it.
+            /// Each function that the file has under a name of this table has the type declared for
+            /// that name. Opening the file runs its initialisers.
             pub unsafe fn open(name: &str) -> ::std::result::Result<Self, $crate::LibraryMissing> {
-                // SAFETY: passed on to the caller.
+                // SAFETY: the caller guarantees that the library may be loaded.
                 let library = unsafe { $crate::Library::open(name, $install) }?;
                 Ok(Self {
                     $($name: $crate::library!(@find library $name $($version)?).map(|address| {
-                        // SAFETY: the caller vouches that this name has this type; a function pointer is
-                        // as wide as a data pointer on every platform that has dlsym.
+                        // SAFETY: the caller guarantees that the symbol has this type. A function
+                        // pointer has the size of a data pointer on every platform that has
+                        // `dlsym`.
                         unsafe {
                             ::std::mem::transmute::<
                                 ::std::ptr::NonNull<::std::ffi::c_void>,
@@ -71,7 +76,7 @@ macro_rules! library {
                 })
             }
 
-            /// The file that was opened, with symbolic links followed.
+            /// Returns the path of the opened file, with symbolic links resolved.
             pub fn path(&self) -> &::std::path::Path {
                 self.library.path()
             }
@@ -83,12 +88,12 @@ macro_rules! library {
                 ///
                 /// The contract is that of the C function.
                 #[inline]
-                #[allow(clippy::too_many_arguments)] // as many as C has
+                #[allow(clippy::too_many_arguments)] // as many as the C function has
                 pub unsafe fn $name(&self, $($arg: $ty),*)
                     -> ::std::result::Result<$crate::library!(@ret $($ret)?), $crate::SymbolMissing>
                 {
                     match self.$name {
-                        // SAFETY: passed on to the caller.
+                        // SAFETY: the caller upholds the C function's contract.
                         Some(function) => Ok(unsafe { function($($arg),*) }),
                         None => Err($crate::SymbolMissing::new(
                             self.path().to_owned(),
@@ -123,7 +128,7 @@ macro_rules! library {
         const {
             match ::std::ffi::CStr::from_bytes_with_nul(concat!($text, "\0").as_bytes()) {
                 Ok(text) => text,
-                Err(_) => panic!("a C name holds no NUL"),
+                Err(_) => panic!("a C name contains no NUL"),
             }
         }
     };

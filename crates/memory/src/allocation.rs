@@ -1,4 +1,4 @@
-//! Pages from the system, and back to it. The one place that maps memory.
+//! Maps pages and unmaps them. No other module maps memory.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -7,10 +7,10 @@ use std::ptr::{self, NonNull};
 
 use crate::options::{AllocateError, AllocateReason, HugePages};
 
-/// Two MiB: the huge page that every x86-64 and most aarch64 kernels have.
+/// The huge page size, 2 MiB, that every x86-64 kernel and most aarch64 kernels support.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Pages that are ours until this is dropped.
+/// Owned pages. They are unmapped, or returned to their owner, on drop.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     start: NonNull<u8>,
@@ -21,20 +21,21 @@ pub(crate) struct Allocation {
 
 #[derive(Debug)]
 enum Origin {
-    /// Mapped here; so many bytes, a multiple of the page.
+    /// Mapped by this module. `mapped_len` is a multiple of the page size.
     Mapped { mapped_len: usize },
-    /// The user's, alive as long as this is.
+    /// Memory of the caller, valid until the owner is dropped.
     Foreign { _owner: Box<dyn Any + Send + Sync> },
 }
 
-// SAFETY: an allocation is only an address and a length; who may touch the bytes is decided by the slices over it, which are
-// `Send` by themselves.
+// SAFETY: an allocation holds only an address and a length. Access to the bytes is governed by the
+// slices over it, each of which is `Send` by its own fields.
 unsafe impl Send for Allocation {}
-// SAFETY: no method that takes `&self` touches the bytes, but `populate` and `touch`, which `map_pages` calls before anybody else has the allocation.
+// SAFETY: only `populate` and `touch` access the bytes through `&self`, and `map_pages` calls them
+// before the allocation is visible to anything else.
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// Maps zeroed pages, binds them, and touches each.
+    /// Maps zeroed pages, binds them to the node, and faults each one in.
     pub(crate) fn map(
         len: usize,
         huge_pages: HugePages,
@@ -54,28 +55,29 @@ impl Allocation {
         }
     }
 
-    /// The same with pages of one kind.
+    /// Maps pages of one size, without a fallback.
     fn map_pages(len: usize, huge: bool, numa_node: Option<u32>) -> Result<Self, AllocateReason> {
         let (start, mapped_len) = map(len, huge)?;
         let allocation = Self { start, len, origin: Origin::Mapped { mapped_len }, notes: Vec::new() };
         if let Some(node) = numa_node {
-            // Before the pages are touched: that is when they come into being.
+            // Binding comes first: the policy applies when a page is faulted in.
             bind(start, mapped_len, node).map_err(AllocateReason::Bind)?;
         }
         allocation.populate(huge)?;
         Ok(allocation)
     }
 
-    /// Brings every page into being.
+    /// Faults every page in.
     fn populate(&self, huge: bool) -> Result<(), AllocateReason> {
         let Origin::Mapped { mapped_len } = self.origin else { return Ok(()) };
-        // Miri has the pages already, and not this call.
+        // Under Miri the pages are present already, and the call is not supported.
         if cfg!(miri) {
             return Ok(());
         }
-        // A huge page is promised when it is mapped, but not on a node: to touch one that the node does not have is SIGBUS. The kernel
-        // answers with an error instead.
-        // SAFETY: `map_pages` has just mapped this range, of which nobody knows yet. The call brings pages into being and changes no byte.
+        // mmap reserves huge pages, but not per node: touching one that the node lacks raises
+        // SIGBUS. MADV_POPULATE_WRITE returns an error instead.
+        // SAFETY: `map_pages` has just mapped this range, and nothing else has a pointer to it. The
+        // call faults pages in and changes no byte.
         let status =
             unsafe { libc::madvise(self.start.as_ptr().cast(), mapped_len, libc::MADV_POPULATE_WRITE) };
         if status == 0 {
@@ -87,7 +89,8 @@ impl Allocation {
                 let cause = "the node has too few of them";
                 Err(AllocateReason::NoHugePages(io::Error::new(io::ErrorKind::OutOfMemory, cause)))
             }
-            // Before Linux 5.14. Whether a huge page is there can then only be found out by SIGBUS.
+            // Linux before 5.14 has no MADV_POPULATE_WRITE. Only a SIGBUS would then show whether a
+            // huge page is available.
             (Some(libc::EINVAL), true) => Err(AllocateReason::NoHugePages(error)),
             (Some(libc::EINVAL), false) => {
                 self.touch(mapped_len);
@@ -97,21 +100,22 @@ impl Allocation {
         }
     }
 
-    /// Writes to each page, which has no name yet.
+    /// Writes to each page. No other pointer to the pages exists yet.
     fn touch(&self, mapped_len: usize) {
         for offset in (0..mapped_len).step_by(page_size()) {
-            // SAFETY: `map_pages` has just mapped this range for writing, nobody else knows of it, and the offset is below its length. Volatile, because the
-            // store must happen though it writes the zero that is there.
+            // SAFETY: `map_pages` has just mapped this range for writing, no other pointer to it
+            // exists, and the offset is below its length. The write is volatile because the
+            // compiler must not remove a store of the zero that is already there.
             unsafe { self.start.as_ptr().add(offset).write_volatile(0) };
         }
     }
 
-    /// Takes memory of the user's.
+    /// Takes over memory of the caller.
     ///
     /// # Safety
     ///
-    /// `start` is valid for reads and writes of `len` bytes until `owner` is dropped, and until then nobody touches them but
-    /// through this allocation.
+    /// `start` is valid for reads and writes of `len` bytes until `owner` is dropped. Until then,
+    /// the bytes are accessed only through this allocation.
     pub(crate) unsafe fn foreign(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Self {
         Self { start, len, origin: Origin::Foreign { _owner: owner }, notes: Vec::new() }
     }
@@ -133,20 +137,24 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Origin::Mapped { mapped_len } = self.origin {
-            // It cannot fail for a mapping that exists; and if it did, the pages would stay, which harms nobody.
-            // SAFETY: `map` has made this mapping, of this length, for this allocation. Nobody has a pointer into it that he may still use: `Memory` drops its
-            // allocation after the last slice and the last registration, and `map_pages` drops one that nobody knew of.
+            // munmap of an existing mapping does not fail. If it did, the pages would stay mapped,
+            // which is harmless.
+            // SAFETY: `map` made this mapping, with this length, for this allocation. No usable
+            // pointer into it is left: `Memory` drops its allocation after the last slice and the
+            // last registration, and `map_pages` drops one that nothing else has seen.
             unsafe { libc::munmap(self.start.as_ptr().cast(), mapped_len) };
         }
     }
 }
 
-/// Anonymous pages for at least `len` bytes, and how many bytes they are.
+/// Maps anonymous pages for at least `len` bytes. Returns their start and the mapped length in
+/// bytes.
 fn map(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
     let page = if huge { HUGE_PAGE } else { page_size() };
     let mapped_len = len.checked_next_multiple_of(page).ok_or(AllocateReason::TooLarge)?;
     let huge_flags = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB } else { 0 };
-    // SAFETY: a new private mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new private mapping at an address chosen by the kernel overlaps nothing that
+    // exists.
     let start = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -161,20 +169,21 @@ fn map(len: usize, huge: bool) -> Result<(NonNull<u8>, usize), AllocateReason> {
         let error = io::Error::last_os_error();
         return Err(if huge { AllocateReason::NoHugePages(error) } else { AllocateReason::Map(error) });
     }
-    let start = NonNull::new(start.cast()).expect("the kernel gives no mapping at null unless asked to");
+    let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0 unless requested");
     Ok((start, mapped_len))
 }
 
-/// `mbind(2)` to one node, strictly.
+/// Binds a range strictly to one node, by `mbind(2)`.
 fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
     const WORD_BITS: usize = usize::BITS as usize;
-    // As many nodes as Linux can be built for.
+    // The largest number of nodes that Linux supports.
     let mut nodes = [0_usize; 1024 / WORD_BITS];
     let node = node as usize;
     let word = nodes.get_mut(node / WORD_BITS).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     *word |= 1 << (node % WORD_BITS);
     let no_flags: c_int = 0;
-    // SAFETY: `map_pages` has just mapped this range. The kernel reads the mask, a local, of as many bits as is said: it counts one less.
+    // SAFETY: `map_pages` has just mapped this range. The kernel reads `maxnode - 1` bits of the
+    // mask, which is why the argument is one more than the mask has; the mask is a local.
     let status = unsafe {
         libc::syscall(
             libc::SYS_mbind,
@@ -190,7 +199,7 @@ fn bind(start: NonNull<u8>, len: usize, node: u32) -> io::Result<()> {
 }
 
 fn page_size() -> usize {
-    // SAFETY: the call takes a number, of which any is allowed, and reads a constant of the system.
+    // SAFETY: `sysconf` accepts any number, and reads a constant of the system.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("Linux has a page size")
 }

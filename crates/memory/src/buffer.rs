@@ -1,10 +1,11 @@
-//! What a request takes along.
+//! One buffer of a work request.
 
 use std::ptr::NonNull;
 
 use crate::{DomainId, Lent, Shared, Slice};
 
-/// Bytes that a request takes along: a slice of one's own, a part of one that is lent to several requests, or a shared one.
+/// The bytes of one buffer of a work request: an exclusive slice, a part of a slice that is lent to
+/// several work requests, or a shared slice.
 ///
 /// ```
 /// use farreach_memory::{Buffer, Memory};
@@ -16,16 +17,16 @@ use crate::{DomainId, Lent, Shared, Slice};
 /// ```
 #[derive(Debug)]
 pub enum Buffer {
-    /// A slice that only this request has.
+    /// A slice that only this work request holds.
     Slice(Slice),
-    /// A part of one that several requests have.
+    /// A part of a slice that several work requests hold.
     Lent(Lent),
-    /// One that others may read at the same time.
+    /// A slice that others may read at the same time.
     Shared(Shared),
 }
 
 impl Buffer {
-    /// Its bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -35,12 +36,12 @@ impl Buffer {
         }
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes, where nobody writes to them: not those of a part that is lent.
+    /// Returns the bytes, or `None` for a lent part, which a device may write to.
     pub fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Slice(slice) => Some(slice),
@@ -49,13 +50,14 @@ impl Buffer {
         }
     }
 
-    /// Whether a card may write to it: nobody else reads the bytes meanwhile.
+    /// Returns `true` if a device may write to it, that is, if no reader of the bytes can exist
+    /// meanwhile.
     #[inline]
     pub fn is_writable(&self) -> bool {
         !matches!(self, Self::Shared(_))
     }
 
-    /// The slice, or itself where it is not a whole one.
+    /// Returns the slice, or `self` if it is not an exclusive slice.
     #[inline]
     pub fn into_slice(self) -> Result<Slice, Self> {
         match self {
@@ -64,7 +66,7 @@ impl Buffer {
         }
     }
 
-    /// The address of the first byte, as a request names it.
+    /// Returns the address of the first byte, as a work request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
         match self {
@@ -74,7 +76,7 @@ impl Buffer {
         }
     }
 
-    /// The local key under which a domain has it registered, if it has.
+    /// Returns the local key under which a domain has registered it, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         match self {

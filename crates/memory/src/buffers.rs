@@ -1,10 +1,10 @@
-//! The buffers of a request.
+//! The buffers of a work request.
 
 use crate::{Buffer, Lent, Shared, Slice};
 
-/// What a request takes along and its completion brings back: nothing, one buffer, or a list of them.
+/// The buffers that a work request takes and its completion returns: none, one, or a list.
 ///
-/// A list is a `Vec` of the caller's, so that it can be used again: posting allocates nothing.
+/// A list is the caller's `Vec`, which the caller can use again, so posting allocates nothing.
 ///
 /// ```
 /// use farreach_memory::{Buffers, Memory};
@@ -22,28 +22,28 @@ pub enum Buffers {
     None,
     /// One buffer.
     One(Buffer),
-    /// Several, one after the other.
+    /// Several buffers, in order.
     List(Vec<Buffer>),
 }
 
 impl Buffers {
-    /// For what a device writes to: exclusive slices only.
+    /// Makes a list of exclusive slices, which a device may write to.
     pub fn of_slices(slices: Vec<Slice>) -> Self {
         Self::List(slices.into_iter().map(Buffer::Slice).collect())
     }
 
-    /// For what a device writes to, in parts that several requests have.
+    /// Makes a list of lent parts, which a device may write to.
     pub fn of_lent(parts: Vec<Lent>) -> Self {
         Self::List(parts.into_iter().map(Buffer::Lent).collect())
     }
 
-    /// Whether a device may write to all of them.
+    /// Returns `true` if a device may write to every buffer.
     #[inline(always)]
     pub fn are_writable(&self) -> bool {
         self.as_slice().iter().all(Buffer::is_writable)
     }
 
-    /// The buffers, in order.
+    /// Returns the buffers in order.
     #[inline(always)]
     pub fn as_slice(&self) -> &[Buffer] {
         match self {
@@ -53,24 +53,24 @@ impl Buffers {
         }
     }
 
-    /// How many buffers.
+    /// Returns the number of buffers.
     pub fn count(&self) -> usize {
         self.as_slice().len()
     }
 
-    /// How many bytes, all together.
+    /// Returns the total length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.as_slice().iter().map(Buffer::len).sum()
     }
 
-    /// Whether there are no bytes.
+    /// Returns `true` if the total length is zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.as_slice().iter().all(|buffer| buffer.len() == 0)
     }
 
-    /// The one exclusive slice that it is, or itself where it is anything else.
+    /// Returns the slice if this is exactly one exclusive slice, and `self` otherwise.
     #[inline]
     pub fn into_slice(self) -> Result<Slice, Self> {
         match self {
@@ -79,7 +79,7 @@ impl Buffers {
         }
     }
 
-    /// The buffers as a list of the caller's.
+    /// Returns the buffers as a list.
     pub fn into_list(self) -> Vec<Buffer> {
         match self {
             Self::None => Vec::new(),

@@ -1,4 +1,7 @@
-//! Memory that a peer may touch at any time.
+//! Memory that peers may read and write at any time.
+//!
+//! Invariant: no reference to the bytes exists; they are accessed by atomics. Each byte is always
+//! accessed by an atomic of the same size and place (`Exposed::place`).
 
 use std::fmt;
 use std::ops;
@@ -12,14 +15,16 @@ use crate::{Memory, Slice};
 
 const WORD: usize = size_of::<u64>();
 
-/// A slice that a peer may read and write while it is ours, too.
+/// Memory that peers may read and write while this process uses it too.
 ///
-/// It never derefs to `[u8]`: a reference promises that nobody writes behind its back, and a peer does. Bytes are copied in and out;
-/// words may be changed atomically with respect to this process's threads. Whether a card's atomics and a processor's exclude each
-/// other depends on the card.
+/// It does not deref to `[u8]`: a reference asserts that nothing else changes the bytes, and a peer
+/// may. Bytes are copied in and out; aligned words can be changed atomically with respect to the
+/// threads of this process. Whether a device's atomics exclude the processor's depends on the
+/// device.
 ///
-/// It counts its keys: each key by which a peer reaches it has a [`KeyGuard`], and [`try_into_slice`](Self::try_into_slice) succeeds
-/// when every one of them has been ended by a proof that peers no longer use it.
+/// Each key by which a peer reaches the memory has a [`KeyGuard`], and the guards are counted.
+/// [`try_into_slice`](Self::try_into_slice) succeeds when every guard has been ended with a proof
+/// that no peer can use its key.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -46,66 +51,69 @@ impl Exposed {
         Self { range, keys: Arc::default() }
     }
 
-    /// The slice again, if no key to it is left; otherwise itself.
+    /// Returns the slice if no key to the memory is left, and `self` otherwise.
     pub fn try_into_slice(self) -> Result<Slice, Self> {
-        // Nobody makes a key meanwhile: that takes a reference to what is owned here.
+        // No key can be made meanwhile: `guard_key` borrows the `Exposed` that is owned here, and
+        // `KeyGuard::another` needs a guard, of which none exists at zero.
         if self.keys() > 0 {
             return Err(self);
         }
         Ok(Slice::from_range(self.range))
     }
 
-    /// The slice again, whatever keys are left.
+    /// Returns the slice without checking for keys.
     ///
     /// # Safety
     ///
-    /// No peer and no card reads or writes it any more, by any key that was made.
+    /// No peer and no device reads or writes the memory any more, by any key that was made.
     pub unsafe fn into_slice_unchecked(self) -> Slice {
         Slice::from_range(self.range)
     }
 
-    /// How many keys peers may still use.
+    /// Returns the number of keys that peers may still use.
     pub fn keys(&self) -> usize {
         self.keys.count()
     }
 
-    /// What stands for one more key: for the libraries that make keys. They take it before the key exists.
+    /// Returns a guard for one more key. It is meant for libraries that make keys; they must take
+    /// the guard before the key exists.
     pub fn guard_key(&self) -> KeyGuard {
         KeyGuard::new(&self.keys, self.memory(), self.range.offset(), self.len())
     }
 
-    /// The allocation that it is part of.
+    /// Returns the allocation that contains the memory.
     pub fn memory(&self) -> &Memory {
         self.range.memory()
     }
 
-    /// The address of the first byte, as a peer names it.
+    /// Returns the address of the first byte, as a peer names it.
     pub fn address(&self) -> NonNull<u8> {
         self.range.address()
     }
 
-    /// Its bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies all bytes out, as [`read_at`](Self::read_at) does.
+    /// Copies all bytes out, in the same way as [`read_at`](Self::read_at).
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         self.read_at(0, &mut bytes);
         bytes
     }
 
-    /// Copies out what lies at `offset`. What a peer writes meanwhile may be seen old or new, each byte by itself.
+    /// Copies bytes out, from `offset` on. For bytes that a peer writes meanwhile, each byte is
+    /// either the old or the new one, independently of the others.
     ///
     /// # Panics
     ///
-    /// If it reaches beyond the end.
+    /// Panics if the range exceeds the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         for (place, part) in self.places(offset, into.len()) {
             match place {
@@ -119,11 +127,12 @@ impl Exposed {
         }
     }
 
-    /// Copies in at `offset`. Bytes beside them stay as they are, also where a peer or another thread writes those.
+    /// Copies bytes in, from `offset` on. Neighbouring bytes are not changed, even if a peer or
+    /// another thread writes to them at the same time.
     ///
     /// # Panics
     ///
-    /// If it reaches beyond the end.
+    /// Panics if the range exceeds the memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         for (place, part) in self.places(offset, from.len()) {
             match place {
@@ -133,20 +142,21 @@ impl Exposed {
         }
     }
 
-    /// The eight bytes at `offset`, to be read and changed atomically.
+    /// Returns the eight bytes at `offset` as an atomic.
     ///
     /// # Panics
     ///
-    /// If they reach beyond the end, or their address is not a multiple of eight.
+    /// Panics if the eight bytes exceed the memory, or if their address is not a multiple of eight.
     pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.check(offset, WORD);
         match self.place(offset) {
             Place::Word(word, 0) => word,
-            _ => panic!("a word at {offset}, which is not aligned to eight bytes"),
+            _ => panic!("the word at offset {offset} is not aligned to eight bytes"),
         }
     }
 
-    /// The places that hold `len` bytes from `offset` on, each with those of the `len` bytes that are in it.
+    /// Returns the atomics that hold the `len` bytes from `offset` on, each with the subrange of
+    /// `0..len` that it holds.
     fn places(&self, offset: usize, len: usize) -> impl Iterator<Item = (Place<'_>, ops::Range<usize>)> {
         self.check(offset, len);
         let mut done = 0;
@@ -161,22 +171,27 @@ impl Exposed {
         })
     }
 
-    /// The place that holds the byte at `offset`, which must be within.
+    /// Returns the atomic that holds the byte at `offset`, which must be within the memory.
     ///
-    /// Bytes of a whole aligned word within the memory are only reached by that word, and the others one by one: atomics of different
-    /// sizes over one byte are undefined.
+    /// Invariant: bytes of an aligned word that lies wholly within the memory are accessed only
+    /// through that word, and all other bytes one by one. Concurrent atomic accesses of different
+    /// sizes to one byte are undefined behaviour.
     fn place(&self, offset: usize) -> Place<'_> {
-        // SAFETY: `atomic_at` and `places`, the only callers, have asked `check` whether the offset is below the length of the range, which lies in one allocation.
+        // SAFETY: the only callers, `atomic_at` and `places`, have checked (`check`) that the
+        // offset is below the length of the range, which lies within one allocation.
         let byte = unsafe { self.address().add(offset) };
         let first = byte.addr().get() % WORD;
         if offset < first || self.len() - (offset - first) < WORD {
-            // SAFETY: the range keeps its pages mapped as long as `self` lives. The byte is never reached otherwise: by us, because this place is the only one
-            // for this byte and no reference to the bytes is ever given; by peers, whose accesses stand for atomic ones.
+            // SAFETY: the range keeps its pages mapped while `self` lives. The byte has no other
+            // kind of access: in this process, `place` maps each byte to this atomic alone and no
+            // reference to the bytes is handed out; accesses by peers count as atomic.
             return Place::Byte(unsafe { AtomicU8::from_ptr(byte.as_ptr()) });
         }
-        // SAFETY: the word begins at `offset - first`, which is not before the memory's start, and eight bytes are there: asked above.
+        // SAFETY: the word begins at `offset - first`, which is not before the start of the memory,
+        // and eight bytes follow: both are checked above.
         let word = unsafe { byte.sub(first) }.cast::<u64>();
-        // SAFETY: aligned, because `first` is what its address has beyond a multiple of eight; the rest is as for a byte.
+        // SAFETY: the address is aligned, because `first` is its remainder modulo eight. The rest
+        // is as for a byte.
         Place::Word(unsafe { AtomicU64::from_ptr(word.as_ptr()) }, first)
     }
 
@@ -184,22 +199,22 @@ impl Exposed {
         let end = offset.checked_add(len);
         assert!(
             end.is_some_and(|end| end <= self.len()),
-            "{len} bytes at {offset} of exposed memory of {} bytes",
+            "{len} bytes at offset {offset} exceed exposed memory of {} bytes",
             self.len()
         );
     }
 }
 
-/// The atomic that a byte of exposed memory belongs to.
+/// The atomic that a byte of exposed memory is accessed by.
 enum Place<'a> {
-    /// A byte that no whole aligned word of the memory has.
+    /// A byte that is part of no whole aligned word of the memory.
     Byte(&'a AtomicU8),
-    /// A word, and which of its bytes it is.
+    /// A word, and the index of the byte within it.
     Word(&'a AtomicU64, usize),
 }
 
 impl Place<'_> {
-    /// The bytes of it, from the one that was asked for on.
+    /// Returns the number of bytes from the requested one to the end of the atomic.
     fn bytes_left(&self) -> usize {
         match self {
             Self::Byte(_) => 1,
@@ -208,7 +223,7 @@ impl Place<'_> {
     }
 }
 
-/// Changes bytes of a word, and leaves the others as they are at that moment.
+/// Changes some bytes of a word and leaves the others at their current value.
 fn change(word: &AtomicU64, first: usize, from: &[u8]) {
     if let Ok(whole) = from.try_into() {
         return word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
@@ -218,7 +233,8 @@ fn change(word: &AtomicU64, first: usize, from: &[u8]) {
         bytes[first..first + from.len()].copy_from_slice(from);
         Some(u64::from_ne_bytes(bytes))
     };
-    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).expect("it always has a new value");
+    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with)
+        .expect("the closure always returns a value");
 }
 
 impl From<Slice> for Exposed {
@@ -247,10 +263,10 @@ mod tests {
         assert_eq!(*exposed.try_into_slice().unwrap(), copy);
     }
 
-    /// Every start, length and part of memory of up to three words, against the same in a vector.
+    /// Compares every start, length and part of memory of up to three words with a vector.
     #[test]
     fn copies_change_what_they_name_and_nothing_beside_it() {
-        // Miri is slow: a few that have a head, a whole word and a tail.
+        // Miri is slow: a few cases that have a head, a whole word and a tail.
         let (starts, lens) = if cfg!(miri) { (4..6, 15..17) } else { (0..8, 1..25) };
         for (start, len) in starts.flat_map(|start| lens.clone().map(move |len| (start, len))) {
             for (offset, part) in
@@ -286,7 +302,7 @@ mod tests {
             drop(exposed.split_off(len));
             let exposed = exposed.expose();
             for offset in 0..len {
-                // Memory begins at a page, so that `start` tells how the address is aligned.
+                // Memory is page-aligned, so `start` determines the alignment of the address.
                 let word = (start + offset) / WORD * WORD;
                 let is_whole = word >= start && word + WORD <= start + len;
                 match exposed.place(offset) {
@@ -300,7 +316,7 @@ mod tests {
         assert!(Memory::allocate(16).unwrap().split_off(16).expose().is_empty());
     }
 
-    /// Under Miri, this is what finds a reference to the bytes, or atomics of several sizes.
+    /// Under Miri, this test finds a reference to the bytes, or atomics of several sizes.
     #[test]
     fn threads_read_and_write_the_same_bytes() {
         let mut slice = Memory::allocate(64).unwrap();
@@ -334,7 +350,7 @@ mod tests {
                         exposed.write_at(usize::from(byte), &value);
                         let mut back = [0];
                         exposed.read_at(usize::from(byte), &mut back);
-                        assert_eq!(back, value, "the other thread's byte was written over this one");
+                        assert_eq!(back, value, "the other thread's write changed this byte");
                     }
                 });
             }
@@ -355,7 +371,7 @@ mod tests {
             &|| exposed.write_at(usize::MAX, &[0, 0]),
             &|| _ = exposed.atomic_at(9),
             &|| _ = exposed.atomic_at(4),
-            // Aligned, and not whole within: 4..20 of the allocation has one word, at 8.
+            // Aligned, and not wholly within: 4..20 of the allocation contains one word, at 8.
             &|| _ = inside.atomic_at(12),
             &|| _ = inside.atomic_at(0),
             &|| inside.read_at(15, &mut [0; 2]),

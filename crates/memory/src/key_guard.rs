@@ -1,4 +1,7 @@
-//! The keys by which peers reach exposed memory.
+//! Counts the keys by which peers reach exposed memory.
+//!
+//! Invariant: the count falls only by `KeyGuard::end`, an `unsafe` function whose caller proves
+//! that no peer can use the key. A guard that is dropped instead leaks the memory.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -7,48 +10,51 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::Memory;
 use crate::memory::leak;
 
-/// How many keys to one range of memory may still be used by a peer.
+/// The number of keys to one range of memory that a peer may still use.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     live: AtomicUsize,
-    // The bytes of a range are counted as leaked once, however many of its guards were dropped.
+    // The bytes of a range are counted as leaked once, however many of its guards are dropped.
     is_leaked: AtomicBool,
 }
 
 impl Keys {
     pub(crate) fn count(&self) -> usize {
-        // Acquire, against the release in `KeyGuard::end`: what a peer wrote before the proof is visible to whoever sees no key.
+        // Acquire pairs with the Release in `KeyGuard::end`: a thread that reads zero sees all that
+        // peers wrote before the keys were ended.
         self.live.load(Ordering::Acquire)
     }
 }
 
-/// Stands for one key by which peers reach [exposed](crate::Exposed) memory: for the libraries that make keys, not for their users.
+/// A guard for one key by which peers reach [exposed](crate::Exposed) memory. It is meant for
+/// libraries that make keys, not for their users.
 ///
-/// While one exists the memory does not become a [`Slice`](crate::Slice) again and its pages stay mapped. It ends by [`end`](Self::end),
-/// where it is proven that no peer uses the key any more. One that is dropped leaks the memory, which
-/// [`leaked_bytes`](crate::leaked_bytes) counts: without a proof, a peer may still write.
+/// While a guard exists, the memory does not become a [`Slice`](crate::Slice) again and its pages
+/// stay mapped. [`end`](Self::end) ends a guard where it is proven that no peer can use the key any
+/// more. Dropping a guard leaks the memory, because a peer may still write to it;
+/// [`leaked_bytes`](crate::leaked_bytes) counts the bytes.
 ///
 /// ```
 /// use farreach_memory::Memory;
 ///
 /// let exposed = Memory::allocate(4096)?.expose();
 /// let guard = exposed.guard_key();
-/// // … a card is told of the memory, and a peer is given the key …
-/// let exposed = exposed.try_into_slice().expect_err("there is a key");
-/// // … the card has forgotten the key …
-/// // SAFETY: in this example, no card was told of it.
+/// // … register the memory with a device, and send the key to a peer …
+/// let exposed = exposed.try_into_slice().expect_err("a key is left");
+/// // … deregister it, so that the device refuses the key …
+/// // SAFETY: in this example, no device has registered the memory.
 /// unsafe { guard.end() };
 /// assert_eq!(exposed.try_into_slice().unwrap().len(), 4096);
 /// # Ok::<(), farreach_memory::AllocateError>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "a guard that is dropped leaks the memory"]
+#[must_use = "dropping a guard leaks the memory"]
 pub struct KeyGuard {
     keys: Arc<Keys>,
-    // Where the range begins in the memory, and how long it is.
+    // The range's offset in the memory, and its length.
     offset: usize,
     len: usize,
-    // Taken out by `end`; what is left here when it is dropped is leaked.
+    // Taken by `end`. If it is still here on drop, the memory is leaked.
     memory: Option<Memory>,
 }
 
@@ -59,35 +65,39 @@ impl KeyGuard {
     }
 
     fn memory(&self) -> &Memory {
-        self.memory.as_ref().expect("it is taken out only at the end")
+        self.memory.as_ref().expect("only `end` and `drop` take the memory")
     }
 
-    /// Stands for one more key to the same memory, which may be made anew before this one is ended.
+    /// Returns a guard for one more key to the same memory, so that the memory can be registered
+    /// again before this key is ended.
     pub fn another(&self) -> Self {
         Self::new(&self.keys, self.memory(), self.offset, self.len)
     }
 
-    /// The memory that the key is to: where it begins, and how long it is. It is mapped as long as this guard exists, and there is no reference into it.
+    /// Returns the start and the length of the memory that the key leads to. The memory stays
+    /// mapped while this guard exists, and no reference into it exists.
     pub fn range(&self) -> (NonNull<u8>, usize) {
-        // SAFETY: `Exposed::guard_key` gives the offset of a range of this allocation, so it is within, or at its end where the range is empty.
+        // SAFETY: `Exposed::guard_key` passes the offset of a range of this allocation, so it is
+        // within the allocation, or at its end if the range is empty.
         (unsafe { self.memory().start().add(self.offset) }, self.len)
     }
 
-    /// Returns how many bytes this guard keeps mapped that only guards hold: 0 while the [`Exposed`](crate::Exposed) exists, otherwise an equal share of the
-    /// memory for each guard.
+    /// Returns the number of bytes that stay mapped only because of this guard: 0 while the
+    /// [`Exposed`](crate::Exposed) exists, otherwise an equal share of the memory for each guard.
     pub fn unused_bytes(&self) -> usize {
         let guards = self.keys.count().max(1);
         if Arc::strong_count(&self.keys) > guards { 0 } else { self.len / guards }
     }
 
-    /// Ends it: the memory has one key less.
+    /// Ends the guard. The memory then has one key less.
     ///
     /// # Safety
     ///
-    /// No peer and no card reads or writes the memory by this key from now on: the library has deregistered it and the transport
-    /// enforces that, or whatever could use it has ended.
+    /// No peer and no device reads or writes the memory by this key from now on: the library has
+    /// deregistered it and the transport enforces that, or every object that could use the key has
+    /// ended.
     pub unsafe fn end(mut self) {
-        // The pages may be freed here, and that is in order: it is what the caller has proven.
+        // This may free the pages. The caller's proof allows that.
         drop(self.memory.take());
         self.keys.live.fetch_sub(1, Ordering::Release);
     }
@@ -96,6 +106,7 @@ impl KeyGuard {
 impl Drop for KeyGuard {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
+        // `live` is not lowered either, so `try_into_slice` fails for good.
         std::mem::forget(memory);
         if !self.keys.is_leaked.swap(true, Ordering::Relaxed) {
             leak(self.len);
@@ -110,12 +121,13 @@ mod tests {
     use super::*;
     use crate::{Exposed, leaked_bytes};
 
-    /// Exposed memory, and what lives as long as its pages.
+    /// Returns exposed memory, and an `Arc` whose other reference lives as long as the pages.
     fn exposed() -> (Exposed, Arc<()>) {
         let (page, owner) = (Memory::allocate(64).unwrap(), Arc::new(()));
         let (start, kept): (_, Box<dyn Any + Send + Sync>) =
             (page.address(), Box::new((page, Arc::clone(&owner))));
-        // SAFETY: the owner holds the page's slice, which keeps it mapped, and never derefs it.
+        // SAFETY: the owner holds the page's slice, which keeps the page mapped, and never derefs
+        // it.
         (unsafe { Memory::from_raw(start, 64, kept) }.expose(), owner)
     }
 
@@ -127,7 +139,7 @@ mod tests {
         for (ended, guard) in guards.into_iter().enumerate() {
             let kept = exposed.take().unwrap().try_into_slice().unwrap_err();
             assert_eq!(kept.keys(), 2 - ended);
-            // SAFETY: the guard stands for no key: none was made.
+            // SAFETY: no key was made for this guard.
             unsafe { guard.end() };
             exposed = Some(kept);
         }
@@ -142,7 +154,7 @@ mod tests {
         let another = guard.another();
         assert_eq!((another.range(), exposed.keys()), ((exposed.address(), exposed.len()), 2));
         for guard in [guard, another] {
-            // SAFETY: the guard stands for no key: none was made.
+            // SAFETY: no key was made for this guard.
             unsafe { guard.end() };
         }
         assert_eq!(exposed.keys(), 0);
@@ -152,11 +164,11 @@ mod tests {
     fn bytes_that_only_guards_hold_are_shared_among_them() {
         let (exposed, _owner) = exposed();
         let guards = [exposed.guard_key(), exposed.guard_key()];
-        assert_eq!(guards.each_ref().map(KeyGuard::unused_bytes), [0, 0], "the memory is in our hand");
+        assert_eq!(guards.each_ref().map(KeyGuard::unused_bytes), [0, 0], "the `Exposed` still exists");
         drop(exposed);
         assert_eq!(guards.each_ref().map(KeyGuard::unused_bytes), [32, 32]);
         for guard in guards {
-            // SAFETY: the guard stands for no key: none was made.
+            // SAFETY: no key was made for this guard.
             unsafe { guard.end() };
         }
     }
@@ -167,7 +179,7 @@ mod tests {
         let guard = exposed.guard_key();
         drop(exposed);
         assert_eq!(Arc::strong_count(&owner), 2);
-        // SAFETY: the guard stands for no key: none was made.
+        // SAFETY: no key was made for this guard.
         unsafe { guard.end() };
         assert_eq!(Arc::strong_count(&owner), 1);
     }
@@ -178,7 +190,7 @@ mod tests {
         let before = leaked_bytes();
         for _ in 0..2 {
             drop(exposed.guard_key());
-            // Other tests leak too, and none of them 64 bytes.
+            // Other tests leak too, but only multiples of 4096 bytes.
             assert_eq!((leaked_bytes() - before) % 4096, 64);
         }
         let exposed = exposed.try_into_slice().expect_err("a peer may still write");

@@ -1,4 +1,6 @@
 //! A slice in flight, in parts.
+//!
+//! Invariant: no reference to the bytes exists until the last part is gone.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -8,10 +10,12 @@ use std::sync::Arc;
 use crate::range::Range;
 use crate::{DomainId, Memory, Slice};
 
-/// A slice that is in flight, in as many requests as wanted: each has a part of it, in any order, overlapping or not.
+/// A slice that is in flight in any number of work requests. Each work request holds a part of it;
+/// parts may overlap and come in any order.
 ///
-/// It never derefs: while one of these exists a card may write the bytes, and nobody else can name them. When the last request
-/// has come back, [`try_reclaim`](Self::try_reclaim) gives the slice back whole.
+/// It does not deref: while a part exists, a device may write the bytes, and nothing else can
+/// access them. When the last work request has returned its part,
+/// [`try_reclaim`](Self::try_reclaim) returns the whole slice.
 ///
 /// ```
 /// use farreach_memory::{Buffer, Memory};
@@ -19,7 +23,7 @@ use crate::{DomainId, Memory, Slice};
 /// let lent = Memory::allocate(8192)?.lend();
 /// let page = lent.get(4096..).unwrap();
 /// let request_takes = Buffer::from(page);
-/// let lent = lent.try_reclaim().expect_err("a request has a part");
+/// let lent = lent.try_reclaim().expect_err("a work request holds a part");
 /// drop(request_takes);
 /// assert_eq!(lent.try_reclaim().unwrap().len(), 8192);
 /// # Ok::<(), farreach_memory::AllocateError>(())
@@ -27,7 +31,7 @@ use crate::{DomainId, Memory, Slice};
 #[derive(Clone)]
 pub struct Lent {
     range: Arc<Range>,
-    // Within the range.
+    // Relative to the range.
     offset: usize,
     len: usize,
 }
@@ -38,7 +42,7 @@ impl Lent {
         Self { range: Arc::new(range), offset: 0, len }
     }
 
-    /// A part of it, or nothing if it has no such part.
+    /// Returns a part of it, or `None` if the bounds exceed it.
     #[inline]
     pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
         let start = match range.start_bound() {
@@ -59,38 +63,39 @@ impl Lent {
         })
     }
 
-    /// The whole slice, if no request has a part of it any more; otherwise itself.
+    /// Returns the whole slice if no other part of it exists, and `self` otherwise.
     pub fn try_reclaim(self) -> Result<Slice, Self> {
         let Self { range, offset, len } = self;
-        // No other part is left, so no request has one: each holds its part until the card is done with it.
+        // Each work request holds its part until the device is done with it. No other part is left,
+        // so no work request is in flight.
         Arc::try_unwrap(range).map(Slice::from_range).map_err(|range| Self { range, offset, len })
     }
 
-    /// The allocation that it is part of.
+    /// Returns the allocation that contains it.
     pub fn memory(&self) -> &Memory {
         self.range.memory()
     }
 
-    /// Its bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The address of the first byte, as a request names it.
+    /// Returns the address of the first byte, as a work request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: `get` makes no part that reaches beyond the end of the one it is taken from, so the offset is within the range, or at
-        // its end where the part is empty.
+        // SAFETY: `get` returns no part that exceeds the one it is taken from, so the offset is
+        // within the range, or at its end if the part is empty.
         unsafe { self.range.address().add(self.offset) }
     }
 
-    /// The local key under which a domain has it registered, if it has.
+    /// Returns the local key under which a domain has registered it, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         self.range.memory().local_key(domain)
@@ -115,7 +120,7 @@ mod tests {
         assert_eq!(part.address().as_ptr().addr() - lent.address().as_ptr().addr(), 15);
         assert!(part.get(..11).is_none());
         assert!(lent.get((Bound::Excluded(usize::MAX), Bound::Unbounded)).is_none());
-        #[expect(clippy::reversed_empty_ranges, reason = "one that has no bytes")]
+        #[expect(clippy::reversed_empty_ranges, reason = "tests a reversed range")]
         let backwards = lent.get(5..3);
         assert!(backwards.is_none());
         assert!(lent.get(100..).unwrap().is_empty());

@@ -1,35 +1,38 @@
-//! Memory that a card may work on.
+//! Memory that RDMA devices may access.
 //!
-//! A card reads and writes memory on its own, long after the call that told it to has returned. What keeps a Rust program sound
-//! beside it is one rule: **a range of bytes is in exactly one place.**
+//! A device reads and writes memory by itself, long after the call that posted the work request has
+//! returned. One rule keeps a Rust program sound: **a range of bytes is in exactly one place.**
 //!
 //! ```text
 //!                 Memory::allocate
 //!                        │
 //!                        ▼              post                 completion
-//!   in your hand      Slice  ─────────────────▶  in flight ─────────────▶  Slice
+//!   in your code      Slice  ─────────────────▶  in flight ─────────────▶  Slice
 //!   &[u8], &mut [u8]  │  ▲ │
-//!                     │  │ │ share                       (Shared goes in and comes back likewise)
+//!                     │  │ │ share                       (Shared is posted and returned likewise)
 //!                     │  │ └──────▶ Shared   &[u8], clonable
 //!              expose │  │ no key is left
 //!                     ▼  │
 //!   granted           Exposed        copies and atomics, no reference
 //! ```
 //!
-//! - [`Slice`] is the exclusive right to a range. It derefs to `[u8]`, splits and joins, and moves: into a request, where nobody can
-//!   name its bytes, and back with the completion.
-//! - [`Shared`] is the right to read a range, in many hands and many requests at once.
-//! - [`Lent`] is a slice in flight in parts, each in a request of its own.
-//! - [`Exposed`] is memory that a peer may touch at any time. No reference to its bytes exists; it is copied in and out. It counts the
-//!   keys by which peers reach it ([`KeyGuard`]), and becomes a slice again when there is none.
+//! - [`Slice`] is the exclusive right to a range. It derefs to `[u8]`, splits and joins. It moves
+//!   into a work request, which makes its bytes inaccessible, and returns with the completion.
+//! - [`Shared`] is the right to read a range. It can be cloned and be in many work requests at
+//!   once.
+//! - [`Lent`] is a slice in flight in parts, each in a work request of its own.
+//! - [`Exposed`] is memory that peers may read and write at any time. No reference to its bytes
+//!   exists; bytes are copied in and out. It counts the keys by which peers reach it
+//!   ([`KeyGuard`]), and becomes a slice again when none is left.
 //!
-//! The pages behind them live until the last of these is gone. [`Memory`] is a handle on the pages without any right to the bytes: it
-//! is what a library registers with a card, once, for all slices.
+//! The pages live until the last of these is gone. [`Memory`] is a handle on the pages without a
+//! right to the bytes. A library registers it with a device once, for all slices.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It knows no card and no library; those attach their [`Registration`] to the pages. It is no allocator: a slice that is
-//! dropped is not handed out again before its whole allocation is freed.
+//! This crate knows no device and no library; libraries attach their [`Registration`] to the pages.
+//! It is not an allocator: the bytes of a dropped slice are not handed out again before the whole
+//! allocation is freed.
 //!
 //! ```
 //! use farreach_memory::Memory;

@@ -1,4 +1,7 @@
 //! The pages behind slices.
+//!
+//! Invariant: pages are freed only after the last slice over them is gone and every registration of
+//! them has ended. Otherwise they are leaked and counted.
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
@@ -10,7 +13,8 @@ use crate::allocation::Allocation;
 use crate::registration::{AttachError, DomainId, Registration, Registrations};
 use crate::{AllocateError, MemoryOptions, Slice};
 
-/// A handle on an allocation: what a library registers, what its slices have in common. It gives no right to the bytes.
+/// A handle on an allocation, which a library registers and its slices share. It gives no right to
+/// the bytes.
 ///
 /// ```
 /// use farreach_memory::Memory;
@@ -27,15 +31,16 @@ pub struct Memory(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registrations: Registrations,
-    // Dropped by hand: the system gets the pages back only when every card has forgotten them.
+    // Dropped explicitly: the pages are freed only when every registration has ended.
     allocation: ManuallyDrop<Allocation>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.registrations.release_all() {
-            // SAFETY: it is dropped once, because a drop runs once, and no code follows that reads the field. Every slice over the pages holds the `Arc` whose
-            // content this is, so none is left, and `release_all` says that no card has a registration of them.
+            // SAFETY: `drop` runs once, and nothing reads the field afterwards. Every slice over
+            // the pages holds the `Arc` that contains this `Inner`, so none is left, and
+            // `release_all` returned `true`, so no device has a registration of the pages.
             unsafe { ManuallyDrop::drop(&mut self.allocation) };
         } else {
             leak(self.allocation.len());
@@ -43,7 +48,7 @@ impl Drop for Inner {
     }
 }
 
-/// Memory that could not be freed, because it is not proven that no card reaches it.
+/// The bytes that were not freed, because no proof exists that no device accesses them.
 static LEAKED_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts bytes that are never freed.
@@ -51,8 +56,8 @@ pub(crate) fn leak(len: usize) {
     LEAKED_BYTES.fetch_add(len, Ordering::Relaxed);
 }
 
-/// The bytes of all allocations that were leaked, because it could not be proven that no card still reaches them. A program that
-/// runs long watches that this stays 0.
+/// Returns the number of bytes that were leaked, because it could not be proven that no device
+/// accesses them any more. Long-running programs should check that this stays 0.
 ///
 /// ```
 /// assert_eq!(farreach_memory::leaked_bytes(), 0);
@@ -62,20 +67,23 @@ pub fn leaked_bytes() -> usize {
 }
 
 impl Memory {
-    /// Allocates ordinary pages and gives the exclusive right to all their bytes. [`MemoryOptions`] has other kinds.
+    /// Allocates ordinary pages and returns the exclusive right to all their bytes.
+    /// [`MemoryOptions`] offers huge pages and NUMA nodes.
     pub fn allocate(len: usize) -> Result<Slice, AllocateError> {
         MemoryOptions::new().allocate(len)
     }
 
-    /// Takes memory that the caller has from elsewhere: a shared mapping, a GPU's host buffer.
+    /// Takes over memory that was allocated elsewhere, such as a shared mapping or a GPU's host
+    /// buffer.
     ///
     /// # Safety
     ///
-    /// `start` is valid for reads and writes of `len` initialised bytes until `owner` is dropped, which happens when the last slice over it and
-    /// every registration is gone. Until then nobody touches the bytes but through what this returns.
+    /// `start` is valid for reads and writes of `len` initialised bytes until `owner` is dropped.
+    /// `owner` is dropped when the last slice over the memory and every registration of it are
+    /// gone. Until then, the bytes are accessed only through the returned slice.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, owner: Box<dyn Any + Send + Sync>) -> Slice {
-        // SAFETY: the caller vouches for the bytes. `Inner` drops the owner with the allocation: after the last slice, whose `whole` below is the first,
-        // and after the last registration.
+        // SAFETY: the caller guarantees that the bytes are valid. `Inner` drops the owner with the
+        // allocation, after the last slice (the one below is the first) and the last registration.
         let allocation = unsafe { Allocation::foreign(start, len, owner) };
         Slice::whole(Self::new(allocation))
     }
@@ -87,41 +95,43 @@ impl Memory {
         }))
     }
 
-    /// Where the first byte lies. Reading or writing through it is as unsafe as through any pointer: the right to the
-    /// bytes is with the slices.
+    /// Returns the address of the first byte. Accessing memory through it is as unsafe as through
+    /// any raw pointer: the slices own the right to the bytes.
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.0.allocation.start()
     }
 
-    /// The bytes that were asked for.
+    /// Returns the length in bytes, as requested.
     #[expect(clippy::len_without_is_empty, reason = "an allocation is never empty")]
     pub fn len(&self) -> usize {
         self.0.allocation.len()
     }
 
-    /// What did not go as asked for: such as ordinary pages where huge ones were wanted and none was free.
+    /// Returns notes on what differs from the request, such as ordinary pages because no huge pages
+    /// were free.
     pub fn notes(&self) -> &[String] {
         self.0.allocation.notes()
     }
 
-    /// Whether both are handles on the same pages.
+    /// Returns `true` if both are handles on the same pages.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The local key under which a domain has these pages registered, if it has.
+    /// Returns the local key under which a domain has registered these pages, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         self.0.registrations.local_key(domain)
     }
 
-    /// Keeps a registration with the pages: for the libraries that register, not for their users.
+    /// Attaches a registration to the pages. It is meant for libraries that register memory, not
+    /// for their users.
     ///
     /// # Safety
     ///
-    /// `registration` is one of all of these pages in its domain, its key is valid until it is dropped, and it gives no
-    /// remote access.
+    /// `registration` covers all of these pages in its domain, its key is valid until it is
+    /// dropped, and it permits no remote access.
     pub unsafe fn attach(&self, registration: Registration) -> Result<(), AttachError> {
         self.0.registrations.attach(registration)
     }
@@ -148,7 +158,7 @@ mod tests {
     fn every_kind_of_part_finds_the_key_of_its_memory() {
         let slice = Memory::allocate(8).unwrap();
         let (memory, domain, is_told) = (slice.memory().clone(), DomainId::unique(), Arc::default());
-        // SAFETY: no card knows the key, so that nothing ever uses it.
+        // SAFETY: no device knows the key, so nothing uses it.
         unsafe { memory.attach(Registration::new(domain, 5, Box::new(Guard { is_ended: true, is_told }))) }
             .unwrap();
         assert!(memory.notes().is_empty());
@@ -169,7 +179,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "reads /proc/self/maps")]
     fn pages_are_unmapped_when_the_memory_is_gone() {
-        // No other test has so much in one piece.
+        // No other test maps that much in one mapping.
         const LEN: usize = 77 << 20;
         let slice = Memory::allocate(LEN).unwrap();
         let start = slice.address().as_ptr().addr();
@@ -195,7 +205,7 @@ mod tests {
             let is_told = Arc::new(AtomicUsize::new(0));
             let guard = Guard { is_ended, is_told: Arc::clone(&is_told) };
             let domain = DomainId::unique();
-            // SAFETY: no card knows the key, so that nothing ever uses it.
+            // SAFETY: no device knows the key, so nothing uses it.
             unsafe { slice.memory().attach(Registration::new(domain, 5, Box::new(guard))) }.unwrap();
             assert_eq!(slice.local_key(domain), Some(5));
 
@@ -205,12 +215,12 @@ mod tests {
             drop(rest);
             assert_eq!(is_told.load(Ordering::Relaxed), 1);
             assert_eq!(leaked_bytes() - leaked_before, if is_ended { 0 } else { 8192 });
-            // Pages that were freed may be another test's by now, so only the others can be looked for.
+            // Freed pages may be in use by another test by now, so only leaked ones can be checked.
             assert!(is_ended || cfg!(miri) || is_mapped(address));
         }
     }
 
-    /// A slice in whichever of its three places.
+    /// Checks a slice in each of its three places.
     #[test]
     fn pages_stay_while_a_slice_is_shared_or_exposed() {
         let ways: [fn(Slice) -> Box<dyn Any>; 3] =
@@ -218,7 +228,8 @@ mod tests {
         for way in ways {
             let (page, owner) = (Memory::allocate(64).unwrap(), Arc::new(()));
             let (start, kept) = (page.address(), Arc::clone(&owner));
-            // SAFETY: the owner holds the page's slice, which keeps it mapped, and never derefs it.
+            // SAFETY: the owner holds the page's slice, which keeps the page mapped, and never
+            // derefs it.
             let slice = unsafe { Memory::from_raw(start, 64, Box::new((page, owner))) };
             let place = way(slice);
             assert_eq!(Arc::strong_count(&kept), 2);
@@ -235,12 +246,12 @@ mod tests {
         exposed.write_at(0, b"by a peer");
         let mut slice = exposed.try_into_slice().expect("no key to it was made");
         assert_eq!((&slice[..9], slice.len(), slice.offset()), (&b"by a peer"[..], 16, 0));
-        slice.unsplit(rest).expect("its neighbour is its neighbour still");
+        slice.unsplit(rest).expect("they are still neighbours");
     }
 
     fn is_mapped(address: NonNull<u8>) -> bool {
         let mut residency = 0;
-        // SAFETY: the call takes any address, and writes one byte for one page: to the local.
+        // SAFETY: the call accepts any address, and writes one byte for one page, to the local.
         unsafe { libc::mincore(address.as_ptr().cast(), 1, &raw mut residency) == 0 }
     }
 }

@@ -1,4 +1,4 @@
-//! What kind of memory to allocate, and why it could not be.
+//! Options of an allocation, and the errors of one.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use crate::Slice;
 use crate::allocation::Allocation;
 use crate::memory::Memory;
 
-/// What kind of memory to allocate.
+/// Options of an allocation.
 ///
 /// ```
 /// use farreach_memory::{HugePages, MemoryOptions};
@@ -25,31 +25,33 @@ pub struct MemoryOptions {
 }
 
 impl MemoryOptions {
-    /// Ordinary pages, wherever the system puts them.
+    /// Creates options for ordinary pages on any NUMA node.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether to use huge pages: fewer translations for the card to keep.
+    /// Sets whether to use huge pages. They reduce the number of translations that the device
+    /// keeps.
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Binds the pages to a NUMA node: that of the card, as a rule.
+    /// Binds the pages to a NUMA node, usually that of the device.
     pub fn numa_node(mut self, node: u32) -> Self {
         self.numa_node = Some(node);
         self
     }
 
-    /// Allocates `len` bytes, page-aligned, zeroed and present: the first transfer waits for no page fault.
+    /// Allocates `len` bytes, page-aligned and zeroed. All pages are present, so the first transfer
+    /// causes no page fault.
     pub fn allocate(&self, len: usize) -> Result<Slice, AllocateError> {
         let allocation = Allocation::map(len, self.huge_pages, self.numa_node)?;
         Ok(Slice::whole(Memory::new(allocation)))
     }
 }
 
-/// Whether memory lies in huge pages.
+/// Use of huge pages.
 ///
 /// ```
 /// use farreach_memory::HugePages;
@@ -58,12 +60,12 @@ impl MemoryOptions {
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Ordinary pages.
+    /// Use ordinary pages.
     #[default]
     No,
-    /// Huge pages if some are free, otherwise ordinary ones and a note.
+    /// Use huge pages if enough are free; otherwise use ordinary pages and add a note.
     Try,
-    /// Huge pages or an error.
+    /// Use huge pages, or return an error.
     Require,
 }
 
@@ -73,28 +75,28 @@ pub enum HugePages {
 /// use farreach_memory::Memory;
 ///
 /// let error = Memory::allocate(0).unwrap_err();
-/// assert_eq!(error.to_string(), "cannot allocate 0 bytes: an allocation has at least one byte");
+/// assert_eq!(error.to_string(), "cannot allocate 0 bytes: the size is zero");
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allocate {len} bytes{}: {reason}", on_node(*.numa_node))]
 #[non_exhaustive]
 pub struct AllocateError {
-    /// How many bytes were asked for.
+    /// The requested number of bytes.
     pub len: usize,
-    /// The node that they were to lie on.
+    /// The requested NUMA node.
     pub numa_node: Option<u32>,
-    /// What stood in the way.
+    /// The cause.
     pub reason: AllocateReason,
 }
 
 impl AllocateError {
-    /// What to do about it.
+    /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> String {
         match &self.reason {
-            AllocateReason::Empty | AllocateReason::TooLarge => "ask for another size".to_owned(),
+            AllocateReason::Empty | AllocateReason::TooLarge => "request another size".to_owned(),
             AllocateReason::Map(_) => "free memory, or raise `ulimit -v` and vm.max_map_count".to_owned(),
             AllocateReason::NoHugePages(_) => {
-                "set huge pages aside: sysctl vm.nr_hugepages=N, each of 2 MiB".to_owned()
+                "reserve huge pages of 2 MiB: sysctl vm.nr_hugepages=N".to_owned()
             }
             AllocateReason::Bind(_) => {
                 "name a node that /sys/devices/system/node lists, and that this process may use".to_owned()
@@ -103,17 +105,17 @@ impl AllocateError {
     }
 }
 
-/// What stood in the way of an allocation.
+/// The cause of a failed allocation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AllocateReason {
-    /// Nothing was asked for.
+    /// Zero bytes were requested.
     Empty,
-    /// More than an address space holds.
+    /// The size exceeds the address space.
     TooLarge,
-    /// The system has no room.
+    /// `mmap` failed.
     Map(io::Error),
-    /// There are no free huge pages.
+    /// Not enough huge pages are free.
     NoHugePages(io::Error),
     /// The pages could not be bound to the node.
     Bind(io::Error),
@@ -122,8 +124,8 @@ pub enum AllocateReason {
 impl fmt::Display for AllocateReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("an allocation has at least one byte"),
-            Self::TooLarge => f.write_str("no address space holds that many"),
+            Self::Empty => f.write_str("the size is zero"),
+            Self::TooLarge => f.write_str("the size exceeds the address space"),
             Self::Map(error) => write!(f, "mmap: {error}"),
             Self::NoHugePages(error) => write!(f, "no huge pages are free: {error}"),
             Self::Bind(error) => write!(f, "mbind: {error}"),
@@ -150,7 +152,7 @@ mod tests {
         let error = |reason| AllocateError { len: 4096, numa_node: Some(3), reason };
         let none = || io::Error::from(io::ErrorKind::OutOfMemory);
         let told = [
-            (error(AllocateReason::TooLarge), "no address space", "another size"),
+            (error(AllocateReason::TooLarge), "exceeds the address space", "another size"),
             (error(AllocateReason::Map(none())), "mmap: ", "ulimit -v"),
             (error(AllocateReason::NoHugePages(none())), "no huge pages are free", "vm.nr_hugepages"),
             (error(AllocateReason::Bind(none())), "mbind: ", "/sys/devices/system/node"),

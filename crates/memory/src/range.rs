@@ -1,14 +1,18 @@
-//! A range of an allocation that nobody else has, without a way to a reference.
+//! An exclusive range of an allocation, from which no reference can be formed.
+//!
+//! Invariant: no two ranges of an allocation overlap.
 
 use std::fmt;
 use std::ptr::NonNull;
 
 use crate::Memory;
 
-/// A range of bytes that no other `Range` overlaps: each begins as the whole of its allocation, and is only ever divided.
+/// A range of bytes that no other `Range` overlaps. Each begins as the whole allocation, and is
+/// only ever divided, or joined with its neighbour.
 ///
-/// It does not deref. [`Slice`](crate::Slice) adds that; [`Lent`](crate::Lent) and [`Exposed`](crate::Exposed), whose bytes a card or a
-/// peer writes, hold the range itself, so that no reference to those bytes can be formed by mistake.
+/// It does not deref. [`Slice`](crate::Slice) adds that. [`Lent`](crate::Lent) and
+/// [`Exposed`](crate::Exposed), whose bytes a device or a peer writes, hold the range itself, so
+/// that no reference to those bytes can be formed by mistake.
 pub(crate) struct Range {
     memory: Memory,
     offset: usize,
@@ -16,7 +20,7 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// All of an allocation. It must be the only one made so.
+    /// Returns the range of a whole allocation. It must be called once for each allocation.
     pub(crate) fn whole(memory: Memory) -> Self {
         let len = memory.len();
         Self { memory, offset: 0, len }
@@ -37,12 +41,12 @@ impl Range {
 
     #[inline]
     pub(crate) fn address(&self) -> NonNull<u8> {
-        // SAFETY: the offset is within the allocation, or at its end where the range is empty: `whole` begins so, and `split_off`
-        // moves it by no more than the length.
+        // SAFETY: the offset is within the allocation, or at its end if the range is empty: `whole`
+        // starts at 0, and `split_off` moves the offset by at most the length.
         unsafe { self.memory.start().add(self.offset) }
     }
 
-    /// Keeps what lies before `at`, and returns the rest.
+    /// Keeps the bytes before `at`, and returns the rest.
     pub(crate) fn split_off(&mut self, at: usize) -> Self {
         assert!(at <= self.len, "split at {at} of a slice of {} bytes", self.len);
         let rest = Self { memory: self.memory.clone(), offset: self.offset + at, len: self.len - at };
@@ -50,7 +54,8 @@ impl Range {
         rest
     }
 
-    /// Joins the range that begins where this one ends, in the same allocation.
+    /// Joins the range that begins where this one ends in the same allocation. Returns any other
+    /// range.
     pub(crate) fn unsplit(&mut self, next: Self) -> Result<(), Self> {
         if !self.memory.is_same(&next.memory) || next.offset != self.offset + self.len {
             return Err(next);

@@ -1,13 +1,17 @@
-//! What libraries keep with an allocation: that a card knows its pages, and by which key.
+//! The registrations that libraries attach to an allocation.
+//!
+//! Invariant: a registration is never removed before the allocation ends, so a lookup takes no
+//! lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Domains that may know one allocation: a card or provider has one each, and a large machine has 16 cards.
+/// The maximum number of domains that can register one allocation. Each device or provider has one,
+/// and a large machine has 16 devices.
 const DOMAINS_MAX: usize = 32;
 
-/// Names a protection domain of one library, or a domain of another, in this process.
+/// Identifies a protection domain of one library, or a domain of another, within this process.
 ///
 /// ```
 /// use farreach_memory::DomainId;
@@ -18,21 +22,21 @@ const DOMAINS_MAX: usize = 32;
 pub struct DomainId(u64);
 
 impl DomainId {
-    /// A new one.
+    /// Returns a new identifier.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What ends a registration. A library implements it for what it gets from its own `reg_mr`.
+/// Ends a registration. A library implements it for the object that its own `reg_mr` returns.
 pub trait Release: Send + Sync {
-    /// Ends it. `false` where that cannot be proven: the pages then stay mapped for good, because the card may
-    /// still reach them.
+    /// Ends the registration. Returns `false` if that cannot be proven. The pages then stay mapped
+    /// for good, because the device may still access them.
     fn release(self: Box<Self>) -> bool;
 }
 
-/// One domain's registration of an allocation: it ends with the allocation.
+/// A domain's registration of an allocation. It ends with the allocation.
 pub struct Registration {
     domain: DomainId,
     local_key: u64,
@@ -40,12 +44,12 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// `local_key` is what requests name it by, `guard` what ends it.
+    /// Creates a registration. Work requests name it by `local_key`, and `guard` ends it.
     pub fn new(domain: DomainId, local_key: u64, guard: Box<dyn Release>) -> Self {
         Self { domain, local_key, guard }
     }
 
-    /// The domain that it belongs to.
+    /// Returns the domain of the registration.
     pub fn domain(&self) -> DomainId {
         self.domain
     }
@@ -57,30 +61,31 @@ impl fmt::Debug for Registration {
     }
 }
 
-/// A registration could not be kept, and is handed back.
+/// A registration could not be attached. The error returns it.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
 #[non_exhaustive]
 pub struct AttachError {
-    /// Why.
+    /// The cause.
     pub reason: AttachReason,
-    /// What was to be kept.
+    /// The registration that was not attached.
     pub registration: Registration,
 }
 
-/// Why a registration could not be kept.
+/// The cause of an [`AttachError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachReason {
-    /// This domain has the memory registered already.
-    #[error("this memory is registered in this domain already")]
+    /// The memory is already registered in this domain.
+    #[error("the memory is already registered in this domain")]
     AlreadyRegistered,
-    /// No more domains can be kept.
-    #[error("this memory is registered in {DOMAINS_MAX} domains already, which is the most")]
+    /// The memory is already registered in the maximum number of domains.
+    #[error("the memory is already registered in {DOMAINS_MAX} domains, the maximum")]
     TooManyDomains,
 }
 
-/// All registrations of an allocation. They are only ever added, so that looking one up on every post takes no lock.
+/// All registrations of an allocation. Registrations are only added, so the lookup on every post
+/// takes no lock.
 #[derive(Debug)]
 pub(crate) struct Registrations {
     kept: [OnceLock<Registration>; DOMAINS_MAX],
@@ -94,7 +99,7 @@ impl Registrations {
 
     #[inline(always)]
     pub(crate) fn local_key(&self, domain: DomainId) -> Option<u64> {
-        // Most memory is registered in one domain: that one is asked about where it is needed, without a call.
+        // Most memory is registered in one domain. That case is inlined.
         match self.kept[0].get() {
             Some(registration) if registration.domain == domain => Some(registration.local_key),
             _ => self.later_local_key(domain),
@@ -113,7 +118,7 @@ impl Registrations {
     }
 
     pub(crate) fn attach(&self, registration: Registration) -> Result<(), AttachError> {
-        // The lock holds no data, so a panic under it has left nothing half done.
+        // The lock guards no data, so a panic while it was held left nothing inconsistent.
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if self.local_key(registration.domain).is_some() {
             return Err(AttachError { reason: AttachReason::AlreadyRegistered, registration });
@@ -121,14 +126,15 @@ impl Registrations {
         let Some(place) = self.kept.iter().find(|place| place.get().is_none()) else {
             return Err(AttachError { reason: AttachReason::TooManyDomains, registration });
         };
-        place.set(registration).expect("nobody else adds, and the place was empty");
+        place.set(registration).expect("the lock is held, and the place was empty");
         Ok(())
     }
 
-    /// Ends all of them; whether every card is proven to have forgotten the pages.
+    /// Ends all registrations. Returns `true` if it is proven that no device can access the pages
+    /// any more.
     pub(crate) fn release_all(&mut self) -> bool {
         let registrations = self.kept.iter_mut().filter_map(OnceLock::take);
-        // Each is ended, also after one that could not be.
+        // `fold` ends each one, even after one that could not be ended. `all` would stop there.
         registrations.map(|registration| registration.guard.release()).fold(true, |all, one| all & one)
     }
 }

@@ -1,4 +1,4 @@
-//! The right to read a range of memory, in many hands.
+//! The right to read a range of memory, shared by any number of owners.
 
 use std::fmt;
 use std::ops::{Deref, RangeBounds};
@@ -7,25 +7,26 @@ use std::sync::Arc;
 
 use crate::{DomainId, Memory, Slice};
 
-/// A slice that was frozen: clonable and read-only, so that one source can go to many peers at once.
+/// A read-only slice that can be cloned, so that one source can be sent to many peers at once.
 ///
-/// Nobody can write the bytes while one of these exists: the [`Slice`] that could is inside.
+/// Invariant: the bytes do not change while a `Shared` exists. It contains the [`Slice`], which is
+/// the only right to write them.
 ///
 /// ```
 /// use farreach_memory::Memory;
 ///
 /// let shared = Memory::allocate(8)?.share();
 /// let half = shared.get(..4).unwrap();
-/// let shared = shared.try_unshare().expect_err("another one exists");
+/// let shared = shared.try_unshare().expect_err("another part exists");
 /// drop(half);
-/// let slice = shared.try_unshare().expect("the last one");
+/// let slice = shared.try_unshare().expect("this is the last one");
 /// assert_eq!(slice.len(), 8);
 /// # Ok::<(), farreach_memory::AllocateError>(())
 /// ```
 #[derive(Clone)]
 pub struct Shared {
     slice: Arc<Slice>,
-    // Within the slice.
+    // Relative to the slice.
     offset: usize,
     len: usize,
 }
@@ -36,7 +37,7 @@ impl Shared {
         Self { slice: Arc::new(slice), offset: 0, len }
     }
 
-    /// A part of it, or nothing if it has no such part.
+    /// Returns a part of it, or `None` if the bounds exceed it.
     pub fn get(&self, range: impl RangeBounds<usize>) -> Option<Self> {
         let range = (range.start_bound().cloned(), range.end_bound().cloned());
         let part = (**self).get(range)?;
@@ -44,25 +45,27 @@ impl Shared {
         Some(Self { slice: Arc::clone(&self.slice), offset, len: part.len() })
     }
 
-    /// The slice that it was made from, if nobody else shares it; otherwise itself.
+    /// Returns the slice that it was made from if no other `Shared` of it exists, and `self`
+    /// otherwise.
     pub fn try_unshare(self) -> Result<Slice, Self> {
         let Self { slice, offset, len } = self;
         Arc::try_unwrap(slice).map_err(|slice| Self { slice, offset, len })
     }
 
-    /// The allocation that it is part of.
+    /// Returns the allocation that contains it.
     pub fn memory(&self) -> &Memory {
         self.slice.memory()
     }
 
-    /// The address of the first byte, as a request names it.
+    /// Returns the address of the first byte, as a work request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
-        // SAFETY: `get` takes the offset from a part of the slice's own bytes, so that it is within the slice, or at its end where the part is empty.
+        // SAFETY: `get` computes the offset from a subslice of the slice's own bytes, so it is
+        // within the slice, or at its end if the part is empty.
         unsafe { self.slice.address().add(self.offset) }
     }
 
-    /// The local key under which a domain has it registered, if it has.
+    /// Returns the local key under which a domain has registered it, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         self.slice.local_key(domain)

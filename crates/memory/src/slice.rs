@@ -7,10 +7,12 @@ use std::ptr::NonNull;
 use crate::range::Range;
 use crate::{DomainId, Exposed, Lent, Memory, Shared};
 
-/// The exclusive right to a range of bytes: it derefs to `[u8]`, splits like `BytesMut`, and is `Send`.
+/// The exclusive right to a range of bytes. It derefs to `[u8]`, splits like `BytesMut`, and is
+/// `Send`.
 ///
-/// No two slices overlap, and none overlaps a [`Shared`] or [`Exposed`] one: each begins as the whole of its allocation, and every
-/// method that makes another one takes the bytes from this one. That is the rule on which everything else relies.
+/// Invariant: no two slices overlap, and none overlaps a [`Shared`], [`Lent`] or [`Exposed`] range.
+/// The first slice covers its whole allocation, and every method that makes another range takes the
+/// bytes from this one. All other types of this crate rely on that.
 ///
 /// ```
 /// use farreach_memory::Memory;
@@ -29,88 +31,91 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The first slice of an allocation. It must be the only one made so.
+    /// Returns the first slice of an allocation. It must be called once for each allocation.
     pub(crate) fn whole(memory: Memory) -> Self {
         Self::from_range(Range::whole(memory))
     }
 
-    /// The right to references as well, for who has the range and knows that no card and no peer writes to it.
+    /// Adds the right to form references to a range. The caller must know that no device and no
+    /// peer writes to it.
     #[inline]
     pub(crate) fn from_range(range: Range) -> Self {
         Self { range }
     }
 
-    /// The allocation that it is part of.
+    /// Returns the allocation that contains the slice.
     pub fn memory(&self) -> &Memory {
         self.range.memory()
     }
 
-    /// Where it begins in its allocation.
+    /// Returns the offset of the slice in its allocation.
     pub fn offset(&self) -> usize {
         self.range.offset()
     }
 
-    /// Its bytes.
-    // Not by `Deref`: asking for the length forms no reference to the bytes.
+    /// Returns the length in bytes.
+    // Not by `Deref`: reading the length should not form a reference to the bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The address of the first byte, as a request names it.
+    /// Returns the address of the first byte, as a work request names it.
     #[inline]
     pub fn address(&self) -> NonNull<u8> {
         self.range.address()
     }
 
-    /// The local key under which a domain has it registered, if it has.
+    /// Returns the local key under which a domain has registered it, if any.
     #[inline]
     pub fn local_key(&self, domain: DomainId) -> Option<u64> {
         self.range.memory().local_key(domain)
     }
 
-    /// Splits at `at`: this slice keeps what lies before, and the rest is returned.
+    /// Splits the slice at `at`. It keeps the bytes before `at` and returns the rest.
     ///
     /// # Panics
     ///
-    /// If `at` lies beyond the end.
-    #[must_use = "what is split off and dropped cannot be had again before the whole allocation is freed"]
+    /// Panics if `at` exceeds the length.
+    #[must_use = "dropped bytes cannot be used again before the whole allocation is freed"]
     pub fn split_off(&mut self, at: usize) -> Self {
         Self::from_range(self.range.split_off(at))
     }
 
-    /// Splits at `at`: what lies before is returned, and this slice keeps the rest.
+    /// Splits the slice at `at`. It returns the bytes before `at` and keeps the rest.
     ///
     /// # Panics
     ///
-    /// If `at` lies beyond the end.
-    #[must_use = "what is split off and dropped cannot be had again before the whole allocation is freed"]
+    /// Panics if `at` exceeds the length.
+    #[must_use = "dropped bytes cannot be used again before the whole allocation is freed"]
     pub fn split_to(&mut self, at: usize) -> Self {
         let rest = self.split_off(at);
         std::mem::replace(self, rest)
     }
 
-    /// Joins the slice that begins where this one ends. Any other one is handed back.
+    /// Joins the slice that begins where this one ends. Returns any other slice as the error.
     pub fn unsplit(&mut self, next: Self) -> Result<(), Self> {
         self.range.unsplit(next.range).map_err(Self::from_range)
     }
 
-    /// Freezes it: read-only from now on, and in as many hands as wanted.
+    /// Makes the slice read-only and clonable.
     pub fn share(self) -> Shared {
         Shared::new(self)
     }
 
-    /// Puts it in flight in parts: requests take them along, and nobody can name the bytes until all have come back.
+    /// Lends the slice, so that several work requests can hold parts of it. Its bytes are
+    /// inaccessible until all parts have been returned.
     pub fn lend(self) -> Lent {
         Lent::new(self.range)
     }
 
-    /// Makes it memory that a peer may touch: no reference to its bytes can exist until no key to it is left.
+    /// Makes the slice memory that peers may access. No reference to its bytes can exist until no
+    /// key to it is left.
     pub fn expose(self) -> Exposed {
         Exposed::new(self.range)
     }
@@ -121,9 +126,10 @@ impl Deref for Slice {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range lies within the allocation (`Range`), which lives as long as the handle on it inside. Its bytes are
-        // initialised: mapped as zeroes, or by the contract of `Memory::from_raw`. Nobody else has a right to them: ranges do not
-        // overlap, and only `from_range` makes a slice of one.
+        // SAFETY: the range lies within the allocation (`Range`), which lives as long as the handle
+        // that the range holds. Its bytes are initialised: mapped as zeroes, or by the contract of
+        // `Memory::from_raw`. Nothing else has a right to them: ranges do not overlap, and only
+        // `from_range` turns one into a slice, when no device and no peer writes to it.
         unsafe { std::slice::from_raw_parts(self.address().as_ptr(), self.len()) }
     }
 }
@@ -131,8 +137,8 @@ impl Deref for Slice {
 impl DerefMut for Slice {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: what `deref` argues for the bytes holds here too. `self` is borrowed exclusively, and references into a range are formed by its slice
-        // alone, so that there is no other one.
+        // SAFETY: as in `deref` for the bytes. `self` is borrowed exclusively, and only the slice
+        // of a range forms references into it, so no other reference exists.
         unsafe { std::slice::from_raw_parts_mut(self.address().as_ptr(), self.len()) }
     }
 }
@@ -180,10 +186,10 @@ mod tests {
     #[test]
     fn neighbours_of_another_allocation_do_not_join() {
         let mut left = Memory::allocate(4096).unwrap();
-        // It begins where `left` ends, by its offset.
+        // By its offset, it begins where `left` ends.
         let right = Memory::allocate(8192).unwrap().split_off(4096);
         assert_eq!((left.offset() + left.len(), right.len()), (right.offset(), 4096));
-        let right = left.unsplit(right).expect_err("it is of another allocation");
+        let right = left.unsplit(right).expect_err("it belongs to another allocation");
         assert_eq!((left.len(), right.len()), (4096, 4096));
     }
 

@@ -1,13 +1,14 @@
-//! Huge pages and NUMA nodes, as the kernel itself tells of them: every guest has two nodes and 64 huge pages.
+//! Tests huge pages and NUMA nodes against the kernel's own records. Every guest has two nodes and
+//! 64 huge pages.
 
 use std::fs;
 
 use farreach_memory::{AllocateReason, HugePages, Memory, MemoryOptions, Slice};
 
-/// What the kernel says of the mapping that a slice begins.
+/// Returns the line of `/proc/self/numa_maps` for the mapping that begins with a slice.
 fn numa_map(slice: &Slice) -> String {
     let address = format!("{:x} ", slice.address().as_ptr().addr());
-    let maps = fs::read_to_string("/proc/self/numa_maps").expect("the kernel knows NUMA");
+    let maps = fs::read_to_string("/proc/self/numa_maps").expect("the kernel supports NUMA");
     let line = maps.lines().find(|line| line.starts_with(&address));
     line.unwrap_or_else(|| panic!("no mapping begins at {address}in\n{maps}")).to_owned()
 }
@@ -25,14 +26,14 @@ fn memory_lies_on_the_node_that_was_asked_for() {
         let slice = MemoryOptions::new().numa_node(node).allocate(1 << 20).unwrap();
         let map = numa_map(&slice);
         assert!(map.contains(&format!("bind:{node}")), "{map}");
-        // 256 pages of 4 KiB, all there, all on this node.
+        // 256 pages of 4 KiB, all present, all on this node.
         assert!(map.contains(&format!("N{node}=256")), "{map}");
         assert!(!map.contains(&format!("N{}=", 1 - node)), "{map}");
     }
 }
 
 #[test]
-#[ignore = "needs a kernel that knows NUMA: cargo xtask vm test runs it"]
+#[ignore = "needs a kernel with NUMA support: cargo xtask vm test runs it"]
 fn a_node_that_does_not_exist_is_refused_with_a_fix() {
     for node in [7, 5000] {
         let error = MemoryOptions::new().numa_node(node).allocate(4096).unwrap_err();
@@ -54,7 +55,7 @@ fn huge_pages_are_used_and_given_back() {
     slice.fill(1);
     let rest = slice.split_off(5);
     drop(slice);
-    assert_eq!(free_huge_pages(), before - 2, "a part of it is left");
+    assert_eq!(free_huge_pages(), before - 2, "a part of it still exists");
     drop(rest);
     assert_eq!(free_huge_pages(), before);
 }
@@ -72,7 +73,8 @@ fn without_free_huge_pages_there_is_a_note_or_an_error() {
     assert!(slice.memory().notes()[0].contains("no huge pages are free"), "{:?}", slice.memory().notes());
 }
 
-/// The pool has enough, and the node does not: the kernel promises the pages, and touching them would be SIGBUS.
+/// The pool has enough huge pages and the node does not. The kernel reserves the pages, and
+/// touching them would raise SIGBUS.
 #[test]
 #[ignore = "needs two NUMA nodes and huge pages: cargo xtask vm test runs it"]
 fn without_enough_huge_pages_on_a_node_there_is_a_note_or_an_error() {
@@ -84,7 +86,7 @@ fn without_enough_huge_pages_on_a_node_there_is_a_note_or_an_error() {
     let options = MemoryOptions::new().numa_node(1);
     let error = options.clone().huge_pages(HugePages::Require).allocate(len).unwrap_err();
     assert!(matches!(error.reason, AllocateReason::NoHugePages(_)), "{error}");
-    assert_eq!(free_huge_pages(), free, "what was mapped is given back");
+    assert_eq!(free_huge_pages(), free, "the mapping was released");
 
     let slice = options.huge_pages(HugePages::Try).allocate(len).unwrap();
     assert!(slice.memory().notes()[0].contains("no huge pages are free"), "{:?}", slice.memory().notes());
@@ -92,11 +94,11 @@ fn without_enough_huge_pages_on_a_node_there_is_a_note_or_an_error() {
 }
 
 #[test]
-#[ignore = "needs a kernel that knows NUMA: cargo xtask vm test runs it"]
+#[ignore = "needs a kernel with NUMA support: cargo xtask vm test runs it"]
 fn every_page_is_there_before_the_first_use() {
     let slice = Memory::allocate(4 << 20).unwrap();
     let map = numa_map(&slice);
-    // Neighbouring mappings may be told as one, so there may be more.
+    // The kernel may merge neighbouring mappings, so there may be more pages.
     let anonymous = map.split_whitespace().find_map(|word| word.strip_prefix("anon="));
     let pages: usize = anonymous.expect("anonymous pages").parse().unwrap();
     assert!(pages >= 1024, "{map}");

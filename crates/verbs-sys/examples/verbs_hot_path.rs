@@ -1,11 +1,11 @@
-//! The data path's functions as symbols of their own, for a look at what they compile to:
+//! Exports the functions of the data path as symbols, to inspect their machine code:
 //!
 //! ```text
 //! cargo build --release -p farreach-verbs-sys --example verbs_hot_path
 //! objdump -d --disassemble=hot_post_send target/release/examples/verbs_hot_path
 //! ```
 //!
-//! `tests/assembly.rs` looks too, and fails if there is any call but the table's own.
+//! `tests/host/assembly.rs` checks that they call only through the table.
 
 use std::ffi::c_int;
 use std::hint::black_box;
@@ -15,9 +15,11 @@ use farreach_verbs_sys::{
     ibv_wr_rdma_write,
 };
 
+/// Calls `ibv_post_send`.
+///
 /// # Safety
 ///
-/// That of `ibv_post_send`.
+/// As for `ibv_post_send`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn hot_post_send(
@@ -25,13 +27,15 @@ pub unsafe extern "C" fn hot_post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract of the function.
     unsafe { ibv_post_send(qp, wr, bad) }
 }
 
+/// Calls `ibv_post_recv`.
+///
 /// # Safety
 ///
-/// That of `ibv_post_recv`.
+/// As for `ibv_post_recv`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn hot_post_recv(
@@ -39,32 +43,36 @@ pub unsafe extern "C" fn hot_post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract of the function.
     unsafe { ibv_post_recv(qp, wr, bad) }
 }
 
+/// Calls `ibv_poll_cq`.
+///
 /// # Safety
 ///
-/// That of `ibv_poll_cq`.
+/// As for `ibv_poll_cq`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn hot_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract of the function.
     unsafe { ibv_poll_cq(cq, num_entries, wc) }
 }
 
+/// Calls `ibv_wr_rdma_write`.
+///
 /// # Safety
 ///
-/// That of `ibv_wr_rdma_write`.
+/// As for `ibv_wr_rdma_write`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn hot_wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller upholds the contract of the function.
     unsafe { ibv_wr_rdma_write(qp, rkey, remote_addr) }
 }
 
 fn main() {
-    // Named, so that the linker keeps them; not called, because there is no device behind them.
+    // Referenced so that the linker keeps them, and not called, because there is no device.
     black_box(hot_post_send as unsafe extern "C" fn(_, _, _) -> _);
     black_box(hot_post_recv as unsafe extern "C" fn(_, _, _) -> _);
     black_box(hot_poll_cq as unsafe extern "C" fn(_, _, _) -> _);

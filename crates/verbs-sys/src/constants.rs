@@ -1,36 +1,37 @@
-//! Constants that the headers define by a macro which bindgen cannot evaluate, or evaluates too narrowly.
+//! Constants whose macros bindgen cannot evaluate, or evaluates with too narrow a type.
 
 use std::ffi::c_void;
 
 use crate::bindings::*;
 
 /// The kind of advice in [`ibv_advise_mr`](crate::ibv_advise_mr).
-#[allow(non_camel_case_types)] // the name that C gives it
+#[allow(non_camel_case_types)] // the C name
 pub type ibv_advise_mr_advice = ib_uverbs_advise_mr_advice;
-/// Bring the pages in, for reading.
+/// Prefetch the pages for reading.
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH: ibv_advise_mr_advice = IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH;
-/// Bring the pages in, for writing.
+/// Prefetch the pages for writing.
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: ibv_advise_mr_advice =
     IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE;
-/// Tell the device of the pages that are in memory, and fault none in.
+/// Prefetch only pages that are in memory; fault none in.
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: ibv_advise_mr_advice =
     IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
-/// Return only when the advice has been followed.
+/// Return only when the prefetch is complete.
 pub const IBV_ADVISE_MR_FLAG_FLUSH: u32 = IB_UVERBS_ADVISE_MR_FLAG_FLUSH;
 
-/// Access flags that a kernel may not know and that are then left out: see [`ibv_reg_mr`](crate::ibv_reg_mr).
+/// Access flags that are ignored by kernels that do not know them. See
+/// [`ibv_reg_mr`](crate::ibv_reg_mr).
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 =
     ((IB_UVERBS_ACCESS_OPTIONAL_LAST << 1) - 1) & !(IB_UVERBS_ACCESS_OPTIONAL_FIRST - 1);
 
-/// In `ibv_port_attr::flags`: every address must carry a global route header.
+/// A bit of `ibv_port_attr::flags`: every address must carry a global route header.
 pub const IBV_QPF_GRH_REQUIRED: u8 = 1 << 0;
 
-/// What an allocator of a parent domain returns to let the provider allocate.
+/// Returned by an allocator of a parent domain to make the provider allocate.
 pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 
-/// The part of an `AF_IB` service identifier that names the port space.
+/// The bits of an `AF_IB` service identifier that hold the port space.
 pub const RDMA_IB_IP_PS_MASK: u64 = 0xFFFF_FFFF_FFFF_0000;
-/// The part of an `AF_IB` service identifier that names the port.
+/// The bits of an `AF_IB` service identifier that hold the port.
 pub const RDMA_IB_IP_PORT_MASK: u64 = 0x0000_0000_0000_FFFF;
 /// The TCP port space in an `AF_IB` service identifier.
 pub const RDMA_IB_IP_PS_TCP: u64 = 0x0000_0000_0106_0000;

@@ -5,30 +5,32 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use crate::bindings::*;
 
 farreach_dylib::library! {
-    /// libibverbs, opened at first use: every function of `verbs.h` that the library exports.
+    /// libibverbs, opened on first use: every function of `verbs.h` that the library exports.
     ///
-    /// `since` counts rdma-core releases. "12" is the first of them: what bears that number came over from the libibverbs of
-    /// before and is everywhere.
+    /// `since` is an rdma-core release. "12" is the first one: functions with that number are from
+    /// the earlier libibverbs and exist in every release.
     ///
-    /// Left out, although exported: `ibv_cmd_*`, `verbs_*` and what else bears a private symbol version
-    /// (`ibv_wr_opcode_str` among them), `ibv_register_driver`, `ibv_copy_*_kern`, `ibv_dofork_range`, `ibv_dontfork_range`,
-    /// `ibv_get_sysfs_path` and `ibv_read_sysfs_file`, because they serve provider libraries and the kernel's old binary
-    /// interface; `ibv_static_providers`, because it serves static linking.
+    /// Omitted, although exported: `ibv_cmd_*`, `verbs_*` and other functions with a private symbol
+    /// version (such as `ibv_wr_opcode_str`), `ibv_register_driver`, `ibv_copy_*_kern`,
+    /// `ibv_dofork_range`, `ibv_dontfork_range`, `ibv_get_sysfs_path` and `ibv_read_sysfs_file`,
+    /// because they serve provider libraries and the kernel's old binary interface;
+    /// `ibv_static_providers`, because it serves static linking.
     pub struct Ibverbs {
         soname: "libibverbs.so.1",
         install: "apt-get install libibverbs1 ibverbs-providers (Debian, Ubuntu) or dnf install libibverbs (Fedora, RHEL)",
         release: "rdma-core",
     }
 
-    /// `ibv_get_device_list(3)`: a null-terminated array; null with `errno` set where there can be no devices.
+    /// `ibv_get_device_list(3)`: returns a null-terminated array, or null with `errno` set if there
+    /// can be no devices.
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device, since "12";
-    /// `ibv_free_device_list(3)`: devices that were not opened are no longer valid after it.
+    /// `ibv_free_device_list(3)`: invalidates devices that were not opened.
     fn ibv_free_device_list(list: *mut *mut ibv_device), since "12";
     /// `ibv_get_device_name(3)`
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char, since "12";
-    /// `ibv_get_device_index(3)`: the kernel's number, or -1.
+    /// `ibv_get_device_index(3)`: returns the kernel's index, or -1.
     fn ibv_get_device_index(device: *mut ibv_device) -> c_int, since "30";
-    /// `ibv_get_device_guid(3)`: big-endian.
+    /// `ibv_get_device_guid(3)`: returns a big-endian number.
     fn ibv_get_device_guid(device: *mut ibv_device) -> __be64, since "12";
     /// `ibv_open_device(3)`
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context, since "12";
@@ -53,15 +55,17 @@ farreach_dylib::library! {
     /// `ibv_ack_async_event(3)`
     fn ibv_ack_async_event(event: *mut ibv_async_event), since "12";
 
-    /// `ibv_query_device(3)`: the short form of [`ibv_query_device_ex`](crate::ibv_query_device_ex).
+    /// `ibv_query_device(3)`: the short form of
+    /// [`ibv_query_device_ex`](crate::ibv_query_device_ex).
     fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int, since "12";
-    /// `ibv_query_port(3)` as exported, in its old and short form: call [`ibv_query_port`](crate::ibv_query_port).
+    /// `ibv_query_port(3)` as exported, in its old, short form: call
+    /// [`ibv_query_port`](crate::ibv_query_port) instead.
     fn ibv_query_port(context: *mut ibv_context, port_num: u8, attr: *mut _compat_ibv_port_attr) -> c_int, since "12";
-    /// `ibv_query_port_speed(3)`: in units of 100 Mb/s.
+    /// `ibv_query_port_speed(3)`: the speed is in units of 100 Mb/s.
     fn ibv_query_port_speed(context: *mut ibv_context, port_num: u32, port_speed: *mut u64) -> c_int, since "62";
     /// `ibv_query_gid(3)`
     fn ibv_query_gid(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int, since "12";
-    /// Behind [`ibv_query_gid_ex`](crate::ibv_query_gid_ex).
+    /// The implementation of [`ibv_query_gid_ex`](crate::ibv_query_gid_ex).
     fn _ibv_query_gid_ex(
         context: *mut ibv_context,
         port_num: u32,
@@ -70,7 +74,7 @@ farreach_dylib::library! {
         flags: u32,
         entry_size: usize,
     ) -> c_int, since "32";
-    /// Behind [`ibv_query_gid_table`](crate::ibv_query_gid_table).
+    /// The implementation of [`ibv_query_gid_table`](crate::ibv_query_gid_table).
     fn _ibv_query_gid_table(
         context: *mut ibv_context,
         entries: *mut ibv_gid_entry,
@@ -78,7 +82,7 @@ farreach_dylib::library! {
         flags: u32,
         entry_size: usize,
     ) -> isize, since "32";
-    /// `ibv_query_pkey(3)`: big-endian.
+    /// `ibv_query_pkey(3)`: the key is big-endian.
     fn ibv_query_pkey(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut __be16) -> c_int, since "12";
     /// `ibv_get_pkey_index(3)`
     fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: __be16) -> c_int, since "20";
@@ -88,12 +92,14 @@ farreach_dylib::library! {
     /// `ibv_dealloc_pd(3)`
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int, since "12";
 
-    /// `ibv_reg_mr(3)` as exported: call [`ibv_reg_mr`](crate::ibv_reg_mr), which knows of optional access flags.
+    /// `ibv_reg_mr(3)` as exported: call [`ibv_reg_mr`](crate::ibv_reg_mr) instead, which supports
+    /// optional access flags.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr, since "12";
-    /// `ibv_reg_mr_iova(3)` as exported: call [`ibv_reg_mr_iova`](crate::ibv_reg_mr_iova).
+    /// `ibv_reg_mr_iova(3)` as exported: call [`ibv_reg_mr_iova`](crate::ibv_reg_mr_iova) instead.
     fn ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int) -> *mut ibv_mr,
         since "25";
-    /// Behind [`ibv_reg_mr`](crate::ibv_reg_mr): leaves out optional access flags that the kernel does not know.
+    /// The implementation of [`ibv_reg_mr`](crate::ibv_reg_mr) with optional access flags: ignores
+    /// those that the kernel does not know.
     fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr,
         since "28";
     /// `ibv_reg_dmabuf_mr(3)`
@@ -101,7 +107,7 @@ farreach_dylib::library! {
         -> *mut ibv_mr, since "34";
     /// `ibv_reg_mr_ex(3)`
     fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr, since "59";
-    /// `ibv_rereg_mr(3)`: 0, or one of `ibv_rereg_mr_err_code`.
+    /// `ibv_rereg_mr(3)`: returns 0, or a code of `ibv_rereg_mr_err_code`.
     fn ibv_rereg_mr(
         mr: *mut ibv_mr,
         flags: c_int,
@@ -112,18 +118,18 @@ farreach_dylib::library! {
     ) -> c_int, since "12";
     /// `ibv_dereg_mr(3)`
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int, since "12";
-    /// `ibv_alloc_buf(3)`: a buffer as the provider wants it.
+    /// `ibv_alloc_buf(3)`: allocates a buffer by the provider.
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void, since "64";
     /// `ibv_free_buf(3)`
     fn ibv_free_buf(buf: *mut ibv_buf), since "64";
     /// `ibv_reg_buf_mr(3)`
     fn ibv_reg_buf_mr(pd: *mut ibv_pd, buf: *mut ibv_buf, addr: *mut c_void, length: usize, access: c_int)
         -> *mut ibv_mr, since "64";
-    /// `ibv_export_buf_dmabuf_fd(3)`: a new descriptor, or -1.
+    /// `ibv_export_buf_dmabuf_fd(3)`: returns a new descriptor, or -1.
     fn ibv_export_buf_dmabuf_fd(buf: *mut ibv_buf) -> c_int, since "65";
-    /// `ibv_dm_export_dmabuf_fd(3)`: a new descriptor, or -1.
+    /// `ibv_dm_export_dmabuf_fd(3)`: returns a new descriptor, or -1.
     fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int, since "62";
-    /// `ibv_alloc_dmah(3)`: a handle with steering hints for a region.
+    /// `ibv_alloc_dmah(3)`: allocates a handle with steering hints for a region.
     fn ibv_alloc_dmah(context: *mut ibv_context, attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah, since "59";
     /// `ibv_dealloc_dmah(3)`
     fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int, since "59";
@@ -150,7 +156,7 @@ farreach_dylib::library! {
     /// `ibv_ack_cq_events(3)`
     fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint), since "12";
 
-    /// Behind [`ibv_query_comp_cntr_caps`](crate::ibv_query_comp_cntr_caps).
+    /// The implementation of [`ibv_query_comp_cntr_caps`](crate::ibv_query_comp_cntr_caps).
     fn _ibv_query_comp_cntr_caps(context: *mut ibv_context, caps: *mut ibv_comp_cntr_caps, caps_size: usize) -> c_int,
         since "65";
     /// `ibv_create_comp_cntr(3)`
@@ -188,7 +194,7 @@ farreach_dylib::library! {
 
     /// `ibv_create_qp(3)`
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp, since "12";
-    /// `ibv_qp_to_qp_ex(3)`: null where the queue pair was created without `send_ops_flags`.
+    /// `ibv_qp_to_qp_ex(3)`: returns null if the queue pair was created without `send_ops_flags`.
     fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex, since "24";
     /// `ibv_modify_qp(3)`
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int, since "12";
@@ -199,13 +205,14 @@ farreach_dylib::library! {
         attr_mask: c_int,
         init_attr: *mut ibv_qp_init_attr,
     ) -> c_int, since "12";
-    /// `ibv_query_qp_data_in_order(3)`: whether the bytes of a message land in order.
+    /// `ibv_query_qp_data_in_order(3)`: returns whether the bytes of a message are written in
+    /// order.
     fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: ibv_wr_opcode, flags: u32) -> c_int, since "36";
     /// `ibv_set_ece(3)`
     fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int, since "31";
     /// `ibv_query_ece(3)`
     fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int, since "31";
-    /// `ibv_destroy_qp(3)`: after it the device touches nothing on the queue pair's account.
+    /// `ibv_destroy_qp(3)`: afterwards the device accesses no memory for the queue pair.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int, since "12";
 
     /// `ibv_create_ah(3)`
@@ -223,7 +230,8 @@ farreach_dylib::library! {
         since "12";
     /// `ibv_destroy_ah(3)`
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int, since "12";
-    /// Fills a RoCE address handle's Ethernet address and VLAN from its GID; without a manual page.
+    /// Resolves the Ethernet address and VLAN of a RoCE address handle from its GID. It has no
+    /// manual page.
     fn ibv_resolve_eth_l2_from_gid(
         context: *mut ibv_context,
         attr: *mut ibv_ah_attr,
@@ -254,6 +262,6 @@ farreach_dylib::library! {
     fn ibv_port_state_str(port_state: ibv_port_state) -> *const c_char, since "12";
     /// `ibv_event_type_str(3)`
     fn ibv_event_type_str(event: ibv_event_type) -> *const c_char, since "12";
-    /// Describes a completion status; without a manual page.
+    /// Returns the name of a completion status. It has no manual page.
     fn ibv_wc_status_str(status: ibv_wc_status) -> *const c_char, since "12";
 }

@@ -7,21 +7,21 @@ use libc::sockaddr;
 use crate::bindings::*;
 
 farreach_dylib::library! {
-    /// librdmacm, opened at first use: every function of `rdma_cma.h`. Unless said otherwise a function returns 0, or
-    /// -1 with `errno` set.
+    /// librdmacm, opened on first use: every function of `rdma_cma.h`. Unless stated otherwise, a
+    /// function returns 0, or -1 with `errno` set.
     ///
-    /// `since` counts rdma-core releases. "12" is the first of them: what bears that number came over from the librdmacm of
-    /// before and is everywhere.
+    /// `since` is an rdma-core release. "12" is the first one: functions with that number are from
+    /// the earlier librdmacm and exist in every release.
     ///
-    /// Left out, although exported: the sockets of `rsocket.h` (`rsocket`, `rconnect`, `rpoll` and their kin). They
-    /// are a transport of their own over verbs, which hides what this project is about.
+    /// Omitted, although exported: the sockets of `rsocket.h` (`rsocket`, `rconnect`, `rpoll` and
+    /// related functions). They are a transport of their own over verbs.
     pub struct Rdmacm {
         soname: "librdmacm.so.1",
         install: "apt-get install librdmacm1 ibverbs-providers (Debian, Ubuntu) or dnf install librdmacm (Fedora, RHEL)",
         release: "rdma-core",
     }
 
-    /// `rdma_create_event_channel(3)`: null with `errno` set on failure.
+    /// `rdma_create_event_channel(3)`: returns null with `errno` set on failure.
     fn rdma_create_event_channel() -> *mut rdma_event_channel, since "12";
     /// `rdma_destroy_event_channel(3)`
     fn rdma_destroy_event_channel(channel: *mut rdma_event_channel), since "12";
@@ -91,18 +91,19 @@ farreach_dylib::library! {
         since "16";
     /// `rdma_leave_multicast(3)`
     fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int, since "12";
-    /// `rdma_get_cm_event(3)`: waits for the next event, unless the channel's descriptor is non-blocking.
+    /// `rdma_get_cm_event(3)`: waits for the next event, unless the channel's descriptor is
+    /// non-blocking.
     fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int, since "12";
     /// `rdma_ack_cm_event(3)`
     fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int, since "12";
-    /// `rdma_write_cm_event(3)`: puts an event of the user's own on the id's channel.
+    /// `rdma_write_cm_event(3)`: puts a user event on the id's channel.
     fn rdma_write_cm_event(id: *mut rdma_cm_id, event: rdma_cm_event_type, status: c_int, arg: u64) -> c_int,
         since "60";
-    /// `rdma_get_src_port(3)`: big-endian.
+    /// `rdma_get_src_port(3)`: returns a big-endian number.
     fn rdma_get_src_port(id: *mut rdma_cm_id) -> __be16, since "12";
-    /// `rdma_get_dst_port(3)`: big-endian.
+    /// `rdma_get_dst_port(3)`: returns a big-endian number.
     fn rdma_get_dst_port(id: *mut rdma_cm_id) -> __be16, since "12";
-    /// `rdma_get_devices(3)`: a null-terminated array of open contexts.
+    /// `rdma_get_devices(3)`: returns a null-terminated array of open contexts.
     fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context, since "12";
     /// `rdma_free_devices(3)`
     fn rdma_free_devices(list: *mut *mut ibv_context), since "12";
@@ -122,16 +123,19 @@ farreach_dylib::library! {
     ) -> c_int, since "12";
     /// `rdma_freeaddrinfo(3)`
     fn rdma_freeaddrinfo(res: *mut rdma_addrinfo), since "12";
-    /// `rdma_resolve_addrinfo(3)`: asks a name service of the fabric; the answer comes as an event.
+    /// `rdma_resolve_addrinfo(3)`: queries a name service of the fabric. The answer arrives as an
+    /// event.
     fn rdma_resolve_addrinfo(
         id: *mut rdma_cm_id,
         node: *const c_char,
         service: *const c_char,
         hints: *const rdma_addrinfo,
     ) -> c_int, since "60";
-    /// `rdma_query_addrinfo(3)`: what [`rdma_resolve_addrinfo`](Self::rdma_resolve_addrinfo) found.
+    /// `rdma_query_addrinfo(3)`: returns the result of
+    /// [`rdma_resolve_addrinfo`](Self::rdma_resolve_addrinfo).
     fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int, since "60";
-    /// `rdma_init_qp_attr(3)`: the attributes for moving a queue pair of one's own to the next state.
+    /// `rdma_init_qp_attr(3)`: returns the attributes for moving the caller's queue pair to the
+    /// next state.
     fn rdma_init_qp_attr(id: *mut rdma_cm_id, qp_attr: *mut ibv_qp_attr, qp_attr_mask: *mut c_int) -> c_int, since "23";
     /// `rdma_set_local_ece(3)`
     fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int, since "31";

@@ -1,4 +1,4 @@
-//! The tables against the installed libraries: what a release has, and what it does not have yet.
+//! Compares the tables with the installed libraries, by release.
 
 use std::ffi::CString;
 use std::path::Path;
@@ -27,17 +27,17 @@ fn the_tables_functions_are_the_librarys() {
     let ibverbs = Ibverbs::get().expect("libibverbs is installed");
     let rdmacm = Rdmacm::get().expect("librdmacm is installed");
     assert_eq!(rdma_core_release(ibverbs.path()), rdma_core_release(rdmacm.path()));
-    // SAFETY: the functions take numbers and have no conditions.
+    // SAFETY: the functions take numbers and have no preconditions.
     unsafe {
         assert_eq!(ibverbs.ibv_rate_to_mbps(3), Ok(10_000));
         assert!(!rdmacm.rdma_event_str(0).unwrap().is_null());
     }
 }
 
-/// Every function is found if, and only if, the release is that of its `since` or a later one.
+/// Checks that every function is found exactly if the release is at least its `since`.
 fn check(soname: &str, path: &Path, functions: &[(&str, &str)]) {
     let release = rdma_core_release(path);
-    // SAFETY: it is the library that the table has opened already.
+    // SAFETY: the table has already opened this library.
     let library = unsafe { Library::open(soname, "") }.expect("it is open already");
     assert_eq!(library.path(), path);
     let wrong: Vec<String> = functions

@@ -1,17 +1,19 @@
-//! 64 small writes in one post, against 64 posts.
+//! Compares 64 small writes in one post with 64 posts.
 //!
 //! ```console
 //! $ batch
 //! $ batch --repetitions 100
 //! ```
 //!
-//! Every post rings the card's doorbell, which costs more than the rest of it; on Soft-RoCE, where the card is the kernel, it is a
-//! system call. A list rings once. What the writes do is the same, and is checked for both.
+//! Every post rings the device's doorbell, which is its most expensive part; on Soft-RoCE, where
+//! the kernel is the device, it is a system call. A list rings it once. The effect of the writes is
+//! the same, and is checked for both.
 //!
-//! What is compared is the time until all are posted. Each repetition posts both ways, one right after the other, and the two
-//! times are divided: so that a machine which is slow for a while is slow for both. What lies within the spread says nothing.
+//! The program compares the time until all writes are posted. Each repetition posts both ways in
+//! succession and computes the ratio, so that a temporary slowdown of the machine affects both.
+//! Differences within the spread are not significant.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
         for repetition in 0..repetitions {
             let (one_by_one, at_once) = match repetition % 2 {
                 0 => (writer.write(Way::OneByOne)?, writer.write(Way::AtOnce)?),
-                // Whoever comes second finds warm caches: each does, every other time.
+                // The second one finds warm caches, so the order alternates.
                 _ => {
                     let at_once = writer.write(Way::AtOnce)?;
                     (writer.write(Way::OneByOne)?, at_once)
@@ -65,15 +67,15 @@ enum Way {
     AtOnce,
 }
 
-/// A queue pair that is connected to itself, and both ends of its writes.
+/// A queue pair that is connected to itself, with source and target of its writes.
 struct Writer {
     qp: QueuePair,
     cq: CompletionQueue,
     target: ExposedRegion,
-    /// One for each write, out of one allocation.
+    /// One slice for each write, from one allocation.
     slices: Vec<Slice>,
     requests: Vec<SendRequest>,
-    /// How often all was written, so that no two times write the same.
+    /// The number of rounds, so that no two rounds write the same bytes.
     times: u32,
 }
 
@@ -94,14 +96,18 @@ impl Writer {
         Ok(Self { qp, cq, target, slices, requests: Vec::new(), times: 0 })
     }
 
-    /// Writes all, waits for it, and checks it. How long the posting took.
+    /// Writes all, waits for completion, and checks the bytes. Returns the time for posting.
     fn write(&mut self, way: Way) -> Result<Duration, Failure> {
         self.times += 1;
         for (index, mut slice) in self.slices.drain(..).enumerate() {
             fill(&mut slice, self.times + index as u32);
-            let place = self.target.remote().get((index * BYTES) as u64, BYTES as u64).expect("as many fit");
+            let place = self
+                .target
+                .remote()
+                .get((index * BYTES) as u64, BYTES as u64)
+                .expect("the target has room for all");
             let request = SendRequest::write(slice, place).tag(index as u64);
-            // The last one's completion stands for all: writes are done in order.
+            // The completion of the last one implies the others: writes complete in order.
             let is_last = index + 1 == WRITES as usize;
             self.requests.push(if is_last { request } else { request.unsignaled() });
         }
@@ -125,7 +131,7 @@ impl Writer {
         let mut written = [0; BYTES];
         for index in 0..WRITES {
             self.target.bytes().read_at(index as usize * BYTES, &mut written);
-            check(is_filled(&written, self.times + index), "the memory that was written to")?;
+            check(is_filled(&written, self.times + index), "the target memory")?;
         }
         Ok(took)
     }

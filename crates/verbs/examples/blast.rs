@@ -1,15 +1,16 @@
-//! A stream of messages one way, as fast as the receiver makes room.
+//! Streams messages in one direction, as fast as the receiver posts buffers.
 //!
 //! ```console
 //! $ blast serve
 //! $ blast HOST --size 65536 --count 1000
 //! ```
 //!
-//! The receiver keeps a window of receives posted, so that messages need not wait for each other. A message that finds none is
-//! refused, and sent again after a pause; too often, and the connection is gone. So the sender counts: it has as many
-//! credits as the window is long, and the receiver gives some back whenever it has made room for half a window again.
+//! The receiver keeps a window of receives posted, so that messages need not wait for each other. A
+//! message that finds no receive is refused and sent again after a pause; after too many retries
+//! the connection ends. So the sender counts credits: it starts with the length of the window, and
+//! the receiver grants more whenever it has posted half a window again.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -29,11 +30,11 @@ mod common;
 
 const USAGE: &str = "usage: blast serve [--port P]\n       blast HOST [--port P] [--size N] [--count N]";
 const PORT: u16 = 18532;
-/// Receives that are posted at once.
+/// The number of posted receives.
 const WINDOW: u32 = 32;
-/// Room made before it is told of: one message back for so many.
+/// The number of receives that one credit message grants.
 const GRANT: u32 = WINDOW / 2;
-/// A sender can make the receiver allocate a window of these, and no more.
+/// The largest message, which limits the memory that a sender can make the receiver allocate.
 const SIZE_MAX: u32 = 1 << 20;
 
 fn main() -> ExitCode {
@@ -57,7 +58,7 @@ fn receive(port: u16) -> Result<(), Failure> {
     };
     let end = End::new(&request.context()?)?;
     request.prepare(&end.qp)?;
-    // The whole window, before the first message can come.
+    // Posts the whole window before the first message can arrive.
     for slice in end.slices(WINDOW, size)? {
         end.qp.post_recv(RecvRequest::new(slice))?;
     }
@@ -72,7 +73,7 @@ fn receive(port: u16) -> Result<(), Failure> {
         let slice = done.buffers.into_slice().expect("it was one slice");
         check(is_filled(&slice, received), "a message")?;
         received += 1;
-        // The same buffer makes room for a message to come.
+        // The same buffer is posted again for a later message.
         end.qp.post_recv(RecvRequest::new(slice))?;
         room += 1;
         if room == GRANT {
@@ -80,7 +81,8 @@ fn receive(port: u16) -> Result<(), Failure> {
             end.qp.post_send(SendRequest::send(Vec::new()).immediate(GRANT))?;
         }
     }
-    // A grant of nothing: that is all. Without it the end of the connection could overtake the last completions.
+    // A grant of zero ends the stream. Without it, the end of the connection could overtake the
+    // last completions.
     end.qp.post_send(SendRequest::send(Vec::new()).immediate(0))?;
     connection.wait_disconnected(deadline())?;
     println!("received {received} messages of {size} bytes");
@@ -93,7 +95,7 @@ fn send(receiver: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
     let connector = Connector::resolve(receiver, deadline())?;
     let end = End::new(&connector.context()?)?;
     connector.prepare(&end.qp)?;
-    // Grants are empty messages: two at once at most, and the last word.
+    // Credit messages are empty: at most two at once, and the final one.
     for _ in 0..4 {
         end.qp.post_recv(RecvRequest::empty())?;
     }
@@ -105,7 +107,7 @@ fn send(receiver: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
     let (mut sent, mut done, mut credits) = (0, 0, WINDOW);
     let mut is_received = false;
     while done < count || !is_received {
-        // As many as there are: credits, and buffers that are not the card's.
+        // Sends while there are credits, and buffers that are not in flight.
         while sent < count && credits > 0 {
             let Some(mut slice) = free.pop() else { break };
             fill(&mut slice, sent);
@@ -144,13 +146,14 @@ impl End {
         Ok(Self { qp, cq, pd })
     }
 
-    /// Buffers out of one allocation, which is registered once.
+    /// Returns buffers from one allocation, which is registered once.
     fn slices(&self, count: u32, size: u32) -> Result<Vec<Slice>, Failure> {
         let mut whole = self.pd.allocate(count as usize * size as usize)?;
         Ok((0..count).map(|_| whole.split_to(size as usize)).collect())
     }
 
-    /// The next completion. A receiver whose sender is gone has none to wait for: only the connection's events tell.
+    /// Returns the next completion. A receiver whose sender is gone gets none; only the
+    /// connection's events report that.
     fn next(&self, connection: &Connection) -> Result<Done, Failure> {
         let end = deadline();
         loop {

@@ -1,14 +1,15 @@
-//! Two queue pairs brought together by hand, without the connection manager.
+//! Connects two queue pairs without the connection manager.
 //!
 //! ```console
 //! $ by_hand serve
 //! $ by_hand HOST
 //! ```
 //!
-//! What the connection manager otherwise carries goes over a TCP socket: who the queue pair is, and where memory is that the
-//! peer may touch. Then the server sends a message, the client READs the server's memory and WRITEs it, and the server checks.
+//! A TCP socket replaces the connection manager: it carries the address of the queue pair, and the
+//! range of memory that the peer may access. Then the server sends a message, the client READs and
+//! WRITEs the server's memory, and the server checks it.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -29,7 +30,7 @@ mod common;
 const USAGE: &str = "usage: by_hand serve [--port P]\n       by_hand HOST [--port P]";
 const PORT: u16 = 18530;
 const BYTES: usize = 4096;
-/// Which bytes are in the server's memory at first, and which the client leaves there.
+/// The patterns in the server's memory before and after the client's write.
 const BEFORE: u32 = 1;
 const AFTER: u32 = 2;
 
@@ -49,7 +50,7 @@ fn serve(port: u16) -> Result<(), Failure> {
     let (end, own) =
         End::new(socket.peer_addr()?.ip(), AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)?;
     let target = Target::new(&end.pd)?;
-    // Room for the client's message, before it can possibly send it.
+    // Posts the receive for the client's message before the client can send it.
     end.qp.post_recv(RecvRequest::new(end.pd.allocate(BYTES)?))?;
 
     let peer = address(read(&mut socket)?)?;
@@ -59,26 +60,28 @@ fn serve(port: u16) -> Result<(), Failure> {
     socket.write_all(&remote.len().to_be_bytes())?;
     socket.write_all(&remote.key().0.to_be_bytes())?;
     end.qp.connect(&end.parameters, &own, &peer)?;
-    // A message to a queue pair that cannot receive yet is lost, and sent again after a while: better to wait for its word.
+    // A message to a queue pair that cannot receive yet is lost, and sent again later. So this
+    // waits until the client is ready.
     read::<1>(&mut socket)?;
 
     let mut message = end.pd.allocate(BYTES)?;
     message[..8].copy_from_slice(b"read me!");
     end.qp.post_send(SendRequest::send(message))?;
     println!("message sent");
-    // The client's READ and WRITE do not show here: no completion, no interrupt, no work for this processor. Its message does, and
-    // comes after them.
+    // The client's READ and WRITE cause no completion, no interrupt and no work for this processor.
+    // Its message does, and arrives after them.
     while wait(&end.cq)?.kind != WorkKind::Recv {}
     let mut bytes = vec![0; BYTES];
     target.read(&mut bytes)?;
     check(is_filled(&bytes, AFTER), "the memory that the client wrote")?;
     println!("the client has written {BYTES} bytes");
-    // Who ends first takes the queue pair away that the other's last message is still to be acknowledged by.
+    // A side that ends first would destroy the queue pair that must acknowledge the other's last
+    // message.
     read::<1>(&mut socket)?;
     Ok(())
 }
 
-/// Visits a server.
+/// Connects to a server.
 fn visit(host: &str, port: u16) -> Result<(), Failure> {
     let mut socket = TcpStream::connect_timeout(&resolve(host, port)?, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -99,14 +102,16 @@ fn visit(host: &str, port: u16) -> Result<(), Failure> {
     println!("message received: {} bytes", received.success.byte_len);
 
     end.qp.post_send(SendRequest::read(end.pd.allocate(BYTES)?, remote))?;
-    // The buffer went into the request, and comes back with its completion: meanwhile it is the card's.
+    // The buffer moved into the work request, and returns with its completion. Meanwhile the device
+    // has it.
     let mut slice = wait(&end.cq)?.buffers.into_slice().expect("it was one slice");
     check(is_filled(&slice, BEFORE), "the memory that was read")?;
     println!("read {BYTES} bytes");
 
     fill(&mut slice, AFTER);
     end.qp.post_send(SendRequest::write(slice, remote))?;
-    // Requests of one queue pair arrive in order: who has the message also has the bytes.
+    // Work requests of one queue pair arrive in order: when the message has arrived, so have the
+    // bytes.
     end.qp.post_send(SendRequest::send(end.pd.allocate(1)?))?;
     wait(&end.cq)?;
     wait(&end.cq)?;
@@ -115,7 +120,7 @@ fn visit(host: &str, port: u16) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One side: a queue pair, which is in INIT, and what it is made on.
+/// One side: a queue pair in INIT, and its parents.
 struct End {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -124,7 +129,8 @@ struct End {
 }
 
 impl End {
-    /// On the first device with an address of the peer's kind. `access` is what the peer may do.
+    /// Uses the first device with an address of the peer's family. `access` is the access of the
+    /// peer.
     fn new(peer: IpAddr, access: AccessFlags) -> Result<(Self, PeerAddress), Failure> {
         let (context, mut parameters) = open(Some(peer))?;
         println!("{}: {}", context.device().name(), parameters.gid);
@@ -138,7 +144,7 @@ impl End {
     }
 }
 
-/// The server's memory: on the card where the card has some, which saves the way over the host's bus.
+/// The server's memory: on the device if the device has memory, which avoids the host's bus.
 enum Target {
     Host(ExposedRegion),
     Chip(DeviceMemory, MemoryRegion),
@@ -155,17 +161,17 @@ impl Target {
             let mr = pd.reg_dm_mr(&dm, 0, BYTES, access)?;
             return Ok(Self::Chip(dm, mr));
         }
-        println!("note: this card has no on-chip memory; host memory is used");
+        println!("note: this device has no on-chip memory; host memory is used");
         let mut slice = pd.allocate(BYTES)?;
         fill(&mut slice, BEFORE);
-        // From here on a peer may change the bytes at any time, so that nobody has a reference to them.
+        // From here on, a peer may change the bytes at any time, so no reference to them exists.
         Ok(Self::Host(pd.expose(slice, access).map_err(|(error, _slice)| error)?))
     }
 
     fn remote(&self) -> RemoteRange {
         match self {
             Self::Host(region) => region.remote(),
-            // A card's memory is counted from 0.
+            // Addresses of on-chip memory begin at 0.
             Self::Chip(dm, mr) => RemoteRange::new(0, dm.len() as u64, mr.rkey()),
         }
     }
@@ -185,7 +191,7 @@ fn read<const N: usize>(socket: &mut TcpStream) -> Result<[u8; N], Failure> {
     Ok(bytes)
 }
 
-/// What comes from the network is looked at before it is believed.
+/// Decodes the peer's address. Data from the network must be validated.
 fn address(bytes: [u8; PeerAddress::BYTES]) -> Result<PeerAddress, Failure> {
     PeerAddress::from_bytes(bytes).ok_or_else(|| Failure::wrong_bytes("the peer's address"))
 }

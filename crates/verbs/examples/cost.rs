@@ -1,8 +1,9 @@
-//! What the safe API costs beside the raw one: `cost safe|raw DEVICE ROUNDS` writes to its own memory, eight requests a round.
+//! Compares the cost of the safe API with the raw one: `cost safe|raw DEVICE ROUNDS` writes to its
+//! own memory, eight work requests per round.
 //!
-//! Counted, not timed: run it under `valgrind --tool=callgrind` with two numbers of rounds; the difference is what the rounds
-//! between them cost. Both doors do the same: eight writes of 64 bytes are under way; sleep until they are done; poll them at
-//! once; post each again.
+//! The cost is counted in instructions: run it under `valgrind --tool=callgrind` with two numbers
+//! of rounds, and take the difference. Both APIs do the same: eight writes of 64 bytes are in
+//! flight; the program sleeps until they are done, polls them at once, and posts each again.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use farreach_verbs::{Error, sys};
 const REQUESTS: usize = 8;
 const BYTES: usize = 64;
 
-/// Long enough for a Soft-RoCE under emulation to finish eight writes.
+/// Long enough for Soft-RoCE under emulation to complete eight writes.
 const PAUSE: Duration = Duration::from_millis(150);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "safe" => safe(&mut qp, &cq, target.remote(), slices, rounds)?,
         "raw" => {
             raw(&qp, &cq, target.remote(), &slices, rounds)?;
-            // Only now the slices may go.
+            // Only now may the slices be dropped.
             qp.destroy()?;
         }
         other => return Err(format!("no API is called {other}").into()),
@@ -99,7 +100,8 @@ fn raw(
         };
         wr.wr.rdma.remote_addr = remote.address();
         wr.wr.rdma.rkey = remote.key().0;
-        // SAFETY: the slices are registered, and the caller has them until the queue pair is gone.
+        // SAFETY: the slices are registered, and the caller keeps them until the queue pair is
+        // destroyed.
         unsafe { qp.post_send_raw(&raw mut wr, &mut std::ptr::null_mut()) }
     };
     for id in 0..slices.len() {
@@ -108,7 +110,7 @@ fn raw(
     let mut completions = [sys::ibv_wc::default(); 32];
     for _ in 0..rounds {
         std::thread::sleep(PAUSE);
-        // SAFETY: all requests of this queue are those above.
+        // SAFETY: all work requests of this queue are those above.
         let count = unsafe { cq.poll_raw(&mut completions) }?;
         assert_eq!(count, REQUESTS, "the pause was too short for the device");
         for completion in &completions[..count] {

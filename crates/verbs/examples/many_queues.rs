@@ -4,10 +4,11 @@
 //! $ many_queues --queues 8 --messages 1000
 //! ```
 //!
-//! Nothing is locked that two threads want, so that each core does its own. Every two neighbours are connected, and send to each other at the same
-//! time. A thread that has nothing to do polls for a moment, and then sleeps until its own queue has something.
+//! No lock is shared by two threads, so each core works independently. Adjacent queue pairs are
+//! connected, and send to each other at the same time. An idle thread polls for a short time, and
+//! then sleeps until its own queue has a completion.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::process::ExitCode;
 use std::thread;
@@ -24,12 +25,13 @@ mod common;
 
 const USAGE: &str = "usage: many_queues [--queues N] [--messages N]";
 const BYTES: usize = 1024;
-/// Who sends, and which message of his it is: the beginning of every message.
+/// The header of every message: the sender and the number of the message.
 const HEAD: usize = 8;
-/// How far a queue may be ahead: messages sent more than received.
+/// The maximum number of messages sent more than received.
 const AHEAD: u32 = 16;
-/// Receives that are posted at once. A neighbour whose message has come made room for all but the last `AHEAD` of ours
-/// before he sent it, and we send `AHEAD` more: with twice as many, a message always finds room.
+/// The number of posted receives. Before a neighbour sent a message that has arrived, it had posted
+/// receives for all but the last `AHEAD` of ours, and we send `AHEAD` more. So with twice as many,
+/// a message always finds a receive.
 const ROOM: u32 = 2 * AHEAD;
 
 fn main() -> ExitCode {
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
         let queues = arguments.number("--queues", 4, 2..=512)?;
         let messages = arguments.number("--messages", 100, 1..=1_000_000)?;
         if !queues.is_multiple_of(2) {
-            return Err(Failure::usage("every queue needs a neighbour: --queues is even"));
+            return Err(Failure::usage("--queues must be even: queues are connected in pairs"));
         }
         let (context, parameters) = open(None)?;
         let pd = context.alloc_pd()?;
@@ -50,9 +52,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// Lets every queue send and receive on its own thread, and says what each did.
+/// Lets every queue send and receive on its own thread, and prints the results.
 fn exchange(queues: &[Queue], messages: u32) -> Result<(), Failure> {
-    // The queues outlive the threads: who is done first still answers his neighbour.
+    // The queues outlive the threads: a queue that is done first must still acknowledge its
+    // neighbour.
     let ended: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = queues.iter().map(|queue| scope.spawn(|| queue.run(messages))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a queue's thread does not panic")).collect()
@@ -67,13 +70,13 @@ fn exchange(queues: &[Queue], messages: u32) -> Result<(), Failure> {
     }
     if incomplete > 0 {
         let error = format!("{incomplete} of {} queues miss messages", queues.len());
-        return Err(Failure::new(error, "the lines above say why", "look into dmesg"));
+        return Err(Failure::new(error, "see the lines above", "check dmesg"));
     }
     println!("{} queues, {messages} messages each way, none missing", queues.len());
     Ok(())
 }
 
-/// A queue pair, its completions, and its buffers.
+/// A queue pair, its completion queue, and its protection domain.
 struct Queue {
     number: u32,
     qp: QueuePair,
@@ -81,7 +84,7 @@ struct Queue {
     pd: ProtectionDomain,
 }
 
-/// Messages that are done.
+/// The number of completed messages.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 struct Counts {
     sent: u32,
@@ -90,7 +93,7 @@ struct Counts {
 
 impl Queue {
     fn new(pd: &ProtectionDomain, number: u32) -> Result<Self, Failure> {
-        // A channel that no other queue is on: who sleeps is woken for his own.
+        // A channel without other queues, so that a thread wakes only for its own.
         let channel = pd.context().create_comp_channel()?;
         let cq = CompletionQueueBuilder::new(ROOM + AHEAD).channel(&channel).build(pd.context())?;
         let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq);
@@ -98,7 +101,7 @@ impl Queue {
         Ok(Self { number, qp, cq, pd: pd.clone() })
     }
 
-    /// How far it came, and why no further.
+    /// Returns the counts, and the error if any.
     fn run(&self, messages: u32) -> (Counts, Result<(), Failure>) {
         let mut counts = Counts::default();
         let outcome = self.send_and_receive(messages, &mut counts);
@@ -125,7 +128,7 @@ impl Queue {
                 let kind = completion.kind();
                 let slice = completion.into_buffers().into_slice().expect("it was one slice");
                 if kind == WorkKind::Recv {
-                    // Neighbours differ in the last bit.
+                    // Numbers of neighbours differ in the last bit.
                     check(is_message(&slice, self.number ^ 1, counts.received), "a message")?;
                     counts.received += 1;
                     self.qp.post_recv(RecvRequest::new(slice))?;
@@ -141,7 +144,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Buffers out of one allocation, which is registered once.
+    /// Returns buffers from one allocation, which is registered once.
     fn slices(&self, count: u32) -> Result<Vec<Slice>, Failure> {
         let mut whole = self.pd.allocate(count as usize * BYTES)?;
         Ok((0..count).map(|_| whole.split_to(BYTES)).collect())

@@ -1,13 +1,13 @@
-//! Each operation once, between two queue pairs of this process, with its effect checked.
+//! Executes each operation once, between two queue pairs of this process, and checks its effect.
 //!
 //! ```console
 //! $ ops
 //! ```
 //!
-//! A line each: `NAME ok`, `NAME unsupported: why` or `NAME FAILED: why`. Every operation has a pair of its own, because a failed
-//! one ends the connection.
+//! It prints one line for each: `NAME ok`, `NAME unsupported: why` or `NAME FAILED: why`. Every
+//! operation has its own pair of queue pairs, because a failure ends the connection.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RecvRequest, RemoteR
 mod common;
 
 const BYTES: usize = 512;
-const OLD: u32 = 1; // in the peer's memory at first
-const NEW: u32 = 2; // what is sent
+const OLD: u32 = 1; // initially in the peer's memory
+const NEW: u32 = 2; // sent
 const IMMEDIATE: ImmediateData = ImmediateData(0x0102_0304);
 
 type Operation = (&'static str, fn() -> Result<(), Outcome>);
@@ -50,7 +50,7 @@ const OPERATIONS: [Operation; 12] = [
     ("LOCAL INV", local_invalidate),
 ];
 
-/// Why an operation did not show its effect.
+/// The reason why an operation had no effect.
 enum Outcome {
     Unsupported(String),
     Failed(Failure),
@@ -69,11 +69,11 @@ fn main() -> ExitCode {
         if failed == 0 {
             return Ok(());
         }
-        Err(Failure::new(format!("{failed} operations failed"), "the lines above say why", "look into dmesg"))
+        Err(Failure::new(format!("{failed} operations failed"), "see the lines above", "check dmesg"))
     })
 }
 
-/// Does it and says how it went; false where it failed.
+/// Executes an operation and prints the result. Returns `false` on failure.
 fn show((name, operation): &Operation) -> bool {
     match operation() {
         Ok(()) => println!("{name} ok"),
@@ -86,7 +86,7 @@ fn show((name, operation): &Operation) -> bool {
     true
 }
 
-/// A message; the receiver chose where it lies.
+/// Sends a message into a buffer of the receiver.
 fn send(with_immediate: bool) -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::empty())?;
     pair.b.post_recv(RecvRequest::new(pair.slice(OLD)?))?;
@@ -98,7 +98,7 @@ fn send(with_immediate: bool) -> Result<(), Outcome> {
     Ok(check(success.immediate == with_immediate.then_some(IMMEDIATE), "the immediate data")?)
 }
 
-/// A message that ends a key of its receiver: what was lent by it is out of reach from then on.
+/// Sends a message that invalidates a key of the receiver, which then gives no access.
 fn send_invalidate() -> Result<(), Outcome> {
     let lent = Lent::new()?;
     let pair = &lent.pair;
@@ -109,14 +109,15 @@ fn send_invalidate() -> Result<(), Outcome> {
     lent.is_out_of_reach()
 }
 
-/// A window: a part of a region under a key of its own. The region itself gives no peer any right.
+/// Binds a window: a part of a region under a key of its own. The region itself gives peers no
+/// access.
 fn bind() -> Result<(), Outcome> {
     let lent = Lent::new()?;
     lent.pair.do_it(SendRequest::write(lent.pair.slice(NEW)?, lent.remote()?))?;
     Ok(check_written(&lent.region)?)
 }
 
-/// The owner ends the key himself.
+/// The owner invalidates the key itself.
 fn local_invalidate() -> Result<(), Outcome> {
     let lent = Lent::new()?;
     lent.pair.b.post_send(SendRequest::local_invalidate(lent.remote()?.key()))?;
@@ -124,7 +125,8 @@ fn local_invalidate() -> Result<(), Outcome> {
     lent.is_out_of_reach()
 }
 
-/// Bytes into the peer's memory. It takes no notice, unless immediate data takes one of its receives.
+/// Writes to the peer's memory. The peer gets no completion, unless immediate data consumes one of
+/// its receives.
 fn write(with_immediate: bool) -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::empty())?;
     let region = pair.region()?;
@@ -141,10 +143,11 @@ fn read() -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::empty())?;
     let region = pair.region()?;
     let done = pair.do_it(SendRequest::read(pair.slice(NEW)?, region.remote()))?;
-    Ok(check(done.buffers.into_slice().is_ok_and(|slice| is_filled(&slice, OLD)), "what was read")?)
+    Ok(check(done.buffers.into_slice().is_ok_and(|slice| is_filled(&slice, OLD)), "the read bytes")?)
 }
 
-/// On a word that is 40: what was there comes back, and something else is there.
+/// Executes an atomic on a word with the value 40. The old value is returned, and the word has a
+/// new value.
 fn atomic(request: fn(Slice, RemoteRange) -> SendRequest, becomes: u64) -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::empty())?;
     if pair.pd.context().query_device()?.atomic == AtomicCapability::None {
@@ -154,11 +157,11 @@ fn atomic(request: fn(Slice, RemoteRange) -> SendRequest, becomes: u64) -> Resul
     region.bytes().atomic_at(0).store(40, Ordering::Relaxed);
     let done = pair.do_it(request(pair.pd.allocate(8)?, region.remote().get(0, 8).expect("it is longer")))?;
     let was = done.buffers.into_slice().expect("it was one slice");
-    check(*was == 40_u64.to_ne_bytes(), "what was there before")?;
+    check(*was == 40_u64.to_ne_bytes(), "the old value")?;
     Ok(check(region.bytes().atomic_at(0).load(Ordering::Relaxed) == becomes, "the peer's word")?)
 }
 
-/// Eight bytes that nobody sees half of.
+/// Writes eight bytes atomically.
 fn atomic_write() -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::ATOMIC_WRITE)?;
     let region = pair.region()?;
@@ -172,7 +175,7 @@ fn atomic_write() -> Result<(), Outcome> {
     )?)
 }
 
-/// Its effect is a promise: bytes written before are visible to all when it completes.
+/// Flushes: bytes written before are visible to all when it completes.
 fn flush() -> Result<(), Outcome> {
     let pair = Pair::new(SendOperations::FLUSH | SendOperations::RDMA_WRITE)?;
     let region = pair.region()?;
@@ -192,7 +195,7 @@ fn holds(region: &ExposedRegion, message: u32) -> bool {
     is_filled(&bytes, message)
 }
 
-/// Two connected queue pairs: `a` asks, `b` serves.
+/// Two connected queue pairs: `a` is the initiator, `b` the target.
 struct Pair {
     a: QueuePair,
     b: QueuePair,
@@ -203,7 +206,8 @@ struct Pair {
 }
 
 impl Pair {
-    /// The newer operations must be asked for when a queue pair is made; a device that lacks one says so then.
+    /// The newer operations must be requested when a queue pair is created. A device that lacks one
+    /// then returns an error.
     fn new(operations: SendOperations) -> Result<Self, Outcome> {
         let (context, mut parameters) = open(None)?;
         let (pd, cq_a, cq_b) = (context.alloc_pd()?, context.create_cq(8)?, context.create_cq(8)?);
@@ -231,19 +235,19 @@ impl Pair {
         Ok(slice)
     }
 
-    /// Memory of `b` that `a` may touch.
+    /// Exposes memory of `b` that `a` may access.
     fn region(&self) -> Result<ExposedRegion, Failure> {
         Ok(self.pd.expose(self.slice(OLD)?, self.access).map_err(|(error, _slice)| error)?)
     }
 
-    /// Asks `a` to do it, and waits until it is done.
+    /// Posts a work request to `a`, and waits for its completion.
     fn do_it(&self, request: SendRequest) -> Result<Done, Failure> {
         self.a.post_send(request)?;
         wait(&self.cq_a)
     }
 }
 
-/// Memory of `b` that `a` may write to by a window alone.
+/// Memory of `b` that `a` may write to by a window only.
 struct Lent {
     pair: Pair,
     region: Arc<ExposedRegion>,
@@ -264,14 +268,13 @@ impl Lent {
         Ok(Self { pair, region, window })
     }
 
-    /// What `b` would tell `a`.
+    /// Returns the range that `b` would send to `a`.
     fn remote(&self) -> Result<RemoteRange, Failure> {
-        let unbound =
-            || Failure::new("the window is bound to nothing", "its binding is gone", "bind it anew");
+        let unbound = || Failure::new("the window is not bound", "its binding was lost", "bind it again");
         self.window.remote().ok_or_else(unbound)
     }
 
-    /// A write by the key that was bound ends with the status that says so, and changes nothing.
+    /// Checks that a write by the bound key fails with an access error, and changes nothing.
     fn is_out_of_reach(&self) -> Result<(), Outcome> {
         self.pair.a.post_send(SendRequest::write(self.pair.slice(NEW)?, self.remote()?))?;
         let mut poller = self.pair.cq_a.poller();
@@ -281,10 +284,10 @@ impl Lent {
             Err(failure) if failure.status == WorkStatus::RemoteAccess => {}
             Err(failure) => return Err(failure.into()),
             Ok(_) => {
-                let error = "a write by an ended key went well";
-                return Err(Failure::new(error, "the key still works", "look into dmesg").into());
+                let error = "a write by an invalidated key succeeded";
+                return Err(Failure::new(error, "the key is still valid", "check dmesg").into());
             }
         }
-        Ok(check(holds(&self.region, OLD), "memory that was out of reach")?)
+        Ok(check(holds(&self.region, OLD), "memory without a valid key")?)
     }
 }

@@ -1,14 +1,15 @@
-//! Messages to and fro over the connection manager: a client, a listener, and an agent for each client.
+//! Exchanges messages over the connection manager: a client, a listener, and a thread for each
+//! client.
 //!
 //! ```console
 //! $ ping_pong serve
 //! $ ping_pong HOST --wait poll --events nonblocking
 //! ```
 //!
-//! A program waits for two kinds of things: completions (`--wait`) and events of the connection (`--events`). Each can be waited
-//! for in three ways; all nine combinations do the same.
+//! A program waits for two kinds of things: completions (`--wait`) and events of the connection
+//! (`--events`). Each has three ways to wait; all nine combinations do the same.
 
-#![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a command-line program
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -27,7 +28,7 @@ const USAGE: &str = "usage: ping_pong serve [--port P] [--count-clients N]
                  [--events blocking|thread|nonblocking]";
 const OPTIONS: [&str; 6] = ["--port", "--count-clients", "--size", "--count", "--wait", "--events"];
 const PORT: u16 = 18531;
-/// A client can make the server allocate so much, and no more.
+/// The largest message, which limits the memory that a client can make the server allocate.
 const SIZE_MAX: u32 = 1 << 20;
 
 fn main() -> ExitCode {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// What both sides must agree on. It travels with the connect request, in network order, so that they cannot disagree.
+/// The parameters that both sides must agree on. The connect request carries them in network order.
 #[derive(Clone, Copy)]
 struct Plan {
     size: u32,
@@ -52,7 +53,7 @@ impl Plan {
         [self.size.to_be_bytes(), self.count.to_be_bytes()].concat()
     }
 
-    /// None where a peer asks for what it does not get.
+    /// Decodes the parameters. Returns `None` if the size is not allowed.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let plan = Self { size: word(0)?, count: word(4)? };
@@ -60,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Listens, and hands each request to an agent of its own; for ever, unless a number of clients is given.
+/// Listens, and starts a thread for each request; for ever, unless a number of clients is given.
 fn serve(port: u16, clients: Option<usize>) -> Result<(), Failure> {
     let listener = Listener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))?;
     let mut agents = Vec::new();
@@ -69,25 +70,25 @@ fn serve(port: u16, clients: Option<usize>) -> Result<(), Failure> {
             Err(Error::TimedOut { .. }) if clients.is_none() => continue,
             other => other?,
         };
-        // An agent tells of its failure itself: others are served meanwhile.
+        // Each thread prints its own failure, while others are served.
         agents.push(thread::spawn(move || serve_one(request).map_err(|failure| failure.tell()).is_ok()));
         if clients.is_none() {
             agents.retain(|agent| !agent.is_finished());
         }
     }
-    // All are waited for, also after one that failed.
+    // Joins all threads, even after a failure.
     let served = agents.into_iter().filter_map(|agent| agent.join().ok().filter(|is_served| *is_served));
     match clients.unwrap_or(0) - served.count() {
         0 => Ok(()),
         count => Err(Failure::new(
             format!("{count} clients were not served"),
-            "their agents said why",
-            "see above",
+            "see the messages above",
+            "resolve the causes above",
         )),
     }
 }
 
-/// The agent: it has the connection, and a channel for its events, to itself.
+/// Serves one client. The thread owns the connection, and a channel for its events.
 fn serve_one(request: ConnectionRequest) -> Result<(), Failure> {
     let Some(plan) = Plan::from_bytes(request.private_data()) else {
         request.reject(b"no such size")?;
@@ -95,12 +96,12 @@ fn serve_one(request: ConnectionRequest) -> Result<(), Failure> {
     };
     let mut end = End::new(&request.context()?, plan.size as usize, Wait::Channel)?;
     request.prepare(&end.qp)?;
-    // Before accepting: the client may send as soon as it has the answer.
+    // Before accepting: the client may send as soon as it has the response.
     end.post_recv()?;
     let connection = request.accept(&end.qp, &CmParameters::new(), deadline())?;
     for message in 0..plan.count {
         check(is_filled(end.recv(&Events::NotNow)?, message), "a ping")?;
-        // First the room for the next ping, then the pong that it answers.
+        // The receive for the next ping is posted before the pong that the client answers.
         end.post_recv()?;
         end.send(&Events::NotNow, |bytes| fill(bytes, !message))?;
     }
@@ -126,13 +127,13 @@ fn visit(server: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
         _ => Wait::Poll,
     };
 
-    // Every step is asked for, and answered by an event.
+    // Every step is started by a call, and answered by an event.
     let id = channel.create_id(PortSpace::Tcp)?;
     id.resolve_addr(None, server, deadline())?;
     expect(&events, EventKind::AddressResolved)?;
     id.resolve_route(deadline())?;
     expect(&events, EventKind::RouteResolved)?;
-    // Only now it is known by which device the way goes.
+    // Only now is the device known.
     let mut end = End::new(&id.context()?, plan.size as usize, wait)?;
     id.init_qp(&end.qp)?;
     end.post_recv()?;
@@ -145,12 +146,12 @@ fn visit(server: SocketAddr, arguments: &Arguments) -> Result<(), Failure> {
     for message in 0..plan.count {
         end.send(&events, |bytes| fill(bytes, message))?;
         check(is_filled(end.recv(&events)?, !message), "a pong")?;
-        // The server answers nothing that was not sent: this is early enough for the next one.
+        // The server answers only what was sent, so this is early enough for the next pong.
         end.post_recv()?;
     }
     end.finish_sending(&events)?;
     disconnect(&id, &events)?;
-    println!("{} messages of {} bytes to and fro", plan.count, plan.size);
+    println!("{} round trips of {} bytes", plan.count, plan.size);
     Ok(())
 }
 
@@ -159,20 +160,14 @@ fn disconnect(id: &CmId, events: &Events) -> Result<(), Failure> {
     expect(events, EventKind::Disconnected).map(drop)
 }
 
-/// The next event, which must be this one: anything else is a failure, of which most say why.
+/// Returns the next event, which must be of this kind. Any other one is a failure.
 fn expect(events: &Events, kind: EventKind) -> Result<CmEvent, Failure> {
     let event = events.wait(deadline())?;
     if event.kind() == kind {
         return Ok(event);
     }
     Err(event.failure().map_or_else(
-        || {
-            Failure::new(
-                format!("{} instead of {kind}", event.kind()),
-                "the handshake went astray",
-                "try again",
-            )
-        },
+        || Failure::new(format!("{} instead of {kind}", event.kind()), "the handshake failed", "try again"),
         Failure::from,
     ))
 }

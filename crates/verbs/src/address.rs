@@ -1,10 +1,10 @@
-//! Socket addresses, as C has them.
+//! Converts socket addresses from and to their C representation.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6};
 
-/// An address of IP, as long as its family says.
+/// An IPv4 or IPv6 address, as long as its family requires.
 pub(crate) enum RawAddress {
     V4(sockaddr_in),
     V6(sockaddr_in6),
@@ -36,7 +36,7 @@ impl RawAddress {
         }
     }
 
-    /// How many bytes it has.
+    /// Returns the length in bytes.
     pub(crate) fn len(&self) -> libc::socklen_t {
         let len = match self {
             Self::V4(_) => size_of::<sockaddr_in>(),
@@ -46,7 +46,7 @@ impl RawAddress {
     }
 }
 
-/// The address, if it is one of IP.
+/// Returns the address, or `None` if it is not an IP address.
 ///
 /// # Safety
 ///
@@ -55,7 +55,8 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: the address is not null here. The caller vouches that the family can be read, and then the bytes that it has.
+    // SAFETY: the address is not null here. The caller guarantees that the family can be read, and
+    // as many bytes as that family has.
     unsafe {
         match i32::from((*address).sa_family) {
             libc::AF_INET => {
@@ -85,7 +86,7 @@ mod tests {
             ["192.0.2.1:18520".parse().unwrap(), "[2001:db8::1]:1".parse().unwrap(), link_local.into()]
         {
             let mut raw = RawAddress::new(address);
-            // SAFETY: a `RawAddress` is as long as its family says.
+            // SAFETY: a `RawAddress` is as long as its family requires.
             assert_eq!(unsafe { read(raw.as_mut_ptr()) }, Some(address));
             assert_eq!(raw.len(), if address.is_ipv4() { 16 } else { 28 });
         }
@@ -99,7 +100,7 @@ mod tests {
             sin_addr: libc::in_addr { s_addr: 0 },
             sin_zero: [0; 8],
         });
-        // SAFETY: null, and an address whose family, 0, has no bytes beyond itself.
+        // SAFETY: null, and an address whose family, 0, is not read beyond the family.
         unsafe {
             assert_eq!(read(std::ptr::null()), None);
             assert_eq!(read(other.as_mut_ptr()), None);

@@ -1,4 +1,4 @@
-//! Addresses: how one port names another, and address handles, by which datagrams find their way.
+//! Addresses of ports, and address handles, which give datagrams their destination.
 
 use std::fmt;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::handle::Owned;
 use crate::pd::ProtectionDomain;
 
-/// A global identifier: the 16 bytes that name a port in InfiniBand and in RoCE, written like an IPv6 address.
+/// A global identifier: the 16 bytes that name a port in InfiniBand and RoCE, written like an IPv6
+/// address.
 ///
 /// On RoCE it is an IP address of the port's net device.
 ///
@@ -29,37 +30,38 @@ use crate::pd::ProtectionDomain;
 pub struct Gid([u8; 16]);
 
 impl Gid {
-    /// The GID of these bytes, in the order of the wire.
+    /// Creates a GID from bytes in network order.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, in the order of the wire.
+    /// Returns the bytes in network order.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// The first half: which subnet.
+    /// Returns the subnet prefix, the upper 64 bits.
     pub fn subnet_prefix(self) -> u64 {
         (u128::from_be_bytes(self.0) >> 64) as u64
     }
 
-    /// The second half: which port in it.
+    /// Returns the interface identifier, the lower 64 bits.
     pub fn interface_id(self) -> u64 {
         u128::from_be_bytes(self.0) as u64
     }
 
-    /// The IP address that it holds: of version 4 where it is a mapped one (`::ffff:a.b.c.d`).
+    /// Returns the GID as an IP address: an IPv4 address if it is a mapped one (`::ffff:a.b.c.d`).
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Whether it is an empty place of the table.
+    /// Returns `true` for the GID of an empty table entry.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 16]
     }
 
-    /// Whether it reaches no farther than its own link (`fe80::/10`), as the one that every port has by default.
+    /// Returns `true` if the GID is valid on its own link only (`fe80::/10`), such as the default
+    /// GID of every port.
     pub fn is_link_local(self) -> bool {
         Ipv6Addr::from(self.0).is_unicast_link_local()
     }
@@ -67,7 +69,7 @@ impl Gid {
 
 impl From<sys::ibv_gid> for Gid {
     fn from(gid: sys::ibv_gid) -> Self {
-        // SAFETY: each view of the union is of the same 16 bytes, and any bytes are valid.
+        // SAFETY: all fields of the union cover the same 16 bytes, and any bytes are valid.
         Self(unsafe { gid.raw })
     }
 }
@@ -79,7 +81,7 @@ impl From<Ipv6Addr> for Gid {
 }
 
 impl From<Ipv4Addr> for Gid {
-    /// The mapped form, which RoCE uses.
+    /// Converts to the IPv4-mapped form, which RoCE uses.
     fn from(address: Ipv4Addr) -> Self {
         address.to_ipv6_mapped().into()
     }
@@ -105,7 +107,8 @@ impl fmt::Debug for Gid {
     }
 }
 
-/// A local identifier: what the subnet manager calls a port within its InfiniBand subnet. 0 on Ethernet.
+/// A local identifier: the address that the subnet manager gives a port within its InfiniBand
+/// subnet. It is 0 on Ethernet.
 ///
 /// ```
 /// use farreach_verbs::ah::Lid;
@@ -121,7 +124,7 @@ impl fmt::Display for Lid {
     }
 }
 
-/// The 64 bits that a maker gives a device.
+/// The 64-bit identifier that a vendor gives a device.
 ///
 /// ```
 /// use farreach_verbs::ah::Guid;
@@ -145,7 +148,8 @@ impl fmt::Display for Guid {
 }
 
 c_enum! {
-    /// What kind of entry a GID table holds: which packets a queue pair sends that uses it.
+    /// The type of a GID table entry, which selects the packet format of the queue pairs that use
+    /// it.
     ///
     /// ```
     /// use farreach_verbs::ah::GidType;
@@ -156,9 +160,9 @@ c_enum! {
     pub enum GidType(u32) {
         /// InfiniBand.
         Ib = sys::IBV_GID_TYPE_IB, "IB";
-        /// RoCE in Ethernet frames of its own, which no router forwards.
+        /// RoCE in Ethernet frames, which routers do not forward.
         RoceV1 = sys::IBV_GID_TYPE_ROCE_V1, "RoCE v1";
-        /// RoCE in UDP.
+        /// RoCE over UDP.
         RoceV2 = sys::IBV_GID_TYPE_ROCE_V2, "RoCE v2";
     }
 }
@@ -173,9 +177,9 @@ c_enum! {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetDevice {
-    /// The index that the kernel gives it, in the network namespace that it lives in.
+    /// The interface index, in the network namespace of the interface.
     pub index: u32,
-    /// Its name, where the kernel tells.
+    /// The name, if the kernel reports it.
     pub name: Option<String>,
 }
 
@@ -188,7 +192,8 @@ impl fmt::Display for NetDevice {
     }
 }
 
-/// One filled place of a port's GID table: see [`Context::gid_table`](crate::context::Context::gid_table).
+/// A used entry of a port's GID table. See
+/// [`Context::gid_table`](crate::context::Context::gid_table).
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -202,23 +207,23 @@ impl fmt::Display for NetDevice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {
-    /// Its place in the table: what a queue pair names it by.
+    /// The index in the table, by which a queue pair names the entry.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// Which packets it makes.
+    /// The packet format.
     pub gid_type: GidType,
-    /// On RoCE, the net device that the packets leave by.
+    /// On RoCE, the net device that sends the packets.
     pub net_device: Option<NetDevice>,
 }
 
 impl GidEntry {
-    /// An entry of a table that was read elsewhere: from sysfs, or from what another host has told.
+    /// Creates an entry of a table that was read elsewhere, such as from sysfs or on another host.
     pub fn new(index: u32, gid: Gid, gid_type: GidType, net_device: Option<NetDevice>) -> Self {
         Self { index, gid, gid_type, net_device }
     }
 
-    /// The IP address that it stands for: on RoCE; an InfiniBand GID is none.
+    /// Returns the IP address of a RoCE GID. An InfiniBand GID is not an IP address.
     pub fn address(&self) -> Option<IpAddr> {
         match self.gid_type {
             GidType::RoceV1 | GidType::RoceV2 => Some(self.gid.ip()),
@@ -227,39 +232,40 @@ impl GidEntry {
     }
 }
 
-/// The way to a peer's port.
+/// The path to a peer's port.
 ///
 /// ```
 /// use farreach_verbs::ah::AddressAttributes;
 ///
-/// let way = AddressAttributes { gid_index: 1, ..AddressAttributes::to_gid(1, "::ffff:192.0.2.2".parse()?) };
-/// assert_eq!(way.hop_limit, 64);
+/// let peer = "::ffff:192.0.2.2".parse()?;
+/// let path = AddressAttributes { gid_index: 1, ..AddressAttributes::to_gid(1, peer) };
+/// assert_eq!(path.hop_limit, 64);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[doc(alias = "ibv_ah_attr")]
 #[doc(alias = "ibv_global_route")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressAttributes {
-    /// The own port.
+    /// The local port.
     pub port: u8,
-    /// The peer's GID, where packets carry a global route header: always on RoCE.
+    /// The peer's GID, if packets carry a global route header. RoCE always needs it.
     pub gid: Option<Gid>,
-    /// The place of the own GID in the port's table.
+    /// The index of the local GID in the port's table.
     pub gid_index: u8,
     /// The peer's address within an InfiniBand subnet.
     pub lid: Lid,
-    /// The lane through an InfiniBand subnet.
+    /// The service level, which selects a virtual lane through an InfiniBand subnet.
     pub service_level: u8,
-    /// How the network shall treat the packets: DSCP in the upper six bits, ECN in the lower two.
+    /// The traffic class: DSCP in the upper six bits, ECN in the lower two.
     pub traffic_class: u8,
-    /// What routers may spread packets by: 20 bits.
+    /// The flow label, by which routers may distribute packets: 20 bits.
     pub flow_label: u32,
-    /// How many routers the packets pass at most.
+    /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
 }
 
 impl AddressAttributes {
-    /// To a GID, by this port, from the first place of its GID table: rarely the right one.
+    /// Creates a path to a GID, by this port, with GID index 0. Index 0 is rarely the right one.
     pub fn to_gid(port: u8, gid: Gid) -> Self {
         Self {
             port,
@@ -291,7 +297,8 @@ impl AddressAttributes {
     }
 }
 
-/// An address handle: where a datagram goes. It must live until the datagram's completion, so a request holds a clone.
+/// An address handle: the destination of a datagram. It must live until the datagram's completion,
+/// so the work request holds a clone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -310,7 +317,7 @@ impl AddressAttributes {
 pub struct AddressHandle(Arc<Owned<sys::ibv_ah, ProtectionDomain>>);
 
 impl ProtectionDomain {
-    /// Makes an address handle: `ibv_create_ah(3)`.
+    /// Creates an address handle: `ibv_create_ah(3)`.
     #[doc(alias = "ibv_create_ah")]
     pub fn create_ah(&self, attributes: &AddressAttributes) -> Result<AddressHandle, Error> {
         let mut attr = attributes.to_raw();
@@ -318,8 +325,8 @@ impl ProtectionDomain {
         Ok(AddressHandle(Arc::new(ah.ok_or_else(|| self.context().failed("ibv_create_ah"))?)))
     }
 
-    /// Makes an address handle that leads back to where a datagram came from: `ibv_create_ah_from_wc(3)`. `header` is what lies in front of
-    /// the datagram in its buffer.
+    /// Creates an address handle for the sender of a received datagram: `ibv_create_ah_from_wc(3)`.
+    /// `header` is the global route header in front of the datagram in its buffer.
     #[doc(alias = "ibv_create_ah_from_wc")]
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn create_ah_from_wc(
@@ -333,16 +340,17 @@ impl ProtectionDomain {
     }
 }
 
-/// The room in front of a datagram in its buffer, for the header that says where it came from.
+/// The number of bytes in front of a datagram in its buffer that are reserved for the global route
+/// header.
 pub const GRH_BYTES: usize = 40;
 
 impl AddressHandle {
-    /// The protection domain that it is in.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         self.0.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_ah {
         self.0.as_ptr()
     }

@@ -1,4 +1,4 @@
-//! What a device says of itself.
+//! Attributes of a device.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,10 +6,11 @@ use farreach_verbs_sys as sys;
 
 use crate::ah::Guid;
 
-/// A device's limits and abilities: see [`Context::query_device`](crate::context::Context::query_device).
+/// The limits and capabilities of a device. See
+/// [`Context::query_device`](crate::context::Context::query_device).
 ///
-/// Left out are what no device has any more (reliable datagrams, fast memory regions) and what serves raw Ethernet queue
-/// pairs alone (segmentation, scaling, pacing).
+/// Left out are attributes that no device has any more (reliable datagrams, fast memory regions)
+/// and attributes of raw Ethernet queue pairs only (segmentation, scaling, pacing).
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -23,81 +24,81 @@ use crate::ah::Guid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceAttributes {
-    /// The firmware's version, where there is firmware.
+    /// The firmware version, if the device has firmware.
     pub firmware: Option<String>,
     /// The device's GUID.
     pub node_guid: Guid,
     /// The GUID that the devices of one card share.
     pub system_image_guid: Guid,
-    /// The maker, by its IEEE number.
+    /// The vendor's IEEE number.
     pub vendor_id: u32,
-    /// The maker's number for the part.
+    /// The vendor's part number.
     pub vendor_part_id: u32,
-    /// The maker's number for the version.
+    /// The vendor's hardware version.
     pub hardware_version: u32,
-    /// Ports, counted from 1.
+    /// Number of ports. Ports are numbered from 1.
     pub port_count: u32,
-    /// Page sizes that regions may have, one bit each.
+    /// Supported page sizes, one bit each.
     pub page_sizes: u64,
-    /// What the device can do.
+    /// Optional features.
     pub capabilities: DeviceCapabilities,
-    /// The largest region.
+    /// Size of the largest region, in bytes.
     pub max_mr_bytes: u64,
-    /// Regions.
+    /// Maximum number of regions.
     pub max_mr: u32,
-    /// Windows.
+    /// Maximum number of memory windows.
     pub max_mw: u32,
-    /// Protection domains.
+    /// Maximum number of protection domains.
     pub max_pd: u32,
-    /// Queue pairs.
+    /// Maximum number of queue pairs.
     pub max_qp: u32,
-    /// Work requests outstanding on a queue.
+    /// Maximum number of work requests in flight on a queue.
     pub max_qp_wr: u32,
-    /// Scatter-gather elements of a work request.
+    /// Maximum number of scatter-gather elements of a work request.
     pub max_sge: u32,
-    /// Scatter-gather elements of an RDMA READ.
+    /// Maximum number of scatter-gather elements of an RDMA READ.
     pub max_sge_rd: u32,
-    /// Completion queues.
+    /// Maximum number of completion queues.
     pub max_cq: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub max_cqe: u32,
-    /// Shared receive queues.
+    /// Maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Work requests outstanding on a shared receive queue.
+    /// Maximum number of work requests in flight on a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter-gather elements of a request to a shared receive queue.
+    /// Maximum number of scatter-gather elements of a work request to a shared receive queue.
     pub max_srq_sge: u32,
-    /// Address handles.
+    /// Maximum number of address handles.
     pub max_ah: u32,
-    /// RDMA READs and atomics that a queue pair serves at once.
+    /// Maximum number of RDMA READs and atomics that a queue pair serves at once.
     pub max_qp_rd_atom: u32,
-    /// RDMA READs and atomics that the device serves at once.
+    /// Maximum number of RDMA READs and atomics that the device serves at once.
     pub max_res_rd_atom: u32,
-    /// RDMA READs and atomics that a queue pair has under way at once.
+    /// Maximum number of RDMA READs and atomics that a queue pair has in flight at once.
     pub max_qp_init_rd_atom: u32,
-    /// Multicast groups.
+    /// Maximum number of multicast groups.
     pub max_mcast_grp: u32,
-    /// Queue pairs in one multicast group.
+    /// Maximum number of queue pairs in one multicast group.
     pub max_mcast_qp_attach: u32,
-    /// Queue pairs in all multicast groups together.
+    /// Maximum number of queue pairs in all multicast groups together.
     pub max_total_mcast_qp_attach: u32,
-    /// Places of a P_Key table.
+    /// Number of P_Key table entries.
     pub max_pkeys: u16,
-    /// How late an acknowledgement may leave: 4.096 µs × 2^this.
+    /// Maximum delay of an acknowledgement: 4.096 µs × 2^value.
     pub local_ca_ack_delay: u8,
-    /// What else an atomic operation excludes.
+    /// Scope of atomic operations.
     pub atomic: AtomicCapability,
     /// On-demand paging.
     pub on_demand: OnDemandPaging,
-    /// On-chip memory; 0 where there is none.
+    /// On-chip memory, in bytes. 0 if there is none.
     pub max_dm_bytes: u64,
-    /// The bits of a completion's timestamp that count; 0 where there is none.
+    /// Valid bits of a completion's timestamp. 0 if there is none.
     pub completion_timestamp_mask: u64,
-    /// The clock that stamps completions; 0 where there is none.
+    /// Frequency of the clock that stamps completions. 0 if there is none.
     pub core_clock_khz: u64,
-    /// Completions that one event may stand for; 0 where events cannot be moderated.
+    /// Maximum number of completions for one event. 0 if events cannot be moderated.
     pub max_cq_moderation_count: u16,
-    /// How long an event may wait for more completions.
+    /// Maximum time that an event may wait for more completions.
     pub max_cq_moderation_us: u16,
 }
 
@@ -111,10 +112,10 @@ impl From<&sys::ibv_device_attr_ex> for DeviceAttributes {
             vendor_id: attr.vendor_id,
             vendor_part_id: attr.vendor_part_id,
             hardware_version: attr.hw_ver,
-            // Devices with more than 255 ports tell in the wider field alone.
+            // Devices with more than 255 ports report the number in the wider field alone.
             port_count: u32::from(attr.phys_port_cnt).max(extended.phys_port_cnt_ex),
             page_sizes: attr.page_size_cap,
-            // The extended word repeats the plain one, except where only the short query was answered.
+            // The extended field repeats the plain one, unless only the short query was answered.
             capabilities: DeviceCapabilities::from_bits_retain(
                 u64::from(attr.device_cap_flags) | extended.device_cap_flags_ex,
             ),
@@ -151,7 +152,7 @@ impl From<&sys::ibv_device_attr_ex> for DeviceAttributes {
     }
 }
 
-/// The kernel counts without a sign; C's structure has one.
+/// Converts a count. The kernel's counts are unsigned; the C structure has signed fields.
 fn count(value: c_int) -> u32 {
     value as u32
 }
@@ -163,7 +164,7 @@ fn firmware(text: &[c_char; 64]) -> Option<String> {
 }
 
 c_enum! {
-    /// What an atomic operation is atomic against.
+    /// The scope of atomic operations.
     ///
     /// ```
     /// use farreach_verbs::attributes::AtomicCapability;
@@ -172,16 +173,16 @@ c_enum! {
     /// ```
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCapability(u32) {
-        /// There are no atomic operations.
+        /// No atomic operations.
         None = sys::IBV_ATOMIC_NONE, "none";
-        /// Against others of the same device.
+        /// Atomic with respect to operations of the same device.
         Device = sys::IBV_ATOMIC_HCA, "device";
-        /// Against the processors and other devices too.
+        /// Atomic with respect to processors and other devices too.
         Global = sys::IBV_ATOMIC_GLOB, "global";
     }
 }
 
-/// Which operations may touch memory whose pages are not pinned.
+/// Support of on-demand paging: the operations that may access memory whose pages are not pinned.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -198,17 +199,17 @@ c_enum! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OnDemandPaging {
-    /// Whether there is any.
+    /// `true` if on-demand paging is supported.
     pub supported: bool,
-    /// Whether one region may stand for the whole address space.
+    /// `true` if one region may cover the whole address space.
     pub implicit: bool,
-    /// On reliable connections.
+    /// Operations on reliable connections.
     pub rc: OnDemandOperations,
-    /// On unreliable connections.
+    /// Operations on unreliable connections.
     pub uc: OnDemandOperations,
-    /// On unreliable datagrams.
+    /// Operations on unreliable datagrams.
     pub ud: OnDemandOperations,
-    /// On extended reliable connections.
+    /// Operations on extended reliable connections.
     pub xrc: OnDemandOperations,
 }
 
@@ -228,7 +229,7 @@ impl OnDemandPaging {
 }
 
 bitflags::bitflags! {
-    /// Operations that on-demand paging serves on one transport. Bits without a name are kept.
+    /// Operations that on-demand paging supports on one transport. Unnamed bits are kept.
     ///
     /// ```
     /// use farreach_verbs::attributes::OnDemandOperations;
@@ -258,7 +259,7 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What a device can do beyond what every one can. Bits without a name are kept.
+    /// Optional features of a device. Unnamed bits are kept.
     ///
     /// ```
     /// use farreach_verbs::attributes::DeviceCapabilities;
@@ -272,37 +273,37 @@ bitflags::bitflags! {
     pub struct DeviceCapabilities: u64 {
         /// A queue pair's queues can be resized.
         const RESIZE_MAX_WR = sys::IBV_DEVICE_RESIZE_MAX_WR as u64;
-        /// Wrong P_Keys are counted.
+        /// Packets with a wrong P_Key are counted.
         const BAD_PKEY_CNTR = sys::IBV_DEVICE_BAD_PKEY_CNTR as u64;
-        /// Wrong Q_Keys are counted.
+        /// Packets with a wrong Q_Key are counted.
         const BAD_QKEY_CNTR = sys::IBV_DEVICE_BAD_QKEY_CNTR as u64;
-        /// Raw packets can be multicast.
+        /// Raw packet multicast.
         const RAW_MULTI = sys::IBV_DEVICE_RAW_MULTI as u64;
         /// Automatic path migration.
         const AUTO_PATH_MIG = sys::IBV_DEVICE_AUTO_PATH_MIG as u64;
         /// A queue pair can change its port.
         const CHANGE_PHY_PORT = sys::IBV_DEVICE_CHANGE_PHY_PORT as u64;
-        /// A datagram's port is checked against its address handle's.
+        /// The port of a datagram is checked against that of its address handle.
         const UD_AV_PORT_ENFORCE = sys::IBV_DEVICE_UD_AV_PORT_ENFORCE as u64;
-        /// A state change may name the state that it starts from.
+        /// A state change may name the current state.
         const CURR_QP_STATE_MOD = sys::IBV_DEVICE_CURR_QP_STATE_MOD as u64;
         /// A port can be shut down.
         const SHUTDOWN_PORT = sys::IBV_DEVICE_SHUTDOWN_PORT as u64;
-        /// Initialisation types are told apart.
+        /// Initialisation types are supported.
         const INIT_TYPE = sys::IBV_DEVICE_INIT_TYPE as u64;
-        /// There is an event for a port that became active.
+        /// An event reports that a port became active.
         const PORT_ACTIVE_EVENT = sys::IBV_DEVICE_PORT_ACTIVE_EVENT as u64;
         /// The devices of one card share a GUID.
         const SYS_IMAGE_GUID = sys::IBV_DEVICE_SYS_IMAGE_GUID as u64;
-        /// A receiver that is not ready says so.
+        /// A receiver that is not ready sends an RNR NAK.
         const RC_RNR_NAK_GEN = sys::IBV_DEVICE_RC_RNR_NAK_GEN as u64;
         /// Shared receive queues can be resized.
         const SRQ_RESIZE = sys::IBV_DEVICE_SRQ_RESIZE as u64;
-        /// An event can be asked for after N completions.
+        /// An event can be requested after N completions.
         const N_NOTIFY_CQ = sys::IBV_DEVICE_N_NOTIFY_CQ as u64;
         /// Memory windows of type 1.
         const MEM_WINDOW = sys::IBV_DEVICE_MEM_WINDOW as u64;
-        /// Checksums of IP over InfiniBand.
+        /// IP checksums for IP over InfiniBand.
         const UD_IP_CSUM = sys::IBV_DEVICE_UD_IP_CSUM as u64;
         /// Extended reliable connections.
         const XRC = sys::IBV_DEVICE_XRC as u64;
@@ -312,24 +313,25 @@ bitflags::bitflags! {
         const MEM_WINDOW_TYPE_2A = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2A as u64;
         /// Memory windows of type 2B.
         const MEM_WINDOW_TYPE_2B = sys::IBV_DEVICE_MEM_WINDOW_TYPE_2B as u64;
-        /// Checksums of IP on reliable connections.
+        /// IP checksums on reliable connections.
         const RC_IP_CSUM = sys::IBV_DEVICE_RC_IP_CSUM as u64;
-        /// Checksums of IP on raw queue pairs.
+        /// IP checksums on raw queue pairs.
         const RAW_IP_CSUM = sys::IBV_DEVICE_RAW_IP_CSUM as u64;
         /// Flow steering.
         const MANAGED_FLOW_STEERING = sys::IBV_DEVICE_MANAGED_FLOW_STEERING as u64;
-        /// Raw packets come with their checksum.
+        /// Raw packets are delivered with their frame check sequence.
         const RAW_SCATTER_FCS = sys::IBV_DEVICE_RAW_SCATTER_FCS;
         /// Writes are padded to whole cache lines.
         const PCI_WRITE_END_PADDING = sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
-        // These three are of the kernel's rdma/ib_user_verbs.h; verbs.h passes them on and does not name them.
-        /// FLUSH to where all can see the bytes.
+        // The kernel's rdma/ib_user_verbs.h defines the next three. verbs.h passes them on without
+        // naming them.
+        /// FLUSH to global visibility.
         const FLUSH_GLOBAL = 1 << 38;
-        /// FLUSH to where the bytes survive a power failure.
+        /// FLUSH to persistence across power failures.
         const FLUSH_PERSISTENT = 1 << 39;
         /// ATOMIC WRITE.
         const ATOMIC_WRITE = 1 << 40;
-        /// A confidential guest's transfers go through bounce buffers.
+        /// Transfers of a confidential guest use bounce buffers.
         const CC_DMA_BOUNCE = sys::IBV_DEVICE_CC_DMA_BOUNCE;
     }
 }

@@ -1,6 +1,6 @@
-//! C enumerations as Rust ones that keep values they do not know.
+//! C enumerations as Rust enums that preserve unknown values.
 
-/// Declares an enum over a C enumeration: `Variant = CONSTANT, "what a person reads"`.
+/// Declares an enum for a C enumeration: `Variant = CONSTANT, "text for display"`.
 macro_rules! c_enum {
     (
         $(#[$meta:meta])*
@@ -13,7 +13,7 @@ macro_rules! c_enum {
         #[non_exhaustive]
         pub enum $Name {
             $($(#[$variant_meta])* $Variant,)*
-            /// A value that this crate does not know: of a newer library or kernel.
+            /// A value that this crate does not know, from a newer library or kernel.
             Unknown($raw),
         }
 
@@ -25,7 +25,7 @@ macro_rules! c_enum {
                 }
             }
 
-            /// The value that C gives it.
+            /// Returns the C value.
             pub fn raw(self) -> $raw {
                 match self {
                     $(Self::$Variant => $constant,)*

@@ -16,8 +16,8 @@ use crate::os;
 use crate::port::PortAttributes;
 use crate::sysfs;
 
-/// An open device: the parent of every object on it. Cheap to clone; the device is closed when the last clone, and
-/// every object made from one, is gone.
+/// An open device, the parent of every object on it. It is cheap to clone. The device is closed
+/// when the last clone, and every object made from one, is gone.
 ///
 /// ```no_run
 /// use farreach_verbs::device::DeviceList;
@@ -40,17 +40,17 @@ impl Context {
         Ok(Self(Arc::new(context)))
     }
 
-    /// The device that was opened.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         self.0.parents()
     }
 
-    /// How many completion vectors there are to spread events over.
+    /// Returns the number of completion vectors that events can be spread over.
     pub fn completion_vector_count(&self) -> u32 {
         u32::try_from(self.0.num_comp_vectors()).unwrap_or(0)
     }
 
-    /// The device's limits and abilities: `ibv_query_device_ex(3)`.
+    /// Returns the device's limits and capabilities: `ibv_query_device_ex(3)`.
     #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
     pub fn query_device(&self) -> Result<DeviceAttributes, Error> {
@@ -61,7 +61,7 @@ impl Context {
         }
     }
 
-    /// The state of a port, counted from 1: `ibv_query_port(3)`.
+    /// Returns the attributes of a port: `ibv_query_port(3)`. Ports are numbered from 1.
     #[doc(alias = "ibv_query_port")]
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         let mut attr = sys::ibv_port_attr::default();
@@ -71,14 +71,15 @@ impl Context {
         }
     }
 
-    /// The filled places of a port's GID table: `ibv_query_gid_table(3)`.
+    /// Returns the used entries of a port's GID table: `ibv_query_gid_table(3)`.
     ///
-    /// Libraries before rdma-core 32 answer with [`Error::Symbol`]: they cannot tell RoCE v1 from v2.
+    /// Returns [`Error::Symbol`] with libraries before rdma-core 32, which cannot distinguish RoCE
+    /// v1 from v2.
     #[doc(alias = "ibv_query_gid_table")]
     #[doc(alias = "ibv_query_gid_ex")]
     #[doc(alias = "ibv_query_gid")]
     pub fn gid_table(&self, port: u8) -> Result<Vec<GidEntry>, Error> {
-        // One call reads the tables of all ports, so there must be room for all of them.
+        // One call reads the tables of all ports, so the array must have room for all of them.
         let ports = self.query_device()?.port_count.min(u8::MAX.into()) as u8;
         let mut room = 0;
         for port in 1..=ports {
@@ -87,7 +88,7 @@ impl Context {
         let mut entries = vec![sys::ibv_gid_entry::default(); room];
         let filled = self.0.query_gid_table(&mut entries)?;
         let filled = usize::try_from(filled).map_err(|_| {
-            // Minus an errno, which fits the type that errnos have.
+            // A negative errno, which fits an `i32`.
             Error::call("ibv_query_gid_table", self.port_name(port), -filled as i32)
         })?;
         entries.truncate(filled);
@@ -98,8 +99,8 @@ impl Context {
     fn gid_entry(&self, port: u8, entry: &sys::ibv_gid_entry) -> GidEntry {
         let net_device = (entry.ndev_ifindex != 0).then(|| NetDevice {
             index: entry.ndev_ifindex,
-            // The index is one of the net device's own namespace, which may not be ours: the kernel's word on the
-            // name goes before a look into our own.
+            // The index belongs to the net device's own namespace, which may differ from this
+            // process's. So the name in sysfs takes precedence over a lookup in this namespace.
             name: sysfs::gid_net_device(self.device().sysfs_path(), port, entry.gid_index)
                 .or_else(|| os::interface_name(entry.ndev_ifindex)),
         });
@@ -111,7 +112,8 @@ impl Context {
         }
     }
 
-    /// A place of a port's P_Key table: `ibv_query_pkey(3)`. The highest bit says full membership of the partition.
+    /// Returns an entry of a port's P_Key table: `ibv_query_pkey(3)`. The highest bit means full
+    /// membership of the partition.
     #[doc(alias = "ibv_query_pkey")]
     pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, Error> {
         let mut pkey = 0;
@@ -121,13 +123,14 @@ impl Context {
         }
     }
 
-    /// An error of what was just called on this context, with the thread's `errno`.
+    /// Returns the error of the call that just failed on this context, with the thread's `errno`.
     pub(crate) fn failed(&self, operation: &'static str) -> Error {
         Error::last(operation, self.device().name())
     }
 
-    /// Checks that an object of `other` may be used with one of this context. The kernel numbers objects per context, so that
-    /// a stranger's number would name something else.
+    /// Checks that an object of `other` may be used with one of this context. The kernel numbers
+    /// objects per context, so the number of an object of another context would name a different
+    /// object.
     pub(crate) fn check_same(&self, other: &Self, object: &'static str) -> Result<(), Error> {
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ok(());
@@ -143,7 +146,7 @@ impl Context {
         format!("port {port} of {}", self.device().name())
     }
 
-    /// The C object. It is open as long as this lives.
+    /// Returns the C object. It stays open while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_context {
         self.0.as_ptr()
     }
@@ -159,8 +162,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Why a device did not open. Refused a node, libibverbs goes on to search for another one, and the `errno` that it leaves is of
-/// that search: so the node itself is asked first.
+/// Returns the error for a device that did not open. After libibverbs is refused a node, it
+/// searches for another one, and the `errno` that it leaves is that of the search. So this opens
+/// the node itself to find the cause.
 fn open_error(device: &Device) -> Error {
     let told = Error::last("ibv_open_device", device.name());
     match OpenOptions::new().read(true).write(true).open(device.uverbs_node()) {

@@ -15,9 +15,9 @@ use crate::error::Error;
 use crate::handle::ListedDevice;
 use crate::sysfs;
 
-/// The devices that libibverbs finds: those of the kernel for which it also has a provider library.
+/// The devices that libibverbs finds: those of the kernel for which it has a provider library.
 ///
-/// A list is of the moment that it was made. Ask for a new one to see devices that have come since.
+/// A list is a snapshot. Get a new list to see devices that were added later.
 ///
 /// ```
 /// use farreach_verbs::device::DeviceList;
@@ -33,17 +33,17 @@ pub struct DeviceList {
 }
 
 impl DeviceList {
-    /// Lists the devices: `ibv_get_device_list(3)`. Sorted by name.
+    /// Lists the devices, sorted by name: `ibv_get_device_list(3)`.
     ///
-    /// An empty list is no error: the kernel supports RDMA and has no device, or there is no provider library for the
-    /// ones it has. [`survey`](crate::system::survey) tells which.
+    /// An empty list is not an error: either the kernel supports RDMA and has no device, or there
+    /// is no provider library for its devices. [`survey`](crate::system::survey) finds out which.
     #[doc(alias = "ibv_get_device_list")]
     #[doc(alias = "ibv_free_device_list")]
     pub fn get() -> Result<Self, Error> {
         Self::of(Ibverbs::get()?)
     }
 
-    /// The devices that this library finds.
+    /// Lists the devices that this library finds.
     pub(crate) fn of(lib: &'static Ibverbs) -> Result<Self, Error> {
         let listed =
             ListedDevice::all(lib)?.ok_or_else(|| Error::last("ibv_get_device_list", "this host"))?;
@@ -52,22 +52,22 @@ impl DeviceList {
         Ok(Self { devices })
     }
 
-    /// The device of that name, such as `mlx5_0`.
+    /// Returns the device with that name, such as `mlx5_0`.
     pub fn find(&self, name: &str) -> Option<&Device> {
         self.iter().find(|device| device.name() == name)
     }
 
-    /// The devices.
+    /// Returns an iterator over the devices.
     pub fn iter(&self) -> std::slice::Iter<'_, Device> {
         self.devices.iter()
     }
 
-    /// How many there are.
+    /// Returns the number of devices.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is no device.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
@@ -82,7 +82,7 @@ impl<'a> IntoIterator for &'a DeviceList {
     }
 }
 
-/// A device, not opened. Cheap to clone; it outlives the list that it came from.
+/// A device that is not open. It is cheap to clone, and outlives the list that it came from.
 ///
 /// ```no_run
 /// use farreach_verbs::device::DeviceList;
@@ -120,68 +120,72 @@ impl Device {
         })))
     }
 
-    /// The kernel's name: `ibv_get_device_name(3)`.
+    /// Returns the kernel's name for the device: `ibv_get_device_name(3)`.
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The kernel's number: `ibv_get_device_index(3)`. None where the kernel or the library is too old to tell.
+    /// Returns the kernel's index: `ibv_get_device_index(3)`. `None` if the kernel or the library
+    /// is too old to report it.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {
         u32::try_from(self.0.device.index().ok()?).ok()
     }
 
-    /// The GUID: `ibv_get_device_guid(3)`.
+    /// Returns the GUID: `ibv_get_device_guid(3)`.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn node_guid(&self) -> Guid {
         self.0.guid
     }
 
-    /// What kind of node it is.
+    /// Returns the node type.
     #[doc(alias = "ibv_node_type")]
     pub fn node_type(&self) -> NodeType {
         self.0.node_type
     }
 
-    /// Which protocol it speaks. RoCE counts as InfiniBand: the port's link layer tells them apart.
+    /// Returns the transport protocol. RoCE is reported as InfiniBand; the link layer of the port
+    /// distinguishes them.
     #[doc(alias = "ibv_transport_type")]
     pub fn transport(&self) -> Transport {
         self.0.transport
     }
 
-    /// Where the kernel describes it: `/sys/class/infiniband/NAME`.
+    /// Returns the path of the device in sysfs: `/sys/class/infiniband/NAME`.
     pub fn sysfs_path(&self) -> &Path {
         &self.0.sysfs
     }
 
-    /// The node that opening it opens: `/dev/infiniband/uverbsN`.
+    /// Returns the path of the character device that [`open`](Self::open) opens:
+    /// `/dev/infiniband/uverbsN`.
     pub fn uverbs_node(&self) -> PathBuf {
         Path::new("/dev/infiniband").join(&self.0.node)
     }
 
-    /// The kernel driver, such as `mlx5_core` or `rdma_rxe`; none where sysfs does not tell.
+    /// Returns the kernel driver, such as `mlx5_core` or `rdma_rxe`, if sysfs reports it.
     pub fn driver(&self) -> Option<String> {
         sysfs::driver(self.sysfs_path())
     }
 
-    /// The PCI address, such as `0000:3b:00.0`; none for a software device.
+    /// Returns the PCI address, such as `0000:3b:00.0`. `None` for a software device.
     pub fn pci_address(&self) -> Option<String> {
         sysfs::pci_address(self.sysfs_path())
     }
 
-    /// The NUMA node that the card is nearest to; none where there is but one, or no card.
+    /// Returns the NUMA node that the device is attached to. `None` if there is only one node, or
+    /// for a software device.
     pub fn numa_node(&self) -> Option<u32> {
         sysfs::numa_node(self.sysfs_path())
     }
 
-    /// Opens it: `ibv_open_device(3)`.
+    /// Opens the device: `ibv_open_device(3)`.
     #[doc(alias = "ibv_open_device")]
     pub fn open(&self) -> Result<Context, Error> {
         Context::open(self)
     }
 
-    /// The library that lists it.
+    /// Returns the library that listed the device.
     pub(crate) fn lib(&self) -> &'static Ibverbs {
         self.0.device.lib()
     }
@@ -197,13 +201,13 @@ impl fmt::Debug for Device {
     }
 }
 
-/// The text in a C array, up to its NUL or its end.
+/// Returns the text in a C array, up to its NUL or its end.
 pub(crate) fn text(array: &[c_char]) -> OsString {
     OsString::from_vec(array.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect())
 }
 
 c_enum! {
-    /// What kind of node a device is.
+    /// The node type of a device.
     ///
     /// ```
     /// use farreach_verbs::device::NodeType;
@@ -214,9 +218,9 @@ c_enum! {
     pub enum NodeType(i32) {
         /// InfiniBand or RoCE.
         ChannelAdapter = sys::IBV_NODE_CA, "channel adapter";
-        /// A switch's own port.
+        /// The management port of a switch.
         Switch = sys::IBV_NODE_SWITCH, "switch";
-        /// A router's own port.
+        /// The management port of a router.
         Router = sys::IBV_NODE_ROUTER, "router";
         /// iWARP.
         Rnic = sys::IBV_NODE_RNIC, "iWARP NIC";
@@ -224,13 +228,13 @@ c_enum! {
         UsNic = sys::IBV_NODE_USNIC, "usNIC";
         /// usNIC over UDP.
         UsNicUdp = sys::IBV_NODE_USNIC_UDP, "usNIC UDP";
-        /// A protocol of the device's own, as EFA.
+        /// A vendor-specific protocol, such as EFA.
         Unspecified = sys::IBV_NODE_UNSPECIFIED, "unspecified";
     }
 }
 
 c_enum! {
-    /// Which protocol a device speaks.
+    /// The transport protocol of a device.
     ///
     /// ```
     /// use farreach_verbs::device::Transport;
@@ -239,15 +243,15 @@ c_enum! {
     /// ```
     #[doc(alias = "ibv_transport_type")]
     pub enum Transport(i32) {
-        /// InfiniBand's, which RoCE carries over Ethernet.
+        /// InfiniBand, which RoCE carries over Ethernet.
         InfiniBand = sys::IBV_TRANSPORT_IB, "InfiniBand";
-        /// iWARP's.
+        /// iWARP.
         Iwarp = sys::IBV_TRANSPORT_IWARP, "iWARP";
-        /// usNIC's.
+        /// usNIC.
         UsNic = sys::IBV_TRANSPORT_USNIC, "usNIC";
-        /// usNIC's over UDP.
+        /// usNIC over UDP.
         UsNicUdp = sys::IBV_TRANSPORT_USNIC_UDP, "usNIC UDP";
-        /// One of the device's own, as EFA's.
+        /// A vendor-specific protocol, such as EFA.
         Unspecified = sys::IBV_TRANSPORT_UNSPECIFIED, "unspecified";
     }
 }

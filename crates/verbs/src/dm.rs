@@ -13,9 +13,9 @@ use crate::mr::{AccessFlags, MemoryRegion};
 use crate::pd::ProtectionDomain;
 use crate::wr::RemoteRange;
 
-/// Memory on the device. This process reaches it by copies alone, peers through a region.
+/// Memory on the device. This process accesses it by copies only, peers through a region.
 ///
-/// Cheap to clone; it is freed when the last clone, and every region of it, is gone.
+/// It is cheap to clone. The memory is freed when the last clone, and every region of it, is gone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -40,9 +40,10 @@ struct Inner {
 }
 
 impl Context {
-    /// Allocates memory on the device: `ibv_alloc_dm(3)`. Its address there is a multiple of 2^`log_align`.
+    /// Allocates memory on the device: `ibv_alloc_dm(3)`. Its address on the device is a multiple
+    /// of 2^`log_align`.
     ///
-    /// [`Error::Unsupported`] where the device has no such memory.
+    /// Returns [`Error::Unsupported`] if the device has no such memory.
     #[doc(alias = "ibv_alloc_dm")]
     pub fn alloc_dm(&self, len: usize, log_align: u32) -> Result<DeviceMemory, Error> {
         let mut attr = sys::ibv_alloc_dm_attr { length: len, log_align_req: log_align, comp_mask: 0 };
@@ -55,7 +56,7 @@ impl Context {
             Error::Call { operation, subject, errno }
                 if matches!(errno.0, libc::EOPNOTSUPP | libc::ENOSYS) =>
             {
-                Error::Unsupported { operation, subject, why: "the device has no on-chip memory to give" }
+                Error::Unsupported { operation, subject, why: "the device offers no on-chip memory" }
             }
             other => other,
         }
@@ -63,7 +64,8 @@ impl Context {
 }
 
 impl ProtectionDomain {
-    /// Registers a part of a device's memory: `ibv_reg_dm_mr(3)`. Work requests and peers count its addresses from 0.
+    /// Registers a part of a device's memory: `ibv_reg_dm_mr(3)`. In work requests, its addresses
+    /// begin at 0.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn reg_dm_mr(
         &self,
@@ -75,7 +77,8 @@ impl ProtectionDomain {
         dm.check(offset, len)?;
         self.context().check_same(dm.context(), "on-chip memory")?;
         let access = access | AccessFlags::ZERO_BASED;
-        // SAFETY: `check` has seen that the range is inside, and `check_same` that both are of one context.
+        // SAFETY: `check` has verified that the range is inside the memory, and `check_same` that
+        // both objects belong to one context.
         let mr = unsafe { Owned::reg_dm_mr(self, dm, (offset, len), access.bits()) };
         let mr = mr.ok_or_else(|| self.context().failed("ibv_reg_dm_mr"))?;
         Ok(MemoryRegion::new(mr, access))
@@ -83,7 +86,8 @@ impl ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    /// Gives peers access to a part of a device's memory, under a key of its own: `ibv_reg_dm_mr(3)`. `access` is what a peer may do.
+    /// Gives peers access to a part of a device's memory, under a key of its own:
+    /// `ibv_reg_dm_mr(3)`. `access` is the access of peers.
     #[doc(alias = "ibv_reg_dm_mr")]
     pub fn expose_dm(
         &self,
@@ -92,14 +96,14 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<OnChipRegion, Error> {
-        // Devices refuse a peer's writes where own ones are not allowed.
+        // Devices refuse remote writes to a region without local write access.
         let mr = self.reg_dm_mr(dm, offset, len, access | AccessFlags::LOCAL_WRITE)?;
         Ok(OnChipRegion { mr, dm: dm.clone(), len })
     }
 }
 
-/// On-chip memory that peers may touch, and the key by which they do: what [`ExposedRegion`](crate::region::ExposedRegion) is for the host's
-/// memory.
+/// On-chip memory that peers may access, with the key for it. It corresponds to
+/// [`ExposedRegion`](crate::region::ExposedRegion) for host memory.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -110,7 +114,7 @@ impl ProtectionDomain {
 /// let dm = context.alloc_dm(4096, 6)?;
 /// let region = pd.expose_dm(&dm, 0, 4096, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC)?;
 /// let told_to_the_peer = region.remote();
-/// assert_eq!(told_to_the_peer.address(), 0, "its addresses count from the first byte");
+/// assert_eq!(told_to_the_peer.address(), 0, "addresses are offsets from the first byte");
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[derive(Debug)]
@@ -121,62 +125,66 @@ pub struct OnChipRegion {
 }
 
 impl OnChipRegion {
-    /// What a peer needs to know.
+    /// Returns the range and the key that a peer needs.
     pub fn remote(&self) -> RemoteRange {
         RemoteRange::new(0, self.len as u64, self.mr.rkey())
     }
 
-    /// The memory, to be copied in and out. It may be more than the region is of.
+    /// Returns the memory, to copy in and out of it. It may be larger than the region.
     pub fn memory(&self) -> &DeviceMemory {
         &self.dm
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn mr(&self) -> &MemoryRegion {
         &self.mr
     }
 }
 
 impl DeviceMemory {
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.0.len
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The open device that it is on.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         self.0.dm.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_dm {
         self.0.dm.as_ptr()
     }
 
-    /// What keeps it.
+    /// Returns an owner that keeps the memory alive.
     pub(crate) fn keep(&self) -> Arc<dyn Any + Send + Sync> {
         Arc::<Inner>::clone(&self.0)
     }
 
-    /// Copies from the host to the device: `ibv_memcpy_to_dm(3)`. Some devices take multiples of four bytes only.
+    /// Copies from the host to the device: `ibv_memcpy_to_dm(3)`. Some devices accept only
+    /// multiples of four bytes.
     #[doc(alias = "ibv_memcpy_to_dm")]
     pub fn copy_to(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         self.check(offset, from.len())?;
-        // SAFETY: the memory lives as long as `self`, and `check` has seen that `from` fits into it behind the offset.
+        // SAFETY: the memory lives as long as `self`, and `check` has verified that `from` fits at
+        // the offset.
         let errno = unsafe { sys::ibv_memcpy_to_dm(self.as_raw(), offset, from.as_ptr().cast(), from.len()) };
         self.copied("ibv_memcpy_to_dm", errno)
     }
 
-    /// Copies from the device to the host: `ibv_memcpy_from_dm(3)`. Some devices take multiples of four bytes only.
+    /// Copies from the device to the host: `ibv_memcpy_from_dm(3)`. Some devices accept only
+    /// multiples of four bytes.
     #[doc(alias = "ibv_memcpy_from_dm")]
     pub fn copy_from(&self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
         self.check(offset, to.len())?;
-        // SAFETY: the memory lives as long as `self`, and `check` has seen that it has as many bytes behind the offset as `to`.
+        // SAFETY: the memory lives as long as `self`, and `check` has verified that it has
+        // `to.len()` bytes at the offset.
         let errno =
             unsafe { sys::ibv_memcpy_from_dm(to.as_mut_ptr().cast(), self.as_raw(), offset, to.len()) };
         self.copied("ibv_memcpy_from_dm", errno)

@@ -1,4 +1,4 @@
-//! What can go wrong, what it means here, and what to do about it.
+//! The error type of this crate, with cause and fix of each error.
 
 use std::fmt;
 use std::io;
@@ -10,9 +10,10 @@ use crate::limits::CreationRefused;
 use crate::locked_memory::LockedMemory;
 use crate::qp::state::StateChangeRefused;
 
-/// A verb failed, or could not be called at all.
+/// A verb failed, or could not be called.
 ///
-/// It displays as what happened; [`cause`](Self::cause) says what that means here, [`fix`](Self::fix) what to do.
+/// `Display` shows the failure. [`cause`](Self::cause) explains it, and [`fix`](Self::fix) says how
+/// to resolve it.
 ///
 /// ```
 /// use farreach_verbs::device::DeviceList;
@@ -27,7 +28,7 @@ pub enum Error {
     /// The library is missing or unusable.
     #[error(transparent)]
     Library(#[from] LibraryMissing),
-    /// The library is there, and older than the function that is needed.
+    /// The library is too old and lacks a function.
     #[error(transparent)]
     Symbol(#[from] SymbolMissing),
     /// A function of the library failed.
@@ -35,71 +36,74 @@ pub enum Error {
     Call {
         /// The C function.
         operation: &'static str,
-        /// What it was called on, as a person names it: `rxe0`, `port 1 of mlx5_0`, `this host`.
+        /// The object that it was called on, as shown to users: `rxe0`, `port 1 of mlx5_0`, `this
+        /// host`.
         subject: String,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The device does not have what was asked for.
+    /// The device does not support the request.
     #[error("{operation} on {subject}: not supported, {why}")]
     Unsupported {
-        /// The C function, or the part of it that is missing.
+        /// The C function, or the unsupported feature of it.
         operation: &'static str,
-        /// What it was asked of.
+        /// The object that it was called on.
         subject: String,
-        /// How that is known.
+        /// The reason, as shown to users.
         why: &'static str,
     },
-    /// Two objects were to work together that are not of the same open device.
-    #[error("the {object} belongs to another context than that of {subject}")]
+    /// Two objects do not belong to the same open device.
+    #[error("the {object} belongs to another context than {subject}")]
     OtherContext {
-        /// The one that was passed in.
+        /// The object that was passed in.
         object: &'static str,
-        /// The device of the other one.
+        /// The device of the other object.
         subject: String,
     },
-    /// A range is not inside of what it is a range of.
-    #[error("{len} bytes at {offset} are outside of the {what}, which has {size}")]
+    /// A range exceeds its object.
+    #[error("{len} bytes at offset {offset} exceed the {what} of {size} bytes")]
     OutOfBounds {
-        /// What it should be a range of.
+        /// The object.
         what: &'static str,
-        /// Where it begins.
+        /// The offset of the range.
         offset: u64,
-        /// How many bytes.
+        /// The length of the range, in bytes.
         len: usize,
-        /// How many there are.
+        /// The size of the object, in bytes.
         size: usize,
     },
-    /// Memory cannot be pinned.
+    /// Memory could not be pinned.
     #[error("{0}")]
     LockedMemory(Box<LockedMemory>),
-    /// A queue or queue pair was refused, perhaps because it is larger than the device allows.
+    /// The creation of a queue or queue pair was refused, perhaps because it exceeds a limit of the
+    /// device.
     #[error("{0}")]
     Creation(Box<CreationRefused>),
-    /// A queue pair did not change its state.
+    /// A state change of a queue pair was refused.
     #[error("{0}")]
     StateChange(Box<StateChangeRefused>),
-    /// No GID of a port serves to reach a peer.
+    /// No GID of a port can reach a peer.
     #[error("{0}")]
     NoGid(Box<NoGid>),
-    /// A completion queue has no room for the completions of all requests that could be in flight.
+    /// A completion queue has no room for the completions of all work requests that could be in
+    /// flight.
     #[error(
-        "a completion queue of {subject} holds {depth} completions, and {needed} requests may be in flight on it"
+        "a completion queue of {subject} holds {depth} completions, and {needed} work requests may be in flight"
     )]
     Overcommitted {
         /// The device.
         subject: String,
-        /// Completions that it holds.
+        /// The capacity of the completion queue.
         depth: u32,
-        /// Requests that all queues on it together may have in flight.
+        /// The number of work requests that all its queues together may have in flight.
         needed: u64,
     },
-    /// Memory could not be had, or not be registered once more.
+    /// Memory could not be allocated, or not be registered once more.
     #[error("{what}")]
     Memory {
-        /// What failed, in words.
+        /// The failure, as shown to users.
         what: String,
-        /// What to do about it.
+        /// How to resolve it.
         fix: String,
     },
 }
@@ -109,12 +113,13 @@ impl Error {
         Self::Call { operation, subject: subject.into(), errno: Errno(errno) }
     }
 
-    /// As [`call`](Self::call), with the thread's `errno`.
+    /// Like [`call`](Self::call), with the thread's `errno`.
     pub(crate) fn last(operation: &'static str, subject: impl Into<String>) -> Self {
         Self::call(operation, subject, io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// The C function that failed or is missing; none where the whole library is.
+    /// Returns the C function that failed or is missing. `None` if the whole library is missing, or
+    /// if no function was called.
     pub fn operation(&self) -> Option<&'static str> {
         match self {
             Self::Library(_) => None,
@@ -131,7 +136,7 @@ impl Error {
         }
     }
 
-    /// Why the function failed, if it was called.
+    /// Returns the error number of the function, if it was called.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Call { errno, .. } => Some(*errno),
@@ -142,7 +147,7 @@ impl Error {
         }
     }
 
-    /// What it means here.
+    /// Returns an explanation of the failure.
     pub fn cause(&self) -> String {
         match self {
             Self::Library(missing) if missing.is_absent() => {
@@ -154,32 +159,31 @@ impl Error {
             }
             Self::Call { operation, errno, .. } => meaning(operation, *errno).0.to_owned(),
             Self::Unsupported { why, .. } => (*why).to_owned(),
-            Self::OtherContext { .. } => {
-                "objects work together where they come from the same open device: opening a \
-                                          device twice makes two"
-                    .to_owned()
-            }
-            Self::OutOfBounds { .. } => "the range was computed wrongly, or for another object".to_owned(),
+            Self::OtherContext { .. } => "objects must belong to the same open device; opening a \
+                                          device twice makes two contexts"
+                .to_owned(),
+            Self::OutOfBounds { .. } => "the range is wrong, or was computed for another object".to_owned(),
             Self::LockedMemory(refused) => refused.cause(),
             Self::Creation(refused) => refused.cause(),
             Self::StateChange(refused) => refused.cause(),
             Self::NoGid(none) => none.cause(),
             Self::Overcommitted { .. } => {
-                "a completion queue that overflows loses completions, and fails every queue pair on it"
+                "an overflow of a completion queue loses completions, and fails every queue pair on it"
                     .to_owned()
             }
             Self::Memory { .. } => "the system has no such memory, or a limit is reached".to_owned(),
         }
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Library(missing) => missing.fix(),
             Self::Symbol(missing) => missing.fix(),
             Self::Call { operation, errno, .. } => meaning(operation, *errno).1.to_owned(),
             Self::Unsupported { .. } => {
-                "use a device that has it, or a newer kernel and rdma-core: farreach devices -v".to_owned()
+                "use a device that supports it, or a newer kernel and rdma-core: farreach devices -v"
+                    .to_owned()
             }
             Self::OtherContext { .. } => "open the device once, and clone its context".to_owned(),
             Self::OutOfBounds { .. } => "compare offset and length with the object's own".to_owned(),
@@ -188,14 +192,16 @@ impl Error {
             Self::StateChange(refused) => refused.fix(),
             Self::NoGid(none) => none.fix(),
             Self::Overcommitted { needed, .. } => {
-                format!("make the completion queue for {needed} completions, or the queues on it less deep")
+                format!(
+                    "create the completion queue for {needed} completions, or its queues with fewer work requests"
+                )
             }
             Self::Memory { fix, .. } => fix.clone(),
         }
     }
 }
 
-/// Cause and fix of a failed call: the cases that a person meets, then what holds for any call.
+/// Returns cause and fix of a failed call: first specific cases, then general ones by error number.
 pub(crate) fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static str) {
     match (operation, errno.0) {
         ("ibv_get_device_list", libc::ENOSYS | libc::ENOENT) => (
@@ -209,15 +215,14 @@ pub(crate) fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static 
         ),
         ("ibv_open_device", libc::ENOENT) => (
             "the device's node in /dev/infiniband is missing",
-            "modprobe ib_uverbs and let udev make the node; in a container, pass /dev/infiniband in",
+            "modprobe ib_uverbs and let udev create the node; in a container, pass /dev/infiniband in",
         ),
-        (_, libc::ENODEV | libc::ENXIO) => (
-            "the device is gone: removed, or its driver unloaded",
-            "list the devices again, and look into dmesg",
-        ),
+        (_, libc::ENODEV | libc::ENXIO) => {
+            ("the device is gone: removed, or its driver unloaded", "list the devices again, and check dmesg")
+        }
         (_, libc::EIO) => (
             "the device does not answer: it was removed, or its driver is recovering from a fault",
-            "list the devices again, and look into dmesg",
+            "list the devices again, and check dmesg",
         ),
         (_, libc::EMFILE | libc::ENFILE) => {
             ("the limit of open files is reached", "raise it: ulimit -n, or fs.file-max for the whole host")
@@ -227,18 +232,19 @@ pub(crate) fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static 
             "raise the limit of locked memory: ulimit -l, LimitMEMLOCK= of a systemd unit, or memlock in \
              /etc/security/limits.d",
         ),
-        (_, libc::EACCES | libc::EPERM) => {
-            ("this user may not do that", "run it as a user who may, or with the capability that it needs")
-        }
+        (_, libc::EACCES | libc::EPERM) => (
+            "this user lacks the permission",
+            "run as a user with the permission, or with the required capability",
+        ),
         (_, libc::EINVAL) => {
             ("the device refuses the arguments", "compare them with the device's limits: farreach devices -v")
         }
         (_, libc::EOPNOTSUPP | libc::ENOSYS) => (
-            "this device, its driver or its provider library does not have the operation",
-            "use a device that has it, or a newer kernel and rdma-core",
+            "this device, its driver or its provider library does not support the operation",
+            "use a device that supports it, or a newer kernel and rdma-core",
         ),
-        (_, libc::EBUSY) => ("something that depends on it still lives", "release that first"),
-        _ => ("libibverbs gives no further reason", "look into dmesg, which the drivers write to"),
+        (_, libc::EBUSY) => ("another object still uses it", "release that object first"),
+        _ => ("libibverbs gives no further reason", "check dmesg, where drivers log errors"),
     }
 }
 
@@ -255,7 +261,8 @@ pub struct Errno(pub i32);
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = io::Error::from_raw_os_error(self.0).to_string();
-        // The standard library's own way of adding the number: "Permission denied (os error 13)".
+        // The standard library appends the number in its own format: "Permission denied (os error
+        // 13)".
         let words = text.split(" (os error").next().unwrap_or_default();
         write!(f, "{words} (errno {})", self.0)
     }
@@ -280,6 +287,6 @@ mod tests {
         let list = Error::call("ibv_get_device_list", "this host", libc::ENOSYS);
         let query = Error::call("ibv_query_device_ex", "rxe0", libc::ENOSYS);
         assert!(list.cause().contains("no RDMA support"));
-        assert!(query.cause().contains("does not have the operation"));
+        assert!(query.cause().contains("does not support the operation"));
     }
 }

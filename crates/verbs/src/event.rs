@@ -1,4 +1,4 @@
-//! Asynchronous events: what a device tells that no work request asked for.
+//! Asynchronous events of a device, which no work request has caused.
 
 use std::fmt;
 use std::io;
@@ -11,10 +11,11 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::fd;
 
-/// The events of an open device. Its descriptor is readable where there is one, and non-blocking.
+/// The asynchronous events of an open device. Its descriptor is readable while an event is pending,
+/// and non-blocking.
 ///
-/// Every event is acknowledged before it is handed out, so that an event in hand keeps no object from being
-/// destroyed.
+/// Invariant: every event is acknowledged before it is returned, so holding an event does not block
+/// the destruction of its object.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -44,43 +45,43 @@ pub struct AsyncEvents(Context);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// Of a port.
+    /// An event of a port.
     Port {
-        /// Which one.
+        /// The port number.
         port: u8,
-        /// What happened.
+        /// The type of the event.
         kind: EventType,
     },
-    /// Of a queue pair.
+    /// An event of a queue pair.
     QueuePair {
-        /// Its [number](crate::qp::QueuePair::qp_num).
+        /// The [number](crate::qp::QueuePair::qp_num) of the queue pair.
         qp_num: u32,
-        /// What happened.
+        /// The type of the event.
         kind: EventType,
     },
-    /// Of a completion queue.
+    /// An event of a completion queue.
     CompletionQueue {
-        /// Its [handle](crate::cq::CompletionQueue::handle).
+        /// The [handle](crate::cq::CompletionQueue::handle) of the completion queue.
         handle: u32,
-        /// What happened.
+        /// The type of the event.
         kind: EventType,
     },
-    /// Of a shared receive queue.
+    /// An event of a shared receive queue.
     SharedReceiveQueue {
-        /// Its [handle](crate::srq::SharedReceiveQueue::handle).
+        /// The [handle](crate::srq::SharedReceiveQueue::handle) of the shared receive queue.
         handle: u32,
-        /// What happened.
+        /// The type of the event.
         kind: EventType,
     },
-    /// Of the device, or of something that this crate does not know.
+    /// An event of the device, or of an object that this crate does not know.
     Device {
-        /// What happened.
+        /// The type of the event.
         kind: EventType,
     },
 }
 
 impl AsyncEvent {
-    /// What happened.
+    /// Returns the type of the event.
     pub fn kind(&self) -> EventType {
         match *self {
             Self::Port { kind, .. }
@@ -105,7 +106,7 @@ impl fmt::Display for AsyncEvent {
 }
 
 c_enum! {
-    /// What happened.
+    /// The type of an event.
     ///
     /// ```
     /// use farreach_verbs::event::EventType;
@@ -116,39 +117,40 @@ c_enum! {
     pub enum EventType(u32) {
         /// A completion queue overran or failed.
         CqError = sys::IBV_EVENT_CQ_ERR, "completion queue error";
-        /// A queue pair failed without a completion to say so.
+        /// A queue pair failed without a completion that reports it.
         QpFatal = sys::IBV_EVENT_QP_FATAL, "queue pair fatal";
-        /// A peer sent what is no request.
+        /// A peer sent an invalid request.
         QpRequestError = sys::IBV_EVENT_QP_REQ_ERR, "invalid request";
-        /// A peer asked for what it has no right to.
+        /// A peer requested an access that it has no right to.
         QpAccessError = sys::IBV_EVENT_QP_ACCESS_ERR, "access violation";
-        /// The first message came while the queue pair was not yet ready to send.
+        /// The first message arrived before the queue pair was ready to send.
         CommunicationEstablished = sys::IBV_EVENT_COMM_EST, "communication established";
-        /// Everything that was being sent is sent.
+        /// All work requests that were in progress have been sent.
         SendQueueDrained = sys::IBV_EVENT_SQ_DRAINED, "send queue drained";
-        /// The connection went over to its other path.
+        /// The connection moved to its alternate path.
         PathMigrated = sys::IBV_EVENT_PATH_MIG, "path migrated";
-        /// The connection did not go over to its other path.
+        /// The connection failed to move to its alternate path.
         PathMigrationError = sys::IBV_EVENT_PATH_MIG_ERR, "path migration failed";
-        /// The device failed, or is being removed: nothing on it works any more.
+        /// The device failed, or is being removed. No object on it works any more.
         DeviceFatal = sys::IBV_EVENT_DEVICE_FATAL, "device fatal";
-        /// A port carries data.
+        /// A port can carry data.
         PortActive = sys::IBV_EVENT_PORT_ACTIVE, "port active";
-        /// A port does not carry data any more.
+        /// A port can no longer carry data.
         PortError = sys::IBV_EVENT_PORT_ERR, "port error";
         /// The subnet manager gave a port another LID.
         LidChange = sys::IBV_EVENT_LID_CHANGE, "LID changed";
         /// A P_Key table changed.
         PkeyChange = sys::IBV_EVENT_PKEY_CHANGE, "P_Key table changed";
-        /// There is another subnet manager.
+        /// The subnet manager changed.
         SmChange = sys::IBV_EVENT_SM_CHANGE, "subnet manager changed";
         /// A shared receive queue failed.
         SrqError = sys::IBV_EVENT_SRQ_ERR, "shared receive queue error";
-        /// Fewer requests wait in a shared receive queue than its limit.
+        /// A shared receive queue has fewer work requests than its limit.
         SrqLimitReached = sys::IBV_EVENT_SRQ_LIMIT_REACHED, "limit reached";
-        /// A queue pair in error takes no more from its shared receive queue.
+        /// A queue pair in the error state takes no more work requests from its shared receive
+        /// queue.
         LastWqeReached = sys::IBV_EVENT_QP_LAST_WQE_REACHED, "last receive taken";
-        /// The subnet manager asks everybody to register again.
+        /// The subnet manager requests all clients to register again.
         ClientReregister = sys::IBV_EVENT_CLIENT_REREGISTER, "client registration";
         /// A GID table changed.
         GidChange = sys::IBV_EVENT_GID_CHANGE, "GID table changed";
@@ -160,7 +162,8 @@ c_enum! {
 }
 
 impl Context {
-    /// The device's events: `ibv_get_async_event(3)`. All who ask share one stream; each event comes to one of them.
+    /// Returns the device's events: `ibv_get_async_event(3)`. All callers share one stream; each
+    /// event is delivered to one of them.
     #[doc(alias = "ibv_get_async_event")]
     pub fn async_events(&self) -> Result<AsyncEvents, Error> {
         let events = AsyncEvents(self.clone());
@@ -170,12 +173,12 @@ impl Context {
 }
 
 impl AsyncEvents {
-    /// The open device.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         &self.0
     }
 
-    /// Takes the next event, without waiting; none where there is none.
+    /// Takes the next event without waiting. Returns `None` if there is none.
     #[doc(alias = "ibv_ack_async_event")]
     pub fn get(&self) -> Result<Option<AsyncEvent>, Error> {
         let event = self.0.handle().take_async_event()?;
@@ -188,15 +191,16 @@ impl AsyncEvents {
         Ok(event)
     }
 
-    /// As [`get`](Self::get), and waits for an event: for `timeout` at most, or for as long as it takes.
+    /// Like [`get`](Self::get), but waits for an event, for at most `timeout`. `None` waits without
+    /// limit.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>, Error> {
-        // A time that the clock cannot count to is one that never comes.
+        // A deadline beyond the range of the clock never comes.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(event) = self.get()? {
                 return Ok(Some(event));
             }
-            // Another thread may take the event that this one wakes for.
+            // Another thread may have taken the event that woke this one, so this loops.
             if !fd::wait_readable(self.as_fd(), deadline).map_err(|error| self.failed("poll", &error))? {
                 return Ok(None);
             }

@@ -1,77 +1,82 @@
-//! File descriptors that tell of events.
+//! File descriptors that signal events.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Makes reading from a descriptor return at once where there is nothing to read.
+/// Makes a descriptor non-blocking.
 pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: a `BorrowedFd` is open; this command takes no pointer.
+    // SAFETY: a `BorrowedFd` is open, and this command takes no pointer.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     if flags < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a `BorrowedFd` is open; this command takes no pointer. Nobody's memory depends on the flag.
+    // SAFETY: a `BorrowedFd` is open, and this command takes no pointer. No memory depends on the
+    // flag.
     match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A descriptor that is readable while one of those that are [added](epoll_add) to it is.
+/// Returns a descriptor that is readable while one of the [added](epoll_add) descriptors is.
 pub(crate) fn epoll() -> io::Result<OwnedFd> {
-    // SAFETY: the function takes no pointer; what it opens is nobody else's.
+    // SAFETY: the function takes no pointer, and the descriptor that it opens has no other owner.
     unsafe { own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }
 }
 
 pub(crate) fn epoll_add(epoll: BorrowedFd<'_>, source: BorrowedFd<'_>) -> io::Result<()> {
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
     let (epoll, source) = (epoll.as_raw_fd(), source.as_raw_fd());
-    // SAFETY: both are open, as `BorrowedFd`s are, and the kernel copies the event.
+    // SAFETY: both descriptors are open, as `BorrowedFd`s are, and the kernel copies the event.
     match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, source, &raw mut event) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// A socket to the netlink family that RDMA devices are listed and made by.
+/// Opens a socket of the netlink family by which RDMA devices are listed and created.
 pub(crate) fn rdma_netlink() -> io::Result<OwnedFd> {
-    // SAFETY: the function takes no pointer; what it opens is nobody else's.
+    // SAFETY: the function takes no pointer, and the descriptor that it opens has no other owner.
     unsafe { own(libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_RDMA)) }
 }
 
-/// The descriptor that a function has just opened, or why it has not.
+/// Takes ownership of the descriptor that a function has just opened. Returns the thread's `errno`
+/// if it is negative.
 ///
 /// # Safety
 ///
-/// It is negative, or a descriptor that is open and nobody else's.
+/// `opened` is negative, or an open descriptor without another owner.
 unsafe fn own(opened: c_int) -> io::Result<OwnedFd> {
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is not negative, so that the caller vouches for it.
+    // SAFETY: it is not negative, so the caller guarantees that it is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 
-/// Waits until there is something to read, at most until `deadline`; whether there is.
+/// Waits until the descriptor is readable. Returns `false` if the deadline passed first.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Option<Instant>) -> io::Result<bool> {
     wait_any_readable(&[fd], deadline)
 }
 
-/// As [`wait_readable`], for whichever of several is first. One that is closed at its other end counts as readable.
+/// Like [`wait_readable`], for the first of several descriptors. A descriptor whose other end is
+/// closed counts as readable.
 pub(crate) fn wait_any_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<bool> {
     let mut polled: Vec<_> =
         fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let timeout_ms = left.map_or(-1, milliseconds);
-        // SAFETY: the kernel is told how long the array is. (The descriptors are open: they are borrowed.)
+        // SAFETY: the kernel gets the array with its length. The descriptors are open, because they
+        // are borrowed.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
         match ready {
             1.. => return Ok(true),
             0 if left.is_some_and(|left| left.is_zero()) => return Ok(false),
-            // A wait longer than C can count, or one that ended in the deadline's last millisecond.
+            // The remaining time exceeded the range of `c_int`, or the wait ended just before the
+            // deadline.
             0 => {}
             _ => match io::Error::last_os_error() {
                 error if error.kind() == io::ErrorKind::Interrupted => {}
@@ -81,7 +86,7 @@ pub(crate) fn wait_any_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant
     }
 }
 
-/// Rounded up, so that nothing spins through the last millisecond.
+/// Converts to milliseconds, rounded up, so that the last millisecond is not spent spinning.
 fn milliseconds(time: Duration) -> c_int {
     c_int::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
 }
@@ -99,7 +104,10 @@ mod tests {
         let start = Instant::now();
         assert!(!wait_readable(reader.as_fd(), Some(start + Duration::from_millis(5))).unwrap());
         assert!(start.elapsed() >= Duration::from_millis(5));
-        assert!(!wait_readable(reader.as_fd(), Some(start)).unwrap(), "a deadline in the past asks once");
+        assert!(
+            !wait_readable(reader.as_fd(), Some(start)).unwrap(),
+            "a deadline in the past still polls once"
+        );
         writer.write_all(b"x").unwrap();
         assert!(wait_readable(reader.as_fd(), None).unwrap());
     }

@@ -1,7 +1,7 @@
-//! Which GID of a port to use: the choice that others get wrong, with its reason in words.
+//! Selects the GID of a port to reach a peer from, and explains the selection.
 //!
-//! A port has several: a link-local one, one for each address of its net device, each of them for RoCE v1 and v2. A queue
-//! pair with the wrong one connects and hears nothing.
+//! A port has several GIDs: a link-local one and one for each address of its net device, each of
+//! them for RoCE v1 and v2. A queue pair with the wrong one connects and receives nothing.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::os::{self, InterfaceAddress};
 
-/// The chosen place of a GID table, why it, and why not the others.
+/// The selected entry of a GID table, with the reasons for it and against the others.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -28,11 +28,11 @@ use crate::os::{self, InterfaceAddress};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidChoice {
-    /// The chosen one.
+    /// The selected entry.
     pub entry: GidEntry,
-    /// Why it: `RoCE v2, IPv4 like the peer, on v0`.
+    /// The reason for it: `RoCE v2, IPv4 like the peer, on v0`.
     pub reason: String,
-    /// The others.
+    /// The other entries.
     pub losers: Vec<GidLoser>,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for GidChoice {
     }
 }
 
-/// A place of a GID table that was not chosen, and why.
+/// An entry of a GID table that was not selected, and the reason.
 ///
 /// ```
 /// use farreach_verbs::gid::GidLoser;
@@ -53,11 +53,11 @@ impl fmt::Display for GidChoice {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GidLoser {
-    /// Its place.
+    /// The index in the table.
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// Why it was not chosen.
+    /// The reason why it was not selected.
     pub reason: String,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for GidLoser {
     }
 }
 
-/// No GID of a port serves: see [`Error::NoGid`].
+/// No GID of a port is usable. See [`Error::NoGid`].
 ///
 /// ```
 /// use farreach_verbs::gid::{self, Interfaces};
@@ -78,11 +78,11 @@ impl fmt::Display for GidLoser {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoGid {
-    /// The port, as a person names it.
+    /// The port, as shown to users.
     pub port: String,
-    /// Whom to reach.
+    /// The peer to reach, if it is known.
     pub peer: Option<Gid>,
-    /// What there is, and why it does not serve.
+    /// The entries of the table, each with the reason why it is not usable.
     pub losers: Vec<GidLoser>,
 }
 
@@ -96,9 +96,9 @@ impl NoGid {
 
     pub(crate) fn fix(&self) -> String {
         match self.peer.map(Gid::ip) {
-            Some(IpAddr::V4(_)) => "give the port's net device an IPv4 address, and set it up",
-            Some(IpAddr::V6(_)) => "give the port's net device an IPv6 address, and set it up",
-            None => "give the port's net device an address, and set it up",
+            Some(IpAddr::V4(_)) => "give the port's net device an IPv4 address, and bring it up",
+            Some(IpAddr::V6(_)) => "give the port's net device an IPv6 address, and bring it up",
+            None => "give the port's net device an address, and bring it up",
         }
         .to_owned()
     }
@@ -114,37 +114,39 @@ impl fmt::Display for NoGid {
 }
 
 impl Context {
-    /// Chooses the GID of a port to reach a peer from, whose GID or IP address is known or not.
+    /// Selects the GID of a port to reach a peer from. `peer` is its GID or IP address, if known.
     pub fn choose_gid(&self, port: u8, peer: Option<Gid>) -> Result<GidChoice, Error> {
         let interfaces = Interfaces::of_this_namespace();
         choose(&self.gid_table(port)?, peer, &interfaces)
             .map_err(|none| Error::NoGid(Box::new(NoGid { port: self.port_name(port), ..none })))
     }
 
-    /// The GID at this place of a port's table, for who knows better than [`choose_gid`](Self::choose_gid).
+    /// Returns the GID at an index of a port's table, for callers that override
+    /// [`choose_gid`](Self::choose_gid).
     pub fn gid_at(&self, port: u8, index: u32) -> Result<GidChoice, Error> {
         let filled = self.gid_table(port)?;
         let (mut chosen, others): (Vec<_>, Vec<_>) =
             filled.into_iter().partition(|entry| entry.index == index);
         let lose = |entry: GidEntry| {
-            let reason = format!("GID {index} was asked for");
+            let reason = format!("GID {index} was requested");
             GidLoser { index: entry.index, gid: entry.gid, reason }
         };
         let losers = others.into_iter().map(lose).collect();
         match chosen.pop() {
             Some(entry) => {
-                Ok(GidChoice { reason: format!("{}, asked for", praise(&entry, None)), entry, losers })
+                Ok(GidChoice { reason: format!("{}, requested", praise(&entry, None)), entry, losers })
             }
             None => Err(Error::NoGid(Box::new(NoGid { port: self.port_name(port), peer: None, losers }))),
         }
     }
 }
 
-/// The choice itself, of nothing but its arguments.
+/// Selects a GID. The result depends on the arguments only.
 ///
-/// Of those on a net device that is up in this network namespace and of the peer's address family, the best is: RoCE v2 rather
-/// than v1; not link-local, unless the peer is; of the address that shares most with the peer's; IPv4 where no peer is
-/// known; first in the table.
+/// Candidates are the entries on a net device that is up in this network namespace, of the peer's
+/// address family. The order of preference is: RoCE v2 before v1; the peer's scope (not link-local
+/// if no peer is known); the longest common prefix with the peer's address; IPv4 if no peer is
+/// known; the lowest index.
 ///
 /// ```
 /// use farreach_verbs::gid::{self, Interfaces};
@@ -157,14 +159,14 @@ pub fn choose(entries: &[GidEntry], peer: Option<Gid>, here: &Interfaces) -> Res
     let best = judged
         .iter()
         .filter_map(|(entry, verdict)| Some((*entry, verdict.as_ref().ok()?)))
-        // The first of equals, where max_by_key would take the last.
+        // The first of equal entries. `max_by_key` would return the last.
         .min_by_key(|(_, rank)| std::cmp::Reverse(**rank));
     let losers = |best: Option<(&GidEntry, &Rank)>| {
         let others = judged.iter().filter(|(entry, _)| best.is_none_or(|(winner, _)| winner != *entry));
         let reason = |verdict: &Result<Rank, String>| match (verdict, best) {
             (Err(reason), _) => reason.clone(),
             (Ok(rank), Some((winner, better))) => rank.worse_than(better, winner, peer.is_some()),
-            (Ok(_), None) => unreachable!("what serves is chosen"),
+            (Ok(_), None) => unreachable!("a usable entry was selected"),
         };
         others
             .map(|(entry, verdict)| GidLoser { index: entry.index, gid: entry.gid, reason: reason(verdict) })
@@ -178,13 +180,13 @@ pub fn choose(entries: &[GidEntry], peer: Option<Gid>, here: &Interfaces) -> Res
     }
 }
 
-/// How good a GID is: the first difference counts.
+/// The rank of a usable GID. Fields are compared in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     is_v2: bool,
-    /// As far-reaching as the peer's; where none is known, not link-local.
+    /// `true` if its scope equals the peer's, or, if no peer is known, if it is not link-local.
     reaches: bool,
-    /// Leading bits that it shares with the peer's.
+    /// The number of leading bits shared with the peer's GID.
     shared_bits: u32,
     is_ipv4: bool,
 }
@@ -196,7 +198,7 @@ impl Rank {
         } else if self.reaches != better.reaches && !is_peer_known {
             format!("link-local, and GID {} reaches farther", winner.index)
         } else if self.reaches != better.reaches {
-            "its scope is another than the peer's".to_owned()
+            "its scope differs from the peer's".to_owned()
         } else if self.shared_bits != better.shared_bits {
             format!("shares less of its address with the peer than GID {}", winner.index)
         } else if self.is_ipv4 != better.is_ipv4 {
@@ -207,13 +209,13 @@ impl Rank {
     }
 }
 
-/// How good a GID is, or why it does not serve.
+/// Returns the rank of a GID, or the reason why it is not usable.
 fn judge(entry: &GidEntry, peer: Option<Gid>, here: &Interfaces) -> Result<Rank, String> {
     let shared_bits = peer.map_or(0, |peer| {
         (u128::from_be_bytes(peer.to_bytes()) ^ u128::from_be_bytes(entry.gid.to_bytes())).leading_zeros()
     });
     let Some(address) = entry.address() else {
-        // InfiniBand: GIDs differ by their subnet alone.
+        // InfiniBand: GIDs differ only by their subnet.
         return Ok(Rank { is_v2: true, reaches: true, shared_bits: shared_bits.min(64), is_ipv4: false });
     };
     here.check(entry, address)?;
@@ -230,6 +232,7 @@ fn judge(entry: &GidEntry, peer: Option<Gid>, here: &Interfaces) -> Result<Rank,
     })
 }
 
+/// Returns the reason for a selected entry.
 fn praise(entry: &GidEntry, peer: Option<Gid>) -> String {
     let kind = entry.gid_type;
     let Some(address) = entry.address() else {
@@ -266,22 +269,23 @@ fn is_link_local(address: IpAddr) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interfaces(Vec<Interface>);
 
-/// A net device: see [`Interfaces`].
+/// A net device. See [`Interfaces`].
 ///
 /// ```
 /// use farreach_verbs::gid::{Interface, Interfaces};
 ///
-/// let eth0 = Interface { name: "eth0".into(), is_up: true, addresses: vec!["192.0.2.1".parse()?] };
+/// let addresses = vec!["192.0.2.1".parse()?];
+/// let eth0 = Interface { name: "eth0".into(), is_up: true, addresses };
 /// assert_eq!(Interfaces::from_iter([eth0]).iter().count(), 1);
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Whether it is up.
+    /// `true` if it is up.
     pub is_up: bool,
-    /// Its addresses.
+    /// The addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -292,7 +296,8 @@ impl FromIterator<Interface> for Interfaces {
 }
 
 impl Interfaces {
-    /// Those of this process's network namespace, by `getifaddrs(3)`; none where it cannot tell.
+    /// Returns the net devices of this process's network namespace, by `getifaddrs(3)`. Empty if
+    /// that fails.
     #[doc(alias = "getifaddrs")]
     pub fn of_this_namespace() -> Self {
         let mut all = Self::default();
@@ -302,7 +307,7 @@ impl Interfaces {
         all
     }
 
-    /// The net devices.
+    /// Returns an iterator over the net devices.
     pub fn iter(&self) -> std::slice::Iter<'_, Interface> {
         self.0.iter()
     }
@@ -317,7 +322,7 @@ impl Interfaces {
         }
     }
 
-    /// Whether packets can leave by the entry's net device, from its address.
+    /// Checks that packets can leave by the entry's net device, from its address.
     fn check(&self, entry: &GidEntry, address: IpAddr) -> Result<(), String> {
         let Some(net) = &entry.net_device else {
             return Err("it has no net device".to_owned());
@@ -328,7 +333,8 @@ impl Interfaces {
         if !interface.is_up {
             return Err(format!("its net device {net} is down"));
         }
-        // The link-local GID that every port has is made of its hardware address; no net device need have it.
+        // The default link-local GID of a port is made from its hardware address. The net device
+        // need not have that address.
         let has = |interface: &Interface| interface.addresses.contains(&address);
         if !is_link_local(address) && !self.iter().any(has) {
             return Err(format!("no net device of this network namespace has the address {address}"));
@@ -347,7 +353,7 @@ mod tests {
         GidEntry { index, gid: gid.parse().unwrap(), gid_type, net_device }
     }
 
-    /// A table like that of a card with two addresses.
+    /// Returns the table of a device with two addresses.
     fn table() -> Vec<GidEntry> {
         use GidType::{RoceV1, RoceV2};
         vec![
@@ -397,7 +403,7 @@ mod tests {
             reasons,
             [
                 (0, "RoCE v1, and there is a v2"),
-                (1, "its scope is another than the peer's"),
+                (1, "its scope differs from the peer's"),
                 (2, "IPv4, and the peer is IPv6"),
                 (3, "IPv4, and the peer is IPv6"),
                 (4, "RoCE v1, and there is a v2"),

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// Four bytes that travel with a message or a write and arrive in the receiver's completion.
+/// Four bytes that a message or a write carries to the receiver's completion.
 ///
-/// In host order here; the wire and C's structures have it big-endian, and this is the one place that swaps.
+/// The value is in host order. The wire and the C structures are big-endian; only this module
+/// converts.
 ///
 /// ```
 /// use farreach_verbs::imm::ImmediateData;
@@ -16,13 +17,13 @@ use std::fmt;
 pub struct ImmediateData(pub u32);
 
 impl ImmediateData {
-    /// As C's structures have it.
+    /// Returns the value for a C structure.
     #[inline]
     pub(crate) fn to_wire(self) -> u32 {
         self.0.to_be()
     }
 
-    /// From one of C's structures.
+    /// Converts the value of a C structure.
     #[inline]
     pub(crate) fn from_wire(wire: u32) -> Self {
         Self(u32::from_be(wire))

@@ -1,14 +1,16 @@
-//! What could not be released.
+//! Counts objects that could not be released.
 //!
-//! An object that the kernel does not give up may still be used by the device, so nothing that it stands on is freed: the
-//! object and its parents stay until the process ends, and are counted here.
+//! The device may still use an object that the kernel refuses to release, so nothing that the
+//! object depends on is freed. The object and its parents stay until the process ends, and are
+//! counted here.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use farreach_verbs_sys::SymbolMissing;
 
-/// How many objects of this process could not be released so far. Those kept alive by a leaked child are not counted.
+/// Returns the number of objects of this process that could not be released so far. Objects kept
+/// alive by a leaked child are not counted.
 ///
 /// ```
 /// use farreach_verbs::leak::leaked;
@@ -32,7 +34,7 @@ pub fn leaked() -> Leaked {
     }
 }
 
-/// What could not be released, by kind: see [`leaked`].
+/// The number of objects that could not be released, by kind. See [`leaked`].
 ///
 /// ```
 /// use farreach_verbs::leak::Leaked;
@@ -57,7 +59,7 @@ pub struct Leaked {
 }
 
 impl Leaked {
-    /// All kinds together.
+    /// Returns the total of all kinds.
     pub fn total(&self) -> u64 {
         let memory =
             self.memory_regions + self.memory_windows + self.device_memories + self.protection_domains;
@@ -67,7 +69,7 @@ impl Leaked {
     }
 }
 
-/// What is counted.
+/// The kind of an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Context,
@@ -87,13 +89,14 @@ const KINDS: usize = Kind::XrcDomain as usize + 1;
 
 static COUNTS: [AtomicU64; KINDS] = [const { AtomicU64::new(0) }; KINDS];
 
-/// Judges what a destroying function answered: 0 is success. Anything else is counted, and the answer is its errno.
+/// Interprets the result of a destroy function: 0 is success. Anything else is counted, and
+/// returned as an errno.
 ///
-/// The caller then keeps alive what the object stands on, for good.
+/// After a failure, the caller must keep the object's parents alive for good.
 pub(crate) fn judge(kind: Kind, answer: Result<c_int, SymbolMissing>) -> Result<(), i32> {
     let errno = match answer {
         Ok(0) => return Ok(()),
-        // Some functions answer -1 and set errno.
+        // Some functions return -1 and set errno.
         Ok(-1) => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO),
         Ok(errno) => errno,
         Err(_) => libc::ENOSYS,

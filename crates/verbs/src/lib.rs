@@ -1,7 +1,8 @@
-//! libibverbs, safe.
+//! A safe API for libibverbs and librdmacm.
 //!
-//! A verbs programmer finds the objects by their names: a module is called by the abbreviation, a type by the full words, a
-//! method by the C verb without its prefix. Searching this documentation for a C name finds the one safe function for it.
+//! Names follow the C API: a module has the C abbreviation, a type the full words, a method the C
+//! verb without its prefix. Searching this documentation for a C name finds the one safe function
+//! for it.
 //!
 //! ```
 //! use farreach_verbs::device::DeviceList;
@@ -13,7 +14,7 @@
 //!             println!("{} on {}", device.name(), device.uverbs_node().display());
 //!         }
 //!     }
-//!     // No library, no kernel support, no device: the system says which, and what to do.
+//! // No library, no kernel support or no device: `survey` finds out which, and how to fix it.
 //!     _ => {
 //!         for obstacle in system::survey().obstacles() {
 //!             println!("{obstacle}: {}", obstacle.fix());
@@ -22,26 +23,31 @@
 //! }
 //! ```
 //!
-//! # What it does
+//! # Modules
 //!
-//! - [`device`]: the devices of this host, before and without opening them.
-//! - [`context`]: an open device, and what it answers about itself ([`attributes`]), its ports ([`port`]) and their GIDs.
-//! - [`pd`], [`mr`], [`mw`], [`dm`]: which memory the device may reach, and the keys that name it.
-//! - [`region`]: memory of [`farreach_memory`] that requests may name, and what a peer may touch.
-//! - [`wr`]: requests, with the buffers that they take along.
-//! - [`cq`], [`srq`], [`qp`]: the queues, and how a queue pair gets [from RESET to RTS](qp::state) by hand.
-//! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid), and address handles; [`gid`]: which GID to use, and why.
+//! - [`device`]: lists the devices of this host, without opening them.
+//! - [`context`]: an open device, its attributes ([`attributes`]), ports ([`port`]) and their GIDs.
+//! - [`pd`], [`mr`], [`mw`], [`dm`]: memory that the device may access, and the keys that name it.
+//! - [`region`]: memory of [`farreach_memory`] that work requests may name, and that peers may
+//!   access.
+//! - [`wr`]: work requests, with the buffers that they hold.
+//! - [`cq`], [`srq`], [`qp`]: the queues, and the state changes of a queue pair [from RESET to
+//!   RTS](qp::state) without the connection manager.
+//! - [`ah`]: addresses, [`Gid`](ah::Gid) and [`Lid`](ah::Lid), and address handles; [`gid`]:
+//!   selects a GID and explains the selection.
 //! - [`xrc`]: extended reliable connections.
-//! - [`cm`]: the connection manager, which brings two queue pairs together by IP address and port.
-//! - [`event`]: what a device tells without being asked; [`wakeup`]: one descriptor to sleep on for that and for completions.
-//! - [`system`]: what stands between this program and a device.
-//! - [`error`]: one error type that says what happened, what it means and what to do; [`limits`]: what is too large.
-//! - [`leak`]: what could not be released.
+//! - [`cm`]: the connection manager, which connects two queue pairs by IP address and port.
+//! - [`event`]: asynchronous events of a device; [`wakeup`]: one descriptor to sleep on for events
+//!   and completions.
+//! - [`system`]: finds out why no device can be used.
+//! - [`error`]: one error type with the failure, its cause and its fix; [`limits`]: creations that
+//!   exceed a limit of the device.
+//! - [`leak`]: counts objects that could not be released.
 //!
-//! # Who holds whom
+//! # Lifetimes of objects
 //!
-//! Children hold their parents. Drop them in any order, on any thread: each is released when its last holder is gone, a
-//! queue pair before its queues, a region before its protection domain.
+//! Children hold their parents. Drop them in any order, on any thread: each is released when its
+//! last holder is gone, a queue pair before its queues, a region before its protection domain.
 //!
 //! ```text
 //! DeviceList ◄─ Device ◄─ Context ◄─┬─ ProtectionDomain ◄─┬─ MemoryRegion ──► what was registered
@@ -55,18 +61,19 @@
 //!                                   └─ AsyncEvents
 //! ```
 //!
-//! What the kernel refuses to release stays until the process ends, with all that it stands on, and is [counted](leak::leaked): the
-//! device may still be using it.
+//! An object that the kernel refuses to release stays until the process ends, with all its parents,
+//! and is [counted](leak::leaked): the device may still be using it.
 //!
-//! # Whose the bytes are
+//! # Ownership of buffers
 //!
-//! A slice is in exactly one place: in your hand, in flight, or exposed to peers. A post takes it, and its completion brings it back, whether it
-//! went well or not; what has no completion of its own comes back with the next one that has. A refused post hands it back at
-//! once, and the end of a queue pair gives back what is left.
+//! A slice is in exactly one place: in your code, in flight, or exposed to peers. A post takes it,
+//! and its completion returns it, whether the operation succeeded or failed. The slice of a work
+//! request without a completion of its own returns with the next completion. A refused post returns
+//! it at once, and destroying a queue pair returns all that are left.
 //!
 //! ```text
 //!               SendRequest::write(slice, …)            qp.post_send(request)
-//!  your hand ─────────────────────────────► request ─────────────────────────► in flight
+//!  your code ─────────────────────────────► request ─────────────────────────► in flight
 //!      ▲                                       │ refused: PostError.request        │
 //!      │◄──────────────────────────────────────┘                                   │
 //!      │                                         cq.poller(): completion.into_buffers()
@@ -74,23 +81,26 @@
 //!      │                                                            qp.destroy()   │
 //!      └◄──────────────────────────────────────────────────────────────────────────┘
 //!
-//!  your hand ── pd.expose(slice, rights) ──► ExposedRegion: peers read and write, nobody has a reference
+//!  your code ── pd.expose(slice, rights) ──► ExposedRegion: peers read and write, no reference
 //!      ▲                                       │
-//!      └◄───────── region.revoke() ────────────┘ the key is dead; a late write bounces
+//!      └◄───────── region.revoke() ────────────┘ the key is invalid; a late write is refused
 //! ```
 //!
-//! Lists go out by [`post_send_list`](qp::QueuePair::post_send_list); [`Poller::wait`](cq::Poller::wait) waits busily, asleep, or first the one and then
-//! the other. A queue pair is made only if its completion queue has room for all that can be in flight.
+//! [`post_send_list`](qp::QueuePair::post_send_list) posts lists.
+//! [`Poller::wait`](cq::Poller::wait) busy-polls, sleeps, or busy-polls first and then sleeps. A
+//! queue pair is created only if its completion queue has room for all completions that can be
+//! outstanding.
 //!
 //! # The raw API
 //!
-//! Methods that end in `_raw` are `unsafe` and take the structures of [`sys`]: they are for those who keep the account of buffers in flight
-//! themselves. Every object gives its C object by `as_raw`.
+//! Methods that end in `_raw` are `unsafe` and take the structures of [`sys`]. They are for callers
+//! that track the buffers in flight themselves. `as_raw` returns the C object of any object.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! It links to nothing: libibverbs is opened at first use, and a program runs without it until then. It prints nothing and
-//! starts no thread but the one that [`cm::EventChannel::spawn`] is asked for.
+//! The crate links to no library: libibverbs is opened on first use, and a program runs without it
+//! until then. It prints nothing, and starts no thread except the one that
+//! [`cm::EventChannel::spawn`] requests.
 
 #[macro_use]
 mod c_enum;

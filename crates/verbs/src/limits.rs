@@ -1,12 +1,14 @@
-//! Why a queue was not created: what was asked for, beside what the device allows.
+//! Compares the sizes of a refused queue with the limits of the device.
 
 use std::fmt;
 
 use crate::error::{Errno, meaning};
 
-/// A queue or queue pair was refused: see [`Error::Creation`](crate::Error::Creation).
+/// The creation of a queue or queue pair was refused. See
+/// [`Error::Creation`](crate::Error::Creation).
 ///
-/// The kernel says no more than "invalid argument". This compares each size that was asked for with the device's limit.
+/// The kernel reports only "invalid argument". This type compares each requested size with the
+/// device's limit.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -15,7 +17,7 @@ use crate::error::{Errno, meaning};
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
 /// if let Err(Error::Creation(refused)) = context.create_cq(2_000_000_000) {
 ///     for excess in &refused.excesses {
-///         println!("{excess}"); // cqe 2000000000 is more than the device's 32767
+///         println!("{excess}"); // cqe 2000000000 exceeds the device's limit of 32767
 ///     }
 /// }
 /// # Ok::<(), Error>(())
@@ -27,34 +29,34 @@ pub struct CreationRefused {
     pub operation: &'static str,
     /// The device.
     pub device: String,
-    /// Why, as the kernel or the provider library says.
+    /// The error number of the kernel or the provider library.
     pub errno: Errno,
-    /// What is larger than the device's limit for it.
+    /// The sizes that exceed the device's limits.
     pub excesses: Vec<Excess>,
-    /// The inline size that was refused, and the largest that was accepted in its place.
+    /// The refused inline size, and the largest one that was accepted instead.
     pub inline: Option<(u32, u32)>,
 }
 
-/// A size that was asked for and is larger than the device allows.
+/// A requested size that exceeds the device's limit.
 ///
 /// ```
 /// use farreach_verbs::limits::Excess;
 ///
 /// let excess = Excess { name: "max_send_wr", asked: 20_000, limit: 16_351 };
-/// assert_eq!(excess.to_string(), "max_send_wr 20000 is more than the device's 16351");
+/// assert_eq!(excess.to_string(), "max_send_wr 20000 exceeds the device's limit of 16351");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
     /// The field of the C structure.
     pub name: &'static str,
-    /// What was asked for.
+    /// The requested size.
     pub asked: u32,
-    /// What the device allows.
+    /// The device's limit.
     pub limit: u32,
 }
 
 impl Excess {
-    /// Those of `(name, asked, limit)` that are more than their limit.
+    /// Returns those of `(name, asked, limit)` that exceed their limit.
     pub(crate) fn among<const N: usize>(sizes: [(&'static str, u32, u32); N]) -> Vec<Self> {
         let all = sizes.into_iter().map(|(name, asked, limit)| Self { name, asked, limit });
         all.filter(|size| size.asked > size.limit).collect()
@@ -63,7 +65,7 @@ impl Excess {
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} is more than the device's {}", self.name, self.asked, self.limit)
+        write!(f, "{} {} exceeds the device's limit of {}", self.name, self.asked, self.limit)
     }
 }
 
@@ -87,7 +89,7 @@ impl CreationRefused {
         fixes.extend(self.inline.map(|(_, works)| format!("max_inline_data {works}")));
         match fixes.is_empty() {
             true => meaning(self.operation, self.errno).1.to_owned(),
-            false => format!("ask for at most {}", fixes.join(", ")),
+            false => format!("request at most {}", fixes.join(", ")),
         }
     }
 }
@@ -115,10 +117,10 @@ mod tests {
         assert_eq!(refused.to_string(), "ibv_create_qp on rxe0: Invalid argument (errno 22)");
         assert_eq!(
             refused.cause(),
-            "max_send_wr 9 is more than the device's 8; max_send_sge 33 is more than the device's 32; \
+            "max_send_wr 9 exceeds the device's limit of 8; max_send_sge 33 exceeds the device's limit of 32; \
              max_inline_data 220 is refused; 101 works"
         );
-        assert_eq!(refused.fix(), "ask for at most max_send_wr 8, max_send_sge 32, max_inline_data 101");
+        assert_eq!(refused.fix(), "request at most max_send_wr 8, max_send_sge 32, max_inline_data 101");
     }
 
     #[test]

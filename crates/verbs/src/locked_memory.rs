@@ -1,11 +1,11 @@
-//! How much memory this process may pin.
+//! The limit of memory that this process may pin.
 
 use std::fmt;
 use std::fs;
 
 use crate::os;
 
-/// Memory could not be pinned: what was asked for, and what this process may have.
+/// Memory could not be pinned. It holds the requested size and the limit of this process.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -14,9 +14,11 @@ use crate::os;
 ///
 /// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
 /// # let memory: &'static mut [u8] = vec![0; 4096].leak();
-/// // SAFETY: the memory is never freed, and nobody uses the slice while the region lives.
+/// // SAFETY: the memory is never freed, and the slice is not used while the region lives.
 /// match unsafe { pd.reg_mr_raw(memory.as_mut_ptr().cast(), memory.len(), AccessFlags::empty()) } {
-///     Err(Error::LockedMemory(refused)) => println!("{refused}; the limit is {:?}", refused.limit_bytes),
+///     Err(Error::LockedMemory(refused)) => {
+///         println!("{refused}; the limit is {:?}", refused.limit_bytes);
+///     }
 ///     other => drop(other?),
 /// }
 /// # Ok::<(), Error>(())
@@ -26,11 +28,11 @@ use crate::os;
 pub struct LockedMemory {
     /// The device.
     pub device: String,
-    /// What was asked for.
+    /// The requested number of bytes.
     pub bytes: usize,
-    /// `ulimit -l`; none where it is unlimited or cannot be told.
+    /// `ulimit -l`. `None` if it is unlimited or unknown.
     pub limit_bytes: Option<u64>,
-    /// Whether the process has CAP_IPC_LOCK, which lifts the limit.
+    /// `true` if the process has CAP_IPC_LOCK, which lifts the limit.
     pub is_exempt: bool,
 }
 
@@ -42,11 +44,11 @@ impl LockedMemory {
     pub(crate) fn cause(&self) -> String {
         match self.limit_bytes {
             Some(limit) if !self.is_exempt => format!(
-                "this process may lock {limit} bytes of memory (ulimit -l) and has no CAP_IPC_LOCK; {} were asked for, \
-                 beside what it has locked already",
+                "this process may lock {limit} bytes of memory (ulimit -l) and has no CAP_IPC_LOCK; {} bytes were \
+                 requested in addition to those already locked",
                 self.bytes
             ),
-            _ => "memory is used up: the limit of locked memory is not in the way".to_owned(),
+            _ => "memory is used up; the limit of locked memory is not the cause".to_owned(),
         }
     }
 
@@ -56,7 +58,7 @@ impl LockedMemory {
                 "raise the limit: ulimit -l unlimited; memlock in /etc/security/limits.d; LimitMEMLOCK=infinity of a \
                  systemd unit; --ulimit memlock=-1 or --cap-add IPC_LOCK of a container"
             }
-            _ => "register less, free memory, or look into dmesg",
+            _ => "register less, free memory, or check dmesg",
         }
         .to_owned()
     }
@@ -68,7 +70,7 @@ impl fmt::Display for LockedMemory {
     }
 }
 
-/// CAP_IPC_LOCK's place among the capabilities.
+/// The bit of CAP_IPC_LOCK.
 const IPC_LOCK: u32 = 14;
 
 fn is_exempt() -> bool {
@@ -93,7 +95,7 @@ mod tests {
         assert!(refused.cause().contains("may lock 8 bytes"), "{}", refused.cause());
         assert!(refused.fix().contains("LimitMEMLOCK"), "{}", refused.fix());
         refused.is_exempt = true;
-        assert!(refused.cause().contains("not in the way"), "{}", refused.cause());
+        assert!(refused.cause().contains("not the cause"), "{}", refused.cause());
         assert!(!refused.fix().contains("ulimit"), "{}", refused.fix());
     }
 

@@ -1,4 +1,4 @@
-//! Memory regions: memory that a device may reach, and the keys that name it.
+//! Memory regions: memory that a device may access, and the keys that name it.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -13,10 +13,11 @@ use crate::handle::{Owned, RegionParents};
 use crate::locked_memory::LockedMemory;
 use crate::pd::ProtectionDomain;
 
-/// Registered memory.
+/// A registered memory region.
 ///
-/// It is deregistered when dropped. Where the kernel refuses that, the region, its protection domain and whatever was given to
-/// [`reg_mr_keeping`](ProtectionDomain::reg_mr_keeping) stay for good, and [`leaked`](crate::leak::leaked) counts it.
+/// It is deregistered on drop. If the kernel refuses that, the region, its protection domain and
+/// the memory given to [`reg_mr_keeping`](ProtectionDomain::reg_mr_keeping) stay for good, and
+/// [`leaked`](crate::leak::leaked) counts the region.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -24,14 +25,15 @@ use crate::pd::ProtectionDomain;
 ///
 /// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
 /// let page: &'static mut [u8] = vec![0; 4096].leak();
-/// // SAFETY: the memory is never freed, and nobody uses the slice while the region lives.
-/// let mr = unsafe { pd.reg_mr_raw(page.as_mut_ptr().cast(), page.len(), AccessFlags::LOCAL_WRITE) }?;
+/// // SAFETY: the memory is never freed, and the slice is not used while the region lives.
+/// let mr =
+///     unsafe { pd.reg_mr_raw(page.as_mut_ptr().cast(), page.len(), AccessFlags::LOCAL_WRITE) }?;
 /// println!("{} bytes at {:#x} by {}", mr.len(), mr.address(), mr.lkey());
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[doc(alias = "ibv_mr")]
 pub struct MemoryRegion {
-    /// It holds its domain, and what the registered memory is a part of.
+    /// Holds the protection domain, and the owner of the registered memory if there is one.
     mr: Owned<sys::ibv_mr, RegionParents>,
     access: AccessFlags,
 }
@@ -41,8 +43,9 @@ impl ProtectionDomain {
     ///
     /// # Safety
     ///
-    /// The memory is mapped until the region is deregistered, which may be never: see [`MemoryRegion`]. The device writes to it
-    /// where `access` and the work requests say so; meanwhile nobody holds a reference into it.
+    /// The memory stays mapped until the region is deregistered, which may be never (see
+    /// [`MemoryRegion`]). The device writes to it as `access` and the work requests permit;
+    /// meanwhile no reference into it exists.
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn reg_mr_raw(
         &self,
@@ -50,16 +53,17 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller vouches for the memory.
+        // SAFETY: the caller guarantees that the memory stays mapped and that no reference into it
+        // exists.
         unsafe { self.reg_mr(addr, len, access, None) }
     }
 
-    /// As [`reg_mr_raw`](Self::reg_mr_raw), and lets go of `memory` only when the region is deregistered: never, where the kernel
-    /// refuses that.
+    /// Like [`reg_mr_raw`](Self::reg_mr_raw), but holds `memory` until the region is deregistered;
+    /// for good, if the kernel refuses that.
     ///
     /// # Safety
     ///
-    /// As for [`reg_mr_raw`](Self::reg_mr_raw), where holding `memory` keeps the memory mapped.
+    /// As for [`reg_mr_raw`](Self::reg_mr_raw), except that `memory` keeps the memory mapped.
     pub unsafe fn reg_mr_keeping(
         &self,
         memory: Arc<dyn Any + Send + Sync>,
@@ -67,13 +71,16 @@ impl ProtectionDomain {
         len: usize,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller vouches for the memory, which the region keeps by `memory`.
+        // SAFETY: the caller guarantees that `memory`, which the region holds, keeps the memory
+        // mapped, and that no reference into it exists.
         unsafe { self.reg_mr(addr, len, access, Some(memory)) }
     }
 
-    /// Registers memory whose pages need not be there yet, and are not pinned: `ibv_reg_mr(3)` with on-demand paging.
+    /// Registers memory whose pages need not be present and are not pinned: `ibv_reg_mr(3)` with
+    /// on-demand paging.
     ///
-    /// [`Error::Unsupported`] where the device has none: it is not replaced by pinned memory behind the caller's back.
+    /// Returns [`Error::Unsupported`] if the device has no on-demand paging. It never falls back to
+    /// pinned memory.
     ///
     /// # Safety
     ///
@@ -92,17 +99,19 @@ impl ProtectionDomain {
                 why: "the device reports no on-demand paging",
             });
         }
-        // SAFETY: the caller vouches for the memory.
+        // SAFETY: the caller guarantees that the memory stays mapped and that no reference into it
+        // exists.
         unsafe { self.reg_mr(addr, len, access | AccessFlags::ON_DEMAND, None) }
     }
 
-    /// Registers memory of another device, such as a GPU, that shares it by a descriptor: `ibv_reg_dmabuf_mr(3)`. Work requests and
-    /// peers name its first byte by `iova`, whose offset in its page is that of `offset`.
+    /// Registers memory that another device, such as a GPU, shares by a descriptor:
+    /// `ibv_reg_dmabuf_mr(3)`. Work requests and peers name its first byte by `iova`, which must
+    /// have the same offset within its page as `offset`.
     ///
     /// # Safety
     ///
-    /// Where the shared memory is also mapped into a process, nobody holds a reference into it while the device may write
-    /// to it. (Its lifetime is the kernel's business.)
+    /// If the shared memory is also mapped into a process, no reference into it exists while the
+    /// device may write to it. (The kernel keeps the memory alive.)
     #[doc(alias = "ibv_reg_dmabuf_mr")]
     pub unsafe fn reg_dmabuf(
         &self,
@@ -112,15 +121,18 @@ impl ProtectionDomain {
         iova: u64,
         access: AccessFlags,
     ) -> Result<MemoryRegion, Error> {
-        // SAFETY: the caller vouches that nobody holds a reference into the memory.
+        // SAFETY: the caller guarantees that no reference into the memory exists.
         let mr = unsafe { Owned::reg_dmabuf_mr(self, fd, (offset, len), iova, access.bits()) }?;
         let mr = mr.ok_or_else(|| self.context().failed("ibv_reg_dmabuf_mr"))?;
         Ok(MemoryRegion::new(mr, access))
     }
 
+    /// Registers memory, and holds its owner if there is one.
+    ///
     /// # Safety
     ///
-    /// As for [`reg_mr_raw`](Self::reg_mr_raw), where the region holds `memory` until it is deregistered.
+    /// As for [`reg_mr_raw`](Self::reg_mr_raw), except that the region holds `memory` until it is
+    /// deregistered.
     unsafe fn reg_mr(
         &self,
         addr: *mut c_void,
@@ -128,9 +140,11 @@ impl ProtectionDomain {
         access: AccessFlags,
         memory: Option<Arc<dyn Any + Send + Sync>>,
     ) -> Result<MemoryRegion, Error> {
-        // To let go of memory is a system call that may change `errno`: where the library fails, that is read first.
+        // Dropping memory may be a system call that changes `errno`. This clone delays the drop
+        // until `registration_error` has read `errno`.
         let _until_errno_is_read = memory.clone();
-        // SAFETY: the caller vouches for the memory, which the region keeps by `memory` if that is given.
+        // SAFETY: the caller guarantees that the memory stays mapped, by `memory` if it is given,
+        // and that no reference into it exists.
         let mr = unsafe { Owned::reg_mr(self, (addr, len), access.bits(), memory) }?;
         let mr = mr.ok_or_else(|| self.registration_error(len))?;
         Ok(MemoryRegion::new(mr, access))
@@ -151,49 +165,51 @@ impl MemoryRegion {
         Self { mr, access }
     }
 
-    /// The key by which own work requests name it.
+    /// Returns the key by which local work requests name the region.
     pub fn lkey(&self) -> LocalKey {
         LocalKey(self.mr.lkey())
     }
 
-    /// The key by which a peer names it.
+    /// Returns the key by which peers name the region.
     pub fn rkey(&self) -> RemoteKey {
         RemoteKey(self.mr.rkey())
     }
 
-    /// Where it begins in this process; 0 for memory that is not of this process.
+    /// Returns the address of the region in this process. 0 for memory that is not mapped into this
+    /// process.
     pub fn address(&self) -> u64 {
         self.mr.addr().addr() as u64
     }
 
-    /// How many bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.mr.length()
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it was registered for.
+    /// Returns the access that it was registered with.
     pub fn access(&self) -> AccessFlags {
         self.access
     }
 
-    /// The protection domain that it is in.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.mr.parents().0
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` lives.
     pub fn as_raw(&self) -> *mut sys::ibv_mr {
         self.mr.as_ptr()
     }
 
-    /// Deregisters it: `ibv_dereg_mr(3)`. After success its keys are dead, and the device does not touch the memory any more.
+    /// Deregisters the region: `ibv_dereg_mr(3)`. After success its keys are invalid, and the
+    /// device no longer accesses the memory.
     ///
-    /// On failure the region stays for good, as when it is dropped, and the memory with it.
+    /// On failure the region stays for good, as on drop, and its memory with it.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn dereg(self) -> Result<(), Error> {
         let context = self.pd().context().clone();
@@ -212,7 +228,7 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
-/// The key by which own work requests name a region.
+/// The key by which local work requests name a region.
 ///
 /// ```
 /// use farreach_verbs::mr::LocalKey;
@@ -233,13 +249,13 @@ impl fmt::Display for LocalKey {
 /// ```
 /// use farreach_verbs::mr::RemoteKey;
 ///
-/// assert_eq!(RemoteKey(0x12ff).inc(), RemoteKey(0x1200), "the last eight bits are the window's own");
+/// assert_eq!(RemoteKey(0x12ff).inc(), RemoteKey(0x1200), "only the last eight bits change");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);
 
 impl RemoteKey {
-    /// The next key of the same window: `ibv_inc_rkey(3)`.
+    /// Returns the next key of the same window: `ibv_inc_rkey(3)`.
     #[doc(alias = "ibv_inc_rkey")]
     #[must_use]
     pub const fn inc(self) -> Self {
@@ -254,7 +270,8 @@ impl fmt::Display for RemoteKey {
 }
 
 bitflags::bitflags! {
-    /// What a region, a window or a queue pair lets happen. Reading by own work requests is always allowed.
+    /// The access that a region, a window or a queue pair permits. Local work requests may always
+    /// read.
     ///
     /// ```
     /// use farreach_verbs::mr::AccessFlags;
@@ -265,34 +282,35 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_access_flags")]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct AccessFlags: u32 {
-        /// Own work requests write: RECV, RDMA READ, the old value of an atomic.
+        /// Local work requests may write: RECV, RDMA READ, the old value of an atomic.
         const LOCAL_WRITE = sys::IBV_ACCESS_LOCAL_WRITE;
-        /// A peer writes; a region that allows it allows `LOCAL_WRITE` too.
+        /// Peers may write. A region with this flag needs `LOCAL_WRITE` too.
         const REMOTE_WRITE = sys::IBV_ACCESS_REMOTE_WRITE;
-        /// A peer reads.
+        /// Peers may read.
         const REMOTE_READ = sys::IBV_ACCESS_REMOTE_READ;
-        /// A peer's atomics; a region that allows them allows `LOCAL_WRITE` too.
+        /// Peers may use atomics. A region with this flag needs `LOCAL_WRITE` too.
         const REMOTE_ATOMIC = sys::IBV_ACCESS_REMOTE_ATOMIC;
-        /// Windows can be bound to the region.
+        /// Windows may be bound to the region.
         const MW_BIND = sys::IBV_ACCESS_MW_BIND;
-        /// Addresses count from the region's first byte.
+        /// Addresses are offsets from the region's first byte.
         const ZERO_BASED = sys::IBV_ACCESS_ZERO_BASED;
-        /// On-demand paging: see [`ProtectionDomain::reg_on_demand`].
+        /// On-demand paging. See [`ProtectionDomain::reg_on_demand`].
         const ON_DEMAND = sys::IBV_ACCESS_ON_DEMAND;
-        /// The memory is of huge pages, with on-demand paging.
+        /// The memory consists of huge pages, with on-demand paging.
         const HUGETLB = sys::IBV_ACCESS_HUGETLB;
-        /// A peer's FLUSH to where all can see the bytes.
+        /// Peers may FLUSH to global visibility.
         const FLUSH_GLOBAL = sys::IBV_ACCESS_FLUSH_GLOBAL;
-        /// A peer's FLUSH to where the bytes survive a power failure.
+        /// Peers may FLUSH to persistence across power failures.
         const FLUSH_PERSISTENT = sys::IBV_ACCESS_FLUSH_PERSISTENT;
-        /// The bus may reorder the device's writes, and real cards are much faster for it. A completion still means that they
-        /// have landed. Left out silently where the kernel does not know it.
+        /// The bus may reorder the device's writes, which is much faster on hardware. A completion
+        /// still means that the writes are visible. The flag is ignored by kernels that do not know
+        /// it.
         const RELAXED_ORDERING = sys::IBV_ACCESS_RELAXED_ORDERING;
     }
 }
 
 impl AccessFlags {
-    /// The part that a queue pair has a say in: what its peer may do.
+    /// Returns the flags that apply to a queue pair: the access of its peer.
     #[must_use]
     pub fn of_peer(self) -> Self {
         self & (Self::REMOTE_WRITE

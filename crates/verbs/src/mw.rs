@@ -1,4 +1,8 @@
-//! Memory windows: a part of a region under a key of its own, which can be taken back without deregistering.
+//! Memory windows: a part of a region under a key of its own, which can be revoked without
+//! deregistering the region.
+//!
+//! Invariant: a window holds every region that it may be bound to, until it is bound elsewhere with
+//! certainty or deallocated.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -16,10 +20,12 @@ use crate::region::ExposedRegion;
 use crate::weak_set::WeakSet;
 use crate::wr::RemoteRange;
 
-/// A memory window, bound to nothing at first: [`SendRequest::bind`](crate::wr::SendRequest::bind) binds it.
+/// A memory window. It is unbound at first; [`SendRequest::bind`](crate::wr::SendRequest::bind)
+/// binds it.
 ///
-/// Cheap to clone; it is deallocated when it is [revoked](Self::revoke), or when the last clone is gone. One of type 2 belongs to the
-/// queue pair that bound it, and is revoked when that is destroyed.
+/// It is cheap to clone. The window is deallocated when it is [revoked](Self::revoke), or when the
+/// last clone is gone. A window of type 2 belongs to the queue pair that bound it, and is revoked
+/// when that queue pair is destroyed.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -29,14 +35,16 @@ use crate::wr::RemoteRange;
 /// use farreach_verbs::mw::WindowType;
 /// use farreach_verbs::wr::SendRequest;
 ///
-/// # fn lend(qp: &QueuePair, pd: &farreach_verbs::pd::ProtectionDomain) -> Result<(), farreach_verbs::Error> {
+/// # use farreach_verbs::{Error, pd::ProtectionDomain};
+/// # fn lend(qp: &QueuePair, pd: &ProtectionDomain) -> Result<(), Error> {
 /// let region = pd.expose(pd.allocate(4096)?, AccessFlags::MW_BIND).map_err(|(error, _)| error)?;
 /// let (region, window) = (Arc::new(region), pd.alloc_mw(WindowType::Two)?);
-/// qp.post_send(SendRequest::bind(&window, &region, 0..1024, AccessFlags::REMOTE_WRITE)).expect("there is room");
-/// // … when that has completed:
+/// let bind = SendRequest::bind(&window, &region, 0..1024, AccessFlags::REMOTE_WRITE);
+/// qp.post_send(bind).expect("there is room");
+/// // … when the binding has completed:
 /// println!("write here: {:?}", window.remote());
 /// // … and when it has been written:
-/// window.revoke()?;
+/// // … and when the peer has written:
 /// # Ok(())
 /// # }
 /// ```
@@ -50,37 +58,41 @@ pub(crate) struct Inner {
     pd: ProtectionDomain,
 }
 
-/// What changes with each binding.
+/// The state that changes with each binding.
 pub(crate) struct State {
-    /// The C object: whoever binds it has it exclusively, by the lock. None when it is revoked.
+    /// The C object. The lock gives exclusive access to the thread that binds it. `None` once
+    /// revoked.
     pub(crate) mw: Option<Owned<sys::ibv_mw, ProtectionDomain>>,
     pub(crate) key: RemoteKey,
     pub(crate) bound: Option<Bound>,
-    /// What it may be bound to besides: by bindings of which it is not known whether the device has them, or before one that failed.
+    /// Other regions that it may be bound to: by bindings that the device may or may not have
+    /// taken, or from before a binding that failed.
     pub(crate) in_doubt: Vec<Arc<ExposedRegion>>,
-    /// The send queue whose bindings are under way, and how many.
+    /// The send queue whose bindings are in flight, and their number.
     binder: Option<(u32, usize)>,
 }
 
-/// What a window is bound to: it keeps the region.
+/// The binding of a window. It holds the region.
 pub(crate) struct Bound {
     pub(crate) region: Arc<ExposedRegion>,
     pub(crate) remote: RemoteRange,
-    /// The queue pair that a window of type 2 belongs to, by its number.
+    /// The number of the queue pair that a window of type 2 belongs to.
     pub(crate) owner: Option<u32>,
 }
 
-/// A binding that a send queue has. It keeps the window, and what that is bound to until then.
+/// A binding in flight in a send queue. It holds the window, and the region that the window was
+/// bound to before.
 ///
-/// As long as it is under way, no other queue binds the window: a device does what one queue has in its order, and nobody knows in which
-/// order two of them are served. The window would then be bound to another region than the one that it keeps.
+/// Invariant: while it exists, no other queue binds the window. A device processes one queue in
+/// order, but the order among queues is undefined. Otherwise the window could be bound to another
+/// region than the one that it holds.
 pub(crate) struct BindingUnderWay {
     window: MemoryWindow,
     before: Option<Arc<ExposedRegion>>,
 }
 
 impl BindingUnderWay {
-    /// Counts a binding by this queue; nothing where another one is binding.
+    /// Counts a binding by this queue. Returns `None` if another queue is binding.
     pub(crate) fn begin(window: &MemoryWindow, state: &mut State, queue: u32) -> Option<Self> {
         let count = match state.binder {
             None => 0,
@@ -92,7 +104,8 @@ impl BindingUnderWay {
         Some(Self { window: window.clone(), before })
     }
 
-    /// The binding failed, or nobody knows: the window may lead to where it led before, until it is revoked.
+    /// Records that the binding failed, or may have failed. The window may then lead to its former
+    /// region until it is revoked.
     pub(crate) fn fail(&self) {
         let mut state = self.window.lock();
         if state.mw.is_some() {
@@ -114,31 +127,32 @@ impl fmt::Debug for BindingUnderWay {
     }
 }
 
-/// The windows of type 2 that a queue pair has bound. They go before it: the standard lets a device refuse to destroy it otherwise, and
-/// Soft-RoCE waits 50 s for them, and then destroys it under them.
+/// The windows of type 2 that a queue pair has bound. They are deallocated before it: the standard
+/// allows a device to refuse to destroy a queue pair with bound windows, and Soft-RoCE waits 50 s
+/// for them and then destroys it anyway.
 #[derive(Default)]
 pub(crate) struct OwnWindows(Mutex<WeakSet<Inner>>);
 
 impl OwnWindows {
-    /// Notes one that is about to be bound.
+    /// Records a window that is about to be bound.
     pub(crate) fn note(&self, window: &MemoryWindow) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(&window.0);
     }
 
-    /// Revokes those that nobody else has bound since.
+    /// Revokes the windows that still belong to this queue pair.
     pub(crate) fn revoke(&self, owner: u32) {
         let windows = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         for window in windows.into_kept() {
             let state = window.lock();
             if state.bound.as_ref().is_some_and(|bound| bound.owner == Some(owner)) {
-                // A failure is counted, and what follows fails too.
+                // A failure is counted by `leak::judge`. Destroying the queue pair then fails too.
                 let _ = window.release(state);
             }
         }
     }
 }
 
-/// How a window is bound, and to whom it belongs.
+/// The type of a window: how it is bound, and which queue pairs may use it.
 ///
 /// ```
 /// use farreach_verbs::mw::WindowType;
@@ -148,14 +162,15 @@ impl OwnWindows {
 #[doc(alias = "ibv_mw_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WindowType {
-    /// Bound by a call, and open to every queue pair of its protection domain.
+    /// Bound by a call, and usable by every queue pair of its protection domain.
     One,
-    /// Bound by a work request, invalidated by one of either side; the binder chooses the key's last eight bits.
+    /// Bound by a work request, and invalidated by a work request of either side. The binder
+    /// chooses the last eight bits of the key.
     Two,
 }
 
 impl WindowType {
-    /// The value that C gives it.
+    /// Returns the C value.
     pub fn raw(self) -> u32 {
         match self {
             Self::One => sys::IBV_MW_TYPE_1,
@@ -174,7 +189,7 @@ impl fmt::Display for WindowType {
 }
 
 impl ProtectionDomain {
-    /// Makes a window: `ibv_alloc_mw(3)`.
+    /// Allocates a window: `ibv_alloc_mw(3)`.
     #[doc(alias = "ibv_alloc_mw")]
     pub fn alloc_mw(&self, kind: WindowType) -> Result<MemoryWindow, Error> {
         let mw = Owned::alloc_mw(self, kind.raw());
@@ -186,53 +201,58 @@ impl ProtectionDomain {
 }
 
 impl MemoryWindow {
-    /// How it is bound.
+    /// Returns the type of the window.
     pub fn kind(&self) -> WindowType {
         self.0.kind
     }
 
-    /// Its key: that of the last binding, or the first one, under which nothing can be reached.
+    /// Returns the key of the last binding, or the initial key, which gives no access.
     pub fn rkey(&self) -> RemoteKey {
         self.lock().key
     }
 
-    /// What a peer may reach by it from when the last binding that was posted has completed well; none where it was never bound, or is
-    /// revoked. After a binding that failed, the key stands for nothing.
+    /// Returns the range that a peer may access once the last posted binding has completed with
+    /// success. `None` if the window was never bound, or is revoked. After a failed binding, the
+    /// key gives no access.
     pub fn remote(&self) -> Option<RemoteRange> {
         self.lock().bound.as_ref().map(|bound| bound.remote)
     }
 
-    /// The protection domain that it is in.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.0.pd
     }
 
-    /// The C object. It lives as long as this does, and is not revoked; null once it is.
+    /// Returns the C object, which is valid while `self` or a clone lives and the window is not
+    /// revoked. Null once it is revoked.
     pub fn as_raw(&self) -> *mut sys::ibv_mw {
         self.lock().mw.as_ref().map_or(null_mut(), |mw| mw.as_ptr())
     }
 
-    /// Binds a window of type 1: `ibv_bind_mw(3)`. The binding is posted to `qp` and completes like a send; the new key is
-    /// [`rkey`](Self::rkey) at once.
+    /// Binds a window of type 1: `ibv_bind_mw(3)`. The binding is posted to `qp` and completes like
+    /// a send. [`rkey`](Self::rkey) returns the new key at once.
     ///
     /// # Safety
     ///
-    /// `bind` is valid, and no binding by another queue pair is under way. Its region lives, and its memory may be reached by peers, until
-    /// the window is bound elsewhere or deallocated: some devices refuse to deregister a region while a window is bound to it.
+    /// `bind` is valid, and no binding by another queue pair is in flight. Its region lives, and
+    /// peers may access its memory, until the window is bound elsewhere or deallocated. Some
+    /// devices refuse to deregister a region while a window is bound to it. If a
+    /// [`Poller`](crate::cq::Poller) polls the completion queue, the `wr_id` is below 2^32.
     #[doc(alias = "ibv_bind_mw")]
     pub unsafe fn bind_raw(&self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> Result<(), Error> {
         let mut state = self.lock();
-        // SAFETY: the caller vouches for `bind` and its region.
+        // SAFETY: the caller guarantees that `bind` and its region are valid.
         match unsafe { state.bind_type_1(qp, bind) } {
             0 => Ok(()),
             errno => Err(Error::call("ibv_bind_mw", self.0.pd.context().device().name(), errno)),
         }
     }
 
-    /// Ends its key and lets its region go: `ibv_dealloc_mw(3)`. A peer's request that arrives later fails at its sender. A second
-    /// time, it does nothing.
+    /// Invalidates the key and releases the region: `ibv_dealloc_mw(3)`. A peer's request that
+    /// arrives later fails at its sender. Further calls do nothing.
     ///
-    /// Where the kernel refuses, nothing is proven: the window and its region stay for good, and are counted.
+    /// If the kernel refuses, there is no proof that peers no longer access the memory: the window
+    /// and its region stay for good, and the window is counted as leaked.
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn revoke(&self) -> Result<(), Error> {
         self.0.release(self.lock())
@@ -244,13 +264,16 @@ impl MemoryWindow {
 }
 
 impl State {
+    /// Binds a window of type 1, and takes over its new key.
+    ///
     /// # Safety
     ///
     /// As for [`MemoryWindow::bind_raw`].
     pub(crate) unsafe fn bind_type_1(&mut self, qp: &QueuePair, bind: *mut sys::ibv_mw_bind) -> c_int {
         let Some(mw) = &mut self.mw else { return libc::EINVAL };
-        // SAFETY: `Owned`: the window lives, and its lock, by which `self` is had, lets nobody else bind it. The queue pair lives as long as
-        // `qp`. For `bind` and its region the caller vouches.
+        // SAFETY: the window lives, because `Owned` holds it, and the lock behind `&mut self`
+        // excludes other bindings. The queue pair lives as long as `qp`. The caller guarantees that
+        // `bind` and its region are valid.
         let errno = unsafe { sys::ibv_bind_mw(qp.as_raw(), mw.as_ptr(), bind) };
         self.key = RemoteKey(mw.rkey());
         errno
@@ -259,7 +282,7 @@ impl State {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic under it leaves what was there before.
+        // A panic while the lock was held left the previous state, which is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -275,7 +298,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // A failure is counted; a drop has nobody else to tell.
+        // A failure is counted by `leak::judge`; `drop` cannot return it.
         let _ = self.release(self.lock());
     }
 }

@@ -1,4 +1,4 @@
-//! Protection domains: which memory which queue pair may use.
+//! Protection domains, which group the memory and the queue pairs that may be used together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,9 +10,11 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::handle::Owned;
 
-/// A protection domain: regions, windows and queue pairs work together where they are of the same one.
+/// A protection domain. Regions, windows and queue pairs can be used together if they belong to the
+/// same one.
 ///
-/// Cheap to clone; it is deallocated when the last clone, and every object made in it, is gone.
+/// It is cheap to clone. It is deallocated when the last clone, and every object made in it, is
+/// gone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -33,7 +35,7 @@ struct Inner {
 }
 
 impl Context {
-    /// Makes a protection domain: `ibv_alloc_pd(3)`.
+    /// Allocates a protection domain: `ibv_alloc_pd(3)`.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
         let pd = Owned::alloc_pd(self)?.ok_or_else(|| self.failed("ibv_alloc_pd"))?;
@@ -42,17 +44,18 @@ impl Context {
 }
 
 impl ProtectionDomain {
-    /// The open device that it is on.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         self.0.pd.parents()
     }
 
-    /// A name that no other protection domain of this process has, or ever had: what memory knows it by.
+    /// Returns an identifier that is unique among all protection domains of this process, past and
+    /// present. Memory registrations refer to it.
     pub fn id(&self) -> DomainId {
         self.0.id
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_pd {
         self.0.pd.as_ptr()
     }

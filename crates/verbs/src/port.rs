@@ -1,10 +1,10 @@
-//! What a port says of itself.
+//! Attributes of a port.
 
 use farreach_verbs_sys as sys;
 
 use crate::ah::Lid;
 
-/// The state of a port: see [`Context::query_port`](crate::context::Context::query_port).
+/// The attributes of a port. See [`Context::query_port`](crate::context::Context::query_port).
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -21,54 +21,55 @@ use crate::ah::Lid;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttributes {
-    /// The logical state: only an active port carries data.
+    /// The logical state. Only an active port carries data.
     pub state: PortState,
-    /// The state of the wire.
+    /// The state of the physical link.
     pub physical_state: PhysicalState,
-    /// The largest path MTU that the port can do.
+    /// The largest supported path MTU.
     pub max_mtu: Mtu,
-    /// The path MTU that it does now.
+    /// The current path MTU.
     pub active_mtu: Mtu,
     /// InfiniBand or Ethernet.
     pub link_layer: LinkLayer,
-    /// Lanes in use.
+    /// The number of lanes in use.
     pub active_width: LinkWidth,
-    /// Signalling rate of a lane.
+    /// The signalling rate of a lane.
     pub active_speed: LinkSpeed,
     /// The port's address in its subnet.
     pub lid: Lid,
-    /// How many low bits of the address are the port's own to choose.
+    /// The number of low bits of the LID that the port accepts in any combination.
     pub lmc: u8,
     /// The subnet manager's address.
     pub sm_lid: Lid,
-    /// The service level to reach the subnet manager by.
+    /// The service level for the subnet manager.
     pub sm_sl: u8,
-    /// Places in the GID table, filled or not.
+    /// Number of GID table entries, used or not.
     pub gid_table_len: u32,
-    /// Places in the P_Key table.
+    /// Number of P_Key table entries.
     pub pkey_table_len: u16,
-    /// The largest message.
+    /// The size of the largest message, in bytes.
     pub max_message_bytes: u32,
-    /// Whether every address must carry a global route header, as on RoCE.
+    /// `true` if every address must carry a global route header, as on RoCE.
     pub grh_required: bool,
-    /// The abilities, as the InfiniBand specification counts them.
+    /// The capabilities, with the bits of the InfiniBand specification.
     pub capabilities: PortCapabilities,
-    /// Further abilities (`port_cap_flags2`), raw.
+    /// Further capabilities (`port_cap_flags2`), raw.
     pub capabilities2: u16,
-    /// Virtual lanes, as the InfiniBand specification encodes them.
+    /// The number of virtual lanes, in the encoding of the InfiniBand specification.
     pub max_vl_num: u8,
-    /// The subnet manager's time limit: 4.096 µs × 2^this.
+    /// The timeout of the subnet manager: 4.096 µs × 2^value.
     pub subnet_timeout: u8,
-    /// What kind of initialisation the subnet manager did.
+    /// The type of initialisation that the subnet manager did.
     pub init_type_reply: u8,
-    /// Packets that came with a wrong P_Key.
+    /// Number of packets received with a wrong P_Key.
     pub bad_pkey_count: u32,
-    /// Packets that came with a wrong Q_Key.
+    /// Number of packets received with a wrong Q_Key.
     pub qkey_violation_count: u32,
 }
 
 impl PortAttributes {
-    /// The rate of the link: lanes × rate of a lane. None where either is unknown, as on some ports that are down.
+    /// Returns the rate of the link: lanes × rate of a lane. `None` if either is unknown, as on
+    /// some ports that are down.
     pub fn rate_bits_per_second(&self) -> Option<u64> {
         Some(u64::from(self.active_width.lanes()?) * self.active_speed.lane_bits_per_second()?)
     }
@@ -76,7 +77,8 @@ impl PortAttributes {
 
 impl From<&sys::ibv_port_attr> for PortAttributes {
     fn from(attr: &sys::ibv_port_attr) -> Self {
-        // The wider field holds what no longer fits the older one; libraries before rdma-core 62 leave it 0.
+        // The wider field holds speeds that do not fit the older one. Libraries before rdma-core 62
+        // leave it 0.
         let speed = match attr.active_speed_ex {
             0 => u32::from(attr.active_speed),
             wider => wider,
@@ -93,7 +95,7 @@ impl From<&sys::ibv_port_attr> for PortAttributes {
             lmc: attr.lmc,
             sm_lid: Lid(attr.sm_lid),
             sm_sl: attr.sm_sl,
-            // The tables' lengths are no less than 0.
+            // Table lengths are never negative.
             gid_table_len: attr.gid_tbl_len as u32,
             pkey_table_len: attr.pkey_tbl_len,
             max_message_bytes: attr.max_msg_sz,
@@ -110,7 +112,7 @@ impl From<&sys::ibv_port_attr> for PortAttributes {
 }
 
 c_enum! {
-    /// The logical state of a port, in the words of `rdma link`.
+    /// The logical state of a port. `Display` uses the terms of `rdma link`.
     ///
     /// ```
     /// use farreach_verbs::port::PortState;
@@ -119,23 +121,23 @@ c_enum! {
     /// ```
     #[doc(alias = "ibv_port_state")]
     pub enum PortState(u32) {
-        /// None of the others.
+        /// No state change; none of the other states.
         Nop = sys::IBV_PORT_NOP, "NOP";
-        /// No link.
+        /// The link is down.
         Down = sys::IBV_PORT_DOWN, "DOWN";
-        /// A link, and no subnet manager yet.
+        /// The link is up, and no subnet manager has configured the port yet.
         Init = sys::IBV_PORT_INIT, "INIT";
-        /// The subnet manager is at work.
+        /// The subnet manager is configuring the port.
         Armed = sys::IBV_PORT_ARMED, "ARMED";
-        /// Carries data.
+        /// The port carries data.
         Active = sys::IBV_PORT_ACTIVE, "ACTIVE";
-        /// Lost its link a moment ago.
+        /// The link was lost a moment ago.
         ActiveDefer = sys::IBV_PORT_ACTIVE_DEFER, "ACTIVE_DEFER";
     }
 }
 
 c_enum! {
-    /// The state of the wire, in the words of `rdma link`.
+    /// The state of the physical link. `Display` uses the terms of `rdma link`.
     ///
     /// ```
     /// use farreach_verbs::port::PhysicalState;
@@ -143,13 +145,13 @@ c_enum! {
     /// assert_eq!(PhysicalState::LinkUp.to_string(), "LINK_UP");
     /// ```
     pub enum PhysicalState(u8) {
-        /// Asleep.
+        /// Sleeping.
         Sleep = 1, "SLEEP";
-        /// Looking for a partner.
+        /// Searching for a link partner.
         Polling = 2, "POLLING";
-        /// Switched off: on Ethernet, a net device that is down.
+        /// Disabled; on Ethernet, the net device is down.
         Disabled = 3, "DISABLED";
-        /// Agreeing on width and speed.
+        /// Negotiating width and speed.
         Training = 4, "PORT_CONFIGURATION_TRAINING";
         /// Up.
         LinkUp = 5, "LINK_UP";
@@ -161,7 +163,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a port's link is made of.
+    /// The link layer of a port.
     ///
     /// ```
     /// use farreach_verbs::port::LinkLayer;
@@ -169,7 +171,7 @@ c_enum! {
     /// assert_eq!(LinkLayer::Ethernet.to_string(), "Ethernet");
     /// ```
     pub enum LinkLayer(u32) {
-        /// Not said: InfiniBand, by an old driver.
+        /// Not reported: InfiniBand, with an old driver.
         Unspecified = sys::IBV_LINK_LAYER_UNSPECIFIED, "unspecified";
         /// InfiniBand.
         InfiniBand = sys::IBV_LINK_LAYER_INFINIBAND, "InfiniBand";
@@ -179,7 +181,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// A path MTU: how many bytes of a message fit in one packet.
+    /// A path MTU: the payload of one packet.
     ///
     /// ```
     /// use farreach_verbs::port::Mtu;
@@ -192,17 +194,17 @@ c_enum! {
         Bytes256 = sys::IBV_MTU_256, "256";
         /// 512 bytes.
         Bytes512 = sys::IBV_MTU_512, "512";
-        /// 1024 bytes: the usual one on Ethernet with frames of 1500.
+        /// 1024 bytes, usual on Ethernet with an MTU of 1500.
         Bytes1024 = sys::IBV_MTU_1024, "1024";
         /// 2048 bytes.
         Bytes2048 = sys::IBV_MTU_2048, "2048";
-        /// 4096 bytes: on Ethernet with jumbo frames.
+        /// 4096 bytes, usual on Ethernet with jumbo frames.
         Bytes4096 = sys::IBV_MTU_4096, "4096";
     }
 }
 
 impl Mtu {
-    /// The size in bytes, where it is known.
+    /// Returns the size in bytes, if it is known.
     pub fn bytes(self) -> Option<u32> {
         match self {
             Self::Bytes256 => Some(256),
@@ -216,7 +218,7 @@ impl Mtu {
 }
 
 c_enum! {
-    /// How many lanes a link has.
+    /// The number of lanes of a link.
     ///
     /// ```
     /// use farreach_verbs::port::LinkWidth;
@@ -238,7 +240,7 @@ c_enum! {
 }
 
 impl LinkWidth {
-    /// The number of lanes, where it is known.
+    /// Returns the number of lanes, if it is known.
     pub fn lanes(self) -> Option<u32> {
         match self {
             Self::X1 => Some(1),
@@ -252,7 +254,7 @@ impl LinkWidth {
 }
 
 c_enum! {
-    /// How fast a lane is, by InfiniBand's names, which Ethernet drivers borrow for their nearest speed.
+    /// The speed of a lane, by InfiniBand's names. Ethernet drivers report the nearest one.
     ///
     /// ```
     /// use farreach_verbs::port::LinkSpeed;
@@ -266,7 +268,7 @@ c_enum! {
         Ddr = 2, "DDR";
         /// 10 Gb/s.
         Qdr = 4, "QDR";
-        /// 10 Gb/s in a leaner encoding.
+        /// 10 Gb/s with a more efficient encoding.
         Fdr10 = 8, "FDR10";
         /// 14 Gb/s.
         Fdr = 16, "FDR";
@@ -282,7 +284,8 @@ c_enum! {
 }
 
 impl LinkSpeed {
-    /// The nominal rate of one lane, as the kernel reckons in `/sys/class/infiniband/*/ports/*/rate`.
+    /// Returns the nominal rate of one lane, as the kernel computes it in
+    /// `/sys/class/infiniband/*/ports/*/rate`.
     pub fn lane_bits_per_second(self) -> Option<u64> {
         // In units of 100 Mb/s.
         let rate = match self {
@@ -301,7 +304,7 @@ impl LinkSpeed {
 }
 
 bitflags::bitflags! {
-    /// What a port and its agents can do. Bits without a name are kept.
+    /// The capabilities of a port and its agents. Unnamed bits are kept.
     ///
     /// ```
     /// use farreach_verbs::port::PortCapabilities;
@@ -312,13 +315,13 @@ bitflags::bitflags! {
     #[doc(alias = "ibv_port_cap_flags")]
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct PortCapabilities: u32 {
-        /// A subnet manager runs here.
+        /// A subnet manager runs on this port.
         const SM = sys::IBV_PORT_SM;
         /// Automatic path migration.
         const AUTO_MIGR = sys::IBV_PORT_AUTO_MIGR_SUP;
         /// Speeds from FDR on.
         const EXTENDED_SPEEDS = sys::IBV_PORT_EXTENDED_SPEEDS_SUP;
-        /// `capabilities2` means something.
+        /// `capabilities2` is valid.
         const CAP_MASK2 = sys::IBV_PORT_CAP_MASK2_SUP;
         /// The communication manager.
         const CM = sys::IBV_PORT_CM_SUP;

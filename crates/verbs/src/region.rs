@@ -1,4 +1,7 @@
-//! Memory and domains: what requests may name, and what a peer may touch.
+//! Memory of protection domains: local registrations, and memory that peers may access.
+//!
+//! Invariant: a key to exposed memory counts as ended only after its region is deregistered. A
+//! region that cannot be deregistered leaks its memory.
 
 use std::fmt;
 
@@ -12,8 +15,9 @@ use crate::pd::ProtectionDomain;
 use crate::wr::RemoteRange;
 
 impl ProtectionDomain {
-    /// Registers an allocation, so that requests may name its slices: `ibv_reg_mr(3)`. Once for each domain; again, it does
-    /// nothing. It gives no peer any access: [`expose`](Self::expose) does.
+    /// Registers an allocation, so that work requests may name its slices: `ibv_reg_mr(3)`. Each
+    /// domain registers an allocation once; further calls do nothing. It gives peers no access;
+    /// [`expose`](Self::expose) does.
     ///
     /// The registration ends with the allocation.
     #[doc(alias = "ibv_reg_mr")]
@@ -22,17 +26,19 @@ impl ProtectionDomain {
             return Ok(());
         }
         let (start, len) = (memory.start().as_ptr().cast(), memory.len());
-        // SAFETY: the pages stay mapped until the registration is ended, for good where that fails: it is attached to them. The
-        // device writes where a request says so, and requests hold the slices that they name.
+        // SAFETY: the registration is attached to the pages, which stay mapped until it is ended,
+        // or for good if that fails. The device writes only as work requests direct it, and work
+        // requests hold the slices that they name.
         let mr = unsafe { self.reg_mr_raw(start, len, AccessFlags::LOCAL_WRITE) }?;
         let key = u64::from(mr.lkey().0);
         let registration = Registration::new(self.id(), key, Box::new(Attached(mr)));
-        // SAFETY: the region is of all pages, its key lives as long as it does, and it allows no remote access.
+        // SAFETY: the region covers all pages, its key is valid while the region lives, and it
+        // permits no remote access.
         let attached = unsafe { memory.attach(registration) };
         attached.or_else(|error| not_attached(error.reason))
     }
 
-    /// Allocates memory, on the device's NUMA node where it has one, and registers it.
+    /// Allocates memory, on the device's NUMA node if it has one, and registers it.
     pub fn allocate(&self, len: usize) -> Result<Slice, Error> {
         let options = match self.context().device().numa_node() {
             Some(node) => MemoryOptions::new().numa_node(node),
@@ -43,20 +49,23 @@ impl ProtectionDomain {
         Ok(slice)
     }
 
-    /// Gives peers access to a slice, under a key of its own: `ibv_reg_mr(3)`. On failure the slice is handed back.
+    /// Gives peers access to a slice, under a key of its own: `ibv_reg_mr(3)`. On failure, the
+    /// error contains the slice.
     ///
-    /// From now on there is no reference to its bytes: a peer may change them at any time. `access` is what a peer may do.
+    /// From then on, no reference to its bytes exists: a peer may change them at any time. `access`
+    /// is the access of peers.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, slice: Slice, access: AccessFlags) -> Result<ExposedRegion, (Error, Slice)> {
         let exposed = slice.expose();
         match self.key(&exposed, access) {
             Ok(key) => Ok(ExposedRegion { key, exposed }),
-            Err(error) => Err((error, exposed.try_into_slice().expect("no key to it was made"))),
+            Err(error) => Err((error, exposed.try_into_slice().expect("no key was made"))),
         }
     }
 
-    /// Makes another key to memory that is exposed already: `ibv_reg_mr(3)`. Each way to the same memory has one of its own, as that
-    /// over another device. `access` is what a peer may do by it.
+    /// Makes another key to memory that is already exposed: `ibv_reg_mr(3)`. Each path to the same
+    /// memory, such as through another device, has a key of its own. `access` is the access of
+    /// peers by this key.
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose_also(&self, memory: &Exposed, access: AccessFlags) -> Result<ExposedKey, Error> {
         let key = self.key(memory, access)?;
@@ -66,11 +75,13 @@ impl ProtectionDomain {
     fn key(&self, memory: &Exposed, access: AccessFlags) -> Result<Key, Error> {
         let guard = memory.guard_key();
         let (start, len) = (memory.address().as_ptr().cast(), memory.len());
-        // SAFETY: the guard keeps the pages mapped until the region is deregistered, and no reference into them exists while it does.
+        // SAFETY: the guard keeps the pages mapped until the region is deregistered, and no
+        // reference into them exists while the guard does.
         match unsafe { self.reg_mr_raw(start, len, with_local_write(access)) } {
             Ok(mr) => Ok(Key(Some((mr, guard)))),
             Err(error) => {
-                // SAFETY: the guard was of the key that registering has just refused to make: there is none.
+                // SAFETY: registration failed, so the key that the guard was taken for does not
+                // exist.
                 unsafe { guard.end() };
                 Err(error)
             }
@@ -78,7 +89,8 @@ impl ProtectionDomain {
     }
 }
 
-/// Another thread may have been faster. Ours is ended by its drop then: no request knew its key.
+/// Returns the error of a registration that was not attached. It is none if another thread attached
+/// its registration first: dropping ours ends it, and no work request has used its key.
 fn not_attached(reason: AttachReason) -> Result<(), Error> {
     if reason == AttachReason::AlreadyRegistered {
         return Ok(());
@@ -89,17 +101,17 @@ fn not_attached(reason: AttachReason) -> Result<(), Error> {
     })
 }
 
-/// A device registers no memory for remote writes that it may not write itself.
+/// A device refuses to register memory for remote writes without the right to write locally.
 fn with_local_write(access: AccessFlags) -> AccessFlags {
     access | AccessFlags::LOCAL_WRITE
 }
 
-/// A key that peers may use, and the guard of the memory that it leads to. When it is dropped, it ends.
+/// A key that peers may use, and the guard of its memory. It is ended on drop.
 struct Key(Option<(MemoryRegion, KeyGuard)>);
 
 impl Key {
     fn mr(&self) -> &MemoryRegion {
-        &self.0.as_ref().expect("it is taken out only at the end").0
+        &self.0.as_ref().expect("only `end` takes the region").0
     }
 
     fn remote(&self, memory: &Exposed) -> RemoteRange {
@@ -107,12 +119,13 @@ impl Key {
         RemoteRange::new(address, memory.len() as u64, self.mr().rkey())
     }
 
-    /// Where the kernel refuses, nothing is proven: the guard is dropped, so the memory is leaked and counted.
+    /// Deregisters the region. If the kernel refuses, there is no proof that peers have stopped:
+    /// the guard is dropped, so the memory is leaked and counted.
     fn end(&mut self) -> Result<(), Error> {
         let Some((mr, guard)) = self.0.take() else { return Ok(()) };
         mr.dereg()?;
-        // SAFETY: the region is deregistered, and a device enforces that: it takes no request by this key any more, and has stopped what
-        // it was doing by it.
+        // SAFETY: the region is deregistered, and the device enforces that: it accepts no request
+        // by this key any more, and has completed or stopped those in progress.
         unsafe { guard.end() };
         Ok(())
     }
@@ -120,7 +133,7 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        // A failure is counted; a drop has nobody else to tell.
+        // A failure is counted by `leak::judge`; `drop` cannot return it.
         let _ = self.end();
     }
 }
@@ -140,7 +153,7 @@ impl Release for Attached {
     }
 }
 
-/// A slice that peers may touch, and the key by which they do.
+/// A slice that peers may access, and the key for it.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -151,7 +164,7 @@ impl Release for Attached {
 /// let region = pd.expose(slice, AccessFlags::REMOTE_WRITE).map_err(|(error, _slice)| error)?;
 /// let told_to_the_peer = region.remote();
 /// // … the peer writes …
-/// let slice = region.revoke().expect("the key is dead, and the bytes are ours alone");
+/// let slice = region.revoke().expect("the region was deregistered");
 /// println!("{} bytes by {}", slice.len(), told_to_the_peer.key());
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
@@ -161,25 +174,27 @@ pub struct ExposedRegion {
 }
 
 impl ExposedRegion {
-    /// What a peer needs to know.
+    /// Returns the range and the key that a peer needs.
     pub fn remote(&self) -> RemoteRange {
         self.key.remote(&self.exposed)
     }
 
-    /// The bytes, to be copied in and out.
+    /// Returns the memory, to copy in and out of it.
     pub fn bytes(&self) -> &Exposed {
         &self.exposed
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn mr(&self) -> &MemoryRegion {
         self.key.mr()
     }
 
-    /// Ends the key and gives the slice back: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
+    /// Ends the key and returns the slice: `ibv_dereg_mr(3)`. A write that arrives later fails at
+    /// its sender.
     ///
-    /// Where the kernel refuses, nothing is proven: the memory comes back exposed, and its pages stay for good, counted as leaked. It
-    /// comes back exposed, too, where [another key](ProtectionDomain::expose_also) to it is left.
+    /// If the kernel refuses, there is no proof that peers have stopped: the memory is returned
+    /// exposed, and its pages stay for good, counted as leaked. The memory is also returned exposed
+    /// if [another key](ProtectionDomain::expose_also) to it is left.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn revoke(self) -> Result<Slice, (Error, Exposed)> {
         let Self { mut key, exposed } = self;
@@ -201,15 +216,15 @@ impl fmt::Debug for ExposedRegion {
 
 /// A key to exposed memory, one of several.
 ///
-/// The memory stays exposed as long as a key to it lives. When this is dropped, its key is ended; where the kernel refuses that, the
-/// memory stays for good, and [`leaked`](crate::leak::leaked) counts the region.
+/// The memory stays exposed while a key to it lives. Dropping this ends its key; if the kernel
+/// refuses that, the memory stays for good, and [`leaked`](crate::leak::leaked) counts the region.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
 /// use farreach_verbs::mr::AccessFlags;
 ///
 /// # let devices = DeviceList::get()?;
-/// // The same page by every card.
+/// // The same page through every device.
 /// let page = farreach_memory::Memory::allocate(4096)?.expose();
 /// for device in &devices {
 ///     let key = device.open()?.alloc_pd()?.expose_also(&page, AccessFlags::REMOTE_WRITE)?;
@@ -226,19 +241,20 @@ pub struct ExposedKey {
 }
 
 impl ExposedKey {
-    /// What a peer needs to know.
+    /// Returns the range and the key that a peer needs.
     pub fn remote(&self) -> RemoteRange {
         self.remote
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn mr(&self) -> &MemoryRegion {
         self.key.mr()
     }
 
     /// Ends the key: `ibv_dereg_mr(3)`. A write that arrives later fails at its sender.
     ///
-    /// Where the kernel refuses, nothing is proven: the memory stays exposed for good, and is counted as leaked.
+    /// If the kernel refuses, there is no proof that peers have stopped: the memory stays exposed
+    /// for good, and is counted as leaked.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn end(mut self) -> Result<(), Error> {
         self.key.end()

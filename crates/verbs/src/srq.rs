@@ -1,4 +1,4 @@
-//! Shared receive queues: one stock of receive buffers for many queue pairs.
+//! Shared receive queues: one pool of receive buffers for many queue pairs.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -20,13 +20,14 @@ use crate::xrc::XrcDomain;
 
 /// A shared receive queue.
 ///
-/// Cheap to clone; it is destroyed when the last clone, and every queue pair on it, is gone.
+/// It is cheap to clone. The queue is destroyed when the last clone, and every queue pair on it, is
+/// gone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
 /// # let pd = DeviceList::get()?.iter().next().unwrap().open()?.alloc_pd()?;
 /// let srq = pd.create_srq(1024, 1)?;
-/// // An event tells when fewer than 128 buffers wait: see `Context::async_events`.
+/// // An event reports that fewer than 128 buffers are left: see `Context::async_events`.
 /// srq.set_limit(128)?;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
@@ -35,13 +36,14 @@ use crate::xrc::XrcDomain;
 #[derive(Clone)]
 pub struct SharedReceiveQueue(Arc<Owned<sys::ibv_srq, Parents>>);
 
-/// What a queue stands on. It is dropped only when the device has given the queue up: until then the device may fill the buffers, and
-/// complete, so that their room in a completion queue stays too.
+/// The objects that a queue depends on. They are dropped only after the device has destroyed the
+/// queue: until then the device may fill buffers and complete, so the buffers and their room in a
+/// completion queue must stay.
 struct Parents {
     pd: ProtectionDomain,
-    /// Of an XRC one: its domain, and where its receives complete.
+    /// For an XRC queue: its domain, and the completion queue of its receives.
     xrc: Option<(XrcDomain, CompletionQueue)>,
-    /// The requests that the device has.
+    /// The work requests in flight.
     queue: Arc<SharedQueue>,
 }
 
@@ -53,7 +55,7 @@ impl Drop for Parents {
     }
 }
 
-/// A shared receive queue's sizes: see [`SharedReceiveQueue::query`].
+/// The sizes of a shared receive queue. See [`SharedReceiveQueue::query`].
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -65,21 +67,22 @@ impl Drop for Parents {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedReceiveQueueAttributes {
-    /// Requests that it holds.
+    /// Maximum number of work requests in flight.
     pub max_wr: u32,
-    /// Scatter-gather elements of a request.
+    /// Maximum number of scatter-gather elements of a work request.
     pub max_sge: u32,
-    /// Fewer requests than this raise an event, once; 0 where none is asked for.
+    /// An event is raised once when fewer work requests are left. 0 if none was requested.
     pub limit: u32,
 }
 
 impl ProtectionDomain {
-    /// Makes a shared receive queue: `ibv_create_srq(3)`.
+    /// Creates a shared receive queue: `ibv_create_srq(3)`.
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq(&self, max_wr: u32, max_sge: u32) -> Result<SharedReceiveQueue, Error> {
         let attr = sys::ibv_srq_attr { max_wr, max_sge, srq_limit: 0 };
         let mut init = sys::ibv_srq_init_attr { srq_context: null_mut(), attr };
-        // SAFETY: a `ProtectionDomain` lives, and the queue is made here, in it, for `max_wr` requests.
+        // SAFETY: a `ProtectionDomain` lives, and the queue is created here, in it, for `max_wr`
+        // work requests.
         let srq = unsafe {
             let srq = self.context().lib().ibv_create_srq(self.as_raw(), &raw mut init)?;
             SharedReceiveQueue::new(srq, self, || None, max_wr)
@@ -89,7 +92,7 @@ impl ProtectionDomain {
 }
 
 impl SharedReceiveQueue {
-    /// Makes one of an XRC domain, whose receives complete on `cq`.
+    /// Creates a queue of an XRC domain, whose receives complete on `cq`.
     pub(crate) fn create_xrc(
         xrcd: &XrcDomain,
         pd: &ProtectionDomain,
@@ -113,8 +116,9 @@ impl SharedReceiveQueue {
             ..Default::default()
         };
         let xrc = || Some((xrcd.clone(), cq.clone()));
-        // SAFETY: the attributes name domain, XRC domain and completion queue, which live and are of one context: `check_same` has seen to
-        // that. The queue is made here, on these, for `max_wr` requests.
+        // SAFETY: the attributes name a protection domain, an XRC domain and a completion queue
+        // that live and belong to one context (`check_same`). The queue is created here, on these,
+        // for `max_wr` work requests.
         let srq = unsafe {
             let srq = sys::ibv_create_srq_ex(context.lib(), context.as_raw(), &raw mut attr)?;
             Self::new(srq, pd, xrc, max_wr)
@@ -122,9 +126,12 @@ impl SharedReceiveQueue {
         srq.ok_or_else(|| refused("ibv_create_srq_ex", context, max_wr, max_sge))?.attached()
     }
 
+    /// Wraps a new queue, or returns `None` for null.
+    ///
     /// # Safety
     ///
-    /// The queue is null or was made a moment ago, in `pd` and with `xrc`, for at least `depth` requests.
+    /// The queue is null, or was just created in `pd` and with `xrc`, for at least `depth` work
+    /// requests.
     unsafe fn new(
         srq: *mut sys::ibv_srq,
         pd: &ProtectionDomain,
@@ -133,12 +140,13 @@ impl SharedReceiveQueue {
     ) -> Option<Self> {
         let end = (leak::Kind::SharedReceiveQueue, Destroy::Exported(Ibverbs::ibv_destroy_srq));
         let parents = || Parents { pd: pd.clone(), xrc: xrc(), queue: Arc::new(SharedQueue::new(depth)) };
-        // SAFETY: the caller vouches that the queue is new, and was made on these parents.
+        // SAFETY: the caller guarantees that the queue is new and was created on these parents.
         let srq = unsafe { Owned::new(srq, pd.context().lib(), end, parents) }?;
         Some(Self(Arc::new(srq)))
     }
 
-    /// Lets the completion queue of an XRC one know of it: other ones are known to those of the queue pairs on them.
+    /// Registers an XRC queue with its completion queue. Other queues are registered with the
+    /// completion queues of their queue pairs.
     fn attached(self) -> Result<Self, Error> {
         if let Some((_, cq)) = &self.0.parents().xrc {
             cq.attach(Source::Shared(Arc::clone(self.queue())))?;
@@ -146,17 +154,18 @@ impl SharedReceiveQueue {
         Ok(self)
     }
 
-    /// The protection domain that it is in.
+    /// Returns the protection domain.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.0.parents().pd
     }
 
-    /// The kernel's number for it within its context: what [`AsyncEvent`](crate::event::AsyncEvent)s name it by.
+    /// Returns the kernel's handle of the queue within its context.
+    /// [`AsyncEvent`](crate::event::AsyncEvent)s contain it.
     pub fn handle(&self) -> u32 {
         self.0.handle()
     }
 
-    /// The number by which XRC senders name it: `ibv_get_srq_num(3)`.
+    /// Returns the number by which XRC senders name the queue: `ibv_get_srq_num(3)`.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Result<u32, Error> {
         let mut number = 0;
@@ -164,13 +173,13 @@ impl SharedReceiveQueue {
         Ok(number)
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     #[inline]
     pub fn as_raw(&self) -> *mut sys::ibv_srq {
         self.0.as_ptr()
     }
 
-    /// Asks for its sizes: `ibv_query_srq(3)`.
+    /// Returns the sizes of the queue: `ibv_query_srq(3)`.
     #[doc(alias = "ibv_query_srq")]
     pub fn query(&self) -> Result<SharedReceiveQueueAttributes, Error> {
         let mut attr = sys::ibv_srq_attr::default();
@@ -178,24 +187,29 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveQueueAttributes { max_wr: attr.max_wr, max_sge: attr.max_sge, limit: attr.srq_limit })
     }
 
-    /// Asks for an event when fewer than `limit` requests wait, once; 0 for none: `ibv_modify_srq(3)`.
+    /// Requests one event for when fewer than `limit` work requests are left: `ibv_modify_srq(3)`.
+    /// 0 requests none.
     #[doc(alias = "ibv_modify_srq")]
     #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
         self.modify(sys::ibv_srq_attr { srq_limit: limit, ..Default::default() }, sys::IBV_SRQ_LIMIT)
     }
 
-    /// Changes how many requests it holds, where the device can: `ibv_modify_srq(3)`.
+    /// Changes the maximum number of work requests, if the device supports that:
+    /// `ibv_modify_srq(3)`.
     pub fn resize(&self, max_wr: u32) -> Result<(), Error> {
         self.modify(sys::ibv_srq_attr { max_wr, ..Default::default() }, sys::IBV_SRQ_MAX_WR)
     }
 
-    /// Posts a list of receive requests: `ibv_post_srq_recv(3)`. On failure, those before `bad` were posted.
+    /// Posts a list of receive work requests: `ibv_post_srq_recv(3)`. On failure, those before
+    /// `bad` were posted.
     ///
     /// # Safety
     ///
-    /// The list is valid. The memory that it names stays registered, and is nobody's but the device's, until each request's
-    /// completion, or until the queue and every queue pair on it is destroyed.
+    /// The list is valid. Until the completion of each work request, or until the queue and every
+    /// queue pair on it are destroyed, the memory that it names stays registered and only the
+    /// device accesses it. If a [`Poller`](crate::cq::Poller) polls the completion queue, each
+    /// `wr_id` is below 2^32: larger ones name work requests of the safe API.
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline]
     pub unsafe fn post_recv_raw(
@@ -203,7 +217,8 @@ impl SharedReceiveQueue {
         wr: *mut sys::ibv_recv_wr,
         bad: &mut *mut sys::ibv_recv_wr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue lives as long as `self`; the caller vouches for the list and for the memory that it names.
+        // SAFETY: the queue lives as long as `self`. The caller guarantees that the list and the
+        // memory that it names are valid.
         match unsafe { sys::ibv_post_srq_recv(self.as_raw(), wr, bad) } {
             0 => Ok(()),
             errno => self.answered("ibv_post_srq_recv", errno),
@@ -235,7 +250,7 @@ impl SharedReceiveQueue {
     }
 }
 
-/// Why the queue that was just asked for was not made.
+/// Returns the error for a queue whose creation has just failed.
 fn refused(operation: &'static str, context: &Context, max_wr: u32, max_sge: u32) -> Error {
     let error = context.failed(operation);
     let Ok(limits) = context.query_device() else { return error };

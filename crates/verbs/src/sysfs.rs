@@ -1,15 +1,18 @@
-//! What the kernel says of a device in `/sys/class/infiniband/NAME`, where libibverbs has no call for it.
+//! Reads attributes of a device from `/sys/class/infiniband/NAME` that libibverbs does not provide.
 
 use std::fs;
 use std::path::Path;
 
-/// The driver of a software device made on a net device, which has no bus device to link to.
+/// The driver of Soft-RoCE devices. They are made on a net device and have no bus device with a
+/// driver link.
 const SOFT_ROCE: &str = "rdma_rxe";
 
-/// The kernel driver. None where sysfs does not tell: a software device other than Soft-RoCE.
+/// Returns the kernel driver. `None` if sysfs does not report it, as for software devices other
+/// than Soft-RoCE.
 pub(crate) fn driver(device: &Path) -> Option<String> {
-    // Soft-RoCE alone has this attribute, the name of its net device. It is asked first because older kernels link
-    // `device` to the net device's own hardware, whose driver is another one.
+    // Only Soft-RoCE has the attribute `parent`, the name of its net device. It is checked first
+    // because older kernels link `device` to the hardware of the net device, which has another
+    // driver.
     if is_soft_roce(device) {
         return Some(SOFT_ROCE.to_owned());
     }
@@ -17,7 +20,8 @@ pub(crate) fn driver(device: &Path) -> Option<String> {
     Some(link.file_name()?.to_str()?.to_owned())
 }
 
-/// The PCI address, such as `0000:3b:00.0`. None for a software device or one on another bus.
+/// Returns the PCI address, such as `0000:3b:00.0`. `None` for a software device or one on another
+/// bus.
 pub(crate) fn pci_address(device: &Path) -> Option<String> {
     if is_soft_roce(device) {
         return None;
@@ -27,28 +31,30 @@ pub(crate) fn pci_address(device: &Path) -> Option<String> {
     is_pci_address(address).then(|| address.to_owned())
 }
 
-/// The NUMA node of the hardware. None where the machine has but one, or the device no hardware.
+/// Returns the NUMA node of the hardware. `None` if the machine has only one node, or for a
+/// software device.
 pub(crate) fn numa_node(device: &Path) -> Option<u32> {
     if is_soft_roce(device) {
         return None;
     }
-    // -1, which is no node, does not parse.
+    // sysfs reports -1 for no node, which does not parse as `u32`.
     attribute(&device.join("device/numa_node"))?.parse().ok()
 }
 
-/// The name of the net device behind a place of a GID table.
+/// Returns the name of the net device behind an entry of a GID table.
 pub(crate) fn gid_net_device(device: &Path, port: u8, index: u32) -> Option<String> {
     attribute(&device.join(format!("ports/{port}/gid_attrs/ndevs/{index}")))
 }
 
-/// The content of an attribute without its newline; none where it is missing, unreadable or empty.
+/// Returns the content of an attribute without its newline. `None` if it is missing, unreadable or
+/// empty.
 pub(crate) fn attribute(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The names in a directory, sorted; none where it is missing.
+/// Returns the names in a directory, sorted. Empty if it is missing.
 pub(crate) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -60,7 +66,7 @@ fn is_soft_roce(device: &Path) -> bool {
     device.join("parent").is_file()
 }
 
-/// `DOMAIN:BUS:SLOT.FUNCTION`, in hexadecimal digits.
+/// Returns `true` for `DOMAIN:BUS:SLOT.FUNCTION` in hexadecimal digits.
 fn is_pci_address(text: &str) -> bool {
     let parts: Vec<&str> = text.split([':', '.']).collect();
     let widths = [4, 2, 2, 1];
@@ -78,7 +84,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A directory that goes when the test ends.
+    /// A temporary directory that is removed on drop.
     pub(crate) struct Scratch(pub(crate) PathBuf);
 
     impl Scratch {
@@ -97,7 +103,7 @@ pub(crate) mod tests {
 
     impl Drop for Scratch {
         fn drop(&mut self) {
-            // What is left behind in a temporary directory harms nobody.
+            // A failure leaves a temporary directory behind, which is harmless.
             let _ = fs::remove_dir_all(&self.0);
         }
     }

@@ -1,8 +1,8 @@
-//! What stands between this program and a device.
+//! Finds out why no device, or not every device, can be used.
 //!
-//! A device is used through a stack: the kernel's RDMA core, a driver with a device, a node in `/dev`, the right to open it,
-//! libibverbs, and a provider library for that driver. Any of them may be missing, and "no devices found" does not say
-//! which. [`survey`] looks at each.
+//! A device is used through a stack: the kernel's RDMA core, a driver with a device, a node in
+//! `/dev`, the permission to open it, libibverbs, and a provider library for that driver. Any of
+//! them may be missing, and "no devices found" does not tell which. [`survey`] examines each.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::fd;
 use crate::sysfs;
 
-/// Looks at every layer between this program and a device. It changes nothing; opening the kernel's RDMA netlink may
-/// load its module, as libibverbs's own first call does.
+/// Examines every layer between this program and a device. It changes nothing, except that opening
+/// the kernel's RDMA netlink may load its module, as the first call of libibverbs does.
 pub fn survey() -> Survey {
     let roots = Roots::host();
     let library = Ibverbs::get().map(|lib| lib.path().to_owned());
@@ -29,32 +29,32 @@ pub fn survey() -> Survey {
     Survey { kernel: kernel(&roots, netlink_answers()), devices: devices(&roots), library, listed }
 }
 
-/// What [`survey`] found.
+/// The result of [`survey`].
 ///
 /// ```
 /// use farreach_verbs::system::{self, KernelSupport};
 ///
 /// let survey = system::survey();
 /// if survey.kernel == KernelSupport::Present && survey.obstacles().is_empty() {
-///     println!("{} devices, none in the way", survey.devices.len());
+///     println!("{} devices, all usable", survey.devices.len());
 /// }
 /// ```
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Survey {
-    /// Whether the kernel speaks RDMA.
+    /// The kernel's RDMA support.
     pub kernel: KernelSupport,
-    /// The devices that the kernel has, usable or not.
+    /// The kernel's devices, usable or not.
     pub devices: Vec<KernelDevice>,
-    /// The file of libibverbs that was opened.
+    /// The path of the opened libibverbs.
     pub library: Result<PathBuf, LibraryMissing>,
     /// The names of the devices that libibverbs lists.
     pub listed: Result<Vec<String>, Error>,
 }
 
 impl Survey {
-    /// What is in the way, from the kernel up to the library. Empty where every device can be used, and there is
-    /// one.
+    /// Returns the obstacles, from the kernel up to the library. Empty if there is a device and
+    /// every device can be used.
     pub fn obstacles(&self) -> Vec<Obstacle> {
         let mut obstacles = Vec::new();
         match self.kernel {
@@ -80,7 +80,7 @@ impl Survey {
             obstacles.push(Obstacle::NoLibrary(missing.clone()));
         }
         if let Ok(listed) = &self.listed {
-            // A device without a node is not listed either, and that is told already.
+            // A device without a node is not listed either. That is reported above.
             let openable = self.devices.iter().filter(|device| device.access == NodeAccess::Granted);
             let unlisted = openable.filter(|device| !listed.contains(&device.name));
             obstacles.extend(unlisted.map(|device| Obstacle::NoProvider {
@@ -92,7 +92,7 @@ impl Survey {
     }
 }
 
-/// Whether the kernel speaks RDMA.
+/// The kernel's RDMA support.
 ///
 /// ```
 /// use farreach_verbs::system::{self, KernelSupport};
@@ -104,15 +104,15 @@ impl Survey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelSupport {
-    /// It does.
+    /// RDMA support is loaded.
     Present,
-    /// Its modules are on this host and not loaded.
+    /// The modules are installed and not loaded.
     NotLoaded,
-    /// It was built without, or its modules are not installed.
+    /// The kernel was built without RDMA, or its modules are not installed.
     NotBuilt,
 }
 
-/// A device as the kernel shows it, whether libibverbs can use it or not.
+/// A device of the kernel, whether libibverbs can use it or not.
 ///
 /// ```
 /// for device in farreach_verbs::system::survey().devices {
@@ -122,15 +122,15 @@ pub enum KernelSupport {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelDevice {
-    /// Its name in `/sys/class/infiniband`.
+    /// The name in `/sys/class/infiniband`.
     pub name: String,
-    /// Its driver, where sysfs tells.
+    /// The driver, if sysfs reports it.
     pub driver: Option<String>,
-    /// Whether this process can open it.
+    /// The access of this process.
     pub access: NodeAccess,
 }
 
-/// Whether this process can open a device's node.
+/// The access of this process to a device's node.
 ///
 /// ```
 /// use farreach_verbs::system::{self, NodeAccess};
@@ -142,9 +142,9 @@ pub struct KernelDevice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeAccess {
-    /// It can.
+    /// The process can open the node.
     Granted,
-    /// The kernel offers user space no access to it: `ib_uverbs` is not loaded.
+    /// The kernel gives user space no access to the device: `ib_uverbs` is not loaded.
     NoUverbs,
     /// The node does not exist.
     NoNode(PathBuf),
@@ -152,8 +152,8 @@ pub enum NodeAccess {
     Denied(PathBuf),
 }
 
-/// One thing that stands between this program and a device. It displays as what is missing; [`fix`](Self::fix) says what
-/// to do.
+/// An obstacle between this program and a device. `Display` shows what is missing;
+/// [`fix`](Self::fix) says how to resolve it.
 ///
 /// ```
 /// use farreach_verbs::system::Obstacle;
@@ -167,12 +167,12 @@ pub enum NodeAccess {
 pub enum Obstacle {
     /// The kernel has no RDMA support.
     NoKernelSupport {
-        /// Whether its modules are on this host.
+        /// `true` if the modules are installed on this host.
         loadable: bool,
     },
     /// The kernel has RDMA support and no device.
     NoDevice,
-    /// The kernel offers user space no access to a device.
+    /// The kernel gives user space no access to a device.
     NoUverbs {
         /// The device's name.
         device: String,
@@ -184,7 +184,7 @@ pub enum Obstacle {
         /// The node.
         node: PathBuf,
     },
-    /// A device's node cannot be opened by this process.
+    /// This process cannot open a device's node.
     NoPermission {
         /// The device's name.
         device: String,
@@ -197,13 +197,13 @@ pub enum Obstacle {
     NoProvider {
         /// The device's name.
         device: String,
-        /// The kernel driver that the provider would go with.
+        /// The device's kernel driver.
         driver: Option<String>,
     },
 }
 
 impl Obstacle {
-    /// What to do about it.
+    /// Returns an instruction that resolves the obstacle.
     pub fn fix(&self) -> String {
         match self {
             Self::NoKernelSupport { loadable: true } | Self::NoUverbs { .. } => "modprobe ib_uverbs".to_owned(),
@@ -212,11 +212,11 @@ impl Obstacle {
                  kernel package, not the cloud one)"
                     .to_owned()
             }
-            Self::NoDevice => "plug in an RDMA card and load its driver, or make a software one: rdma link add rxe0 \
+            Self::NoDevice => "plug in an RDMA card and load its driver, or make a software device: rdma link add rxe0 \
                                type rxe netdev NETDEV"
                 .to_owned(),
             Self::NoDeviceNode { .. } => {
-                "let udev make the node; in a container, pass /dev/infiniband in".to_owned()
+                "let udev create the node; in a container, pass /dev/infiniband in".to_owned()
             }
             Self::NoPermission { node, .. } => {
                 format!("give this user read and write access to {}", node.display())
@@ -255,7 +255,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Where to look: other places in tests.
+/// The directories to examine. Tests use others.
 struct Roots {
     sys_class: PathBuf,
     dev: PathBuf,
@@ -284,7 +284,8 @@ fn kernel(roots: &Roots, netlink: bool) -> KernelSupport {
     }
 }
 
-/// Whether the kernel has the netlink family that RDMA devices are listed and made by.
+/// Returns `true` if the kernel has the netlink family by which RDMA devices are listed and
+/// created.
 fn netlink_answers() -> bool {
     fd::rdma_netlink().is_ok()
 }
@@ -309,8 +310,8 @@ fn access(roots: &Roots, device: &str) -> NodeAccess {
         return NodeAccess::NoUverbs;
     };
     let node = roots.dev.join(node);
-    // Opening is the only question that rights, capabilities and a container's device rules answer together. A context
-    // comes into being later, by a command on the descriptor.
+    // Only opening the node checks permissions, capabilities and a container's device rules
+    // together. It has no side effect: a context is created later, by a command on the descriptor.
     match OpenOptions::new().read(true).write(true).open(&node) {
         Ok(_) => NodeAccess::Granted,
         Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(&node).is_err() => {
@@ -379,7 +380,7 @@ mod tests {
         let roots = roots(&scratch);
         scratch.file("class/infiniband/mlx5_0/node_type", "1: CA\n");
         scratch.file("class/infiniband_verbs/uverbs7/ibdev", "mlx5_0\n");
-        // A directory stands for the node: root too fails to open one for writing.
+        // A directory replaces the node: opening one for writing fails for root too.
         fs::create_dir_all(scratch.0.join("dev/uverbs7")).unwrap();
         let node = scratch.0.join("dev/uverbs7");
         let denied = Obstacle::NoPermission { device: "mlx5_0".to_owned(), node };
@@ -392,7 +393,7 @@ mod tests {
         let survey = survey();
         assert_eq!(survey.library.is_err(), matches!(survey.listed, Err(Error::Library(_))));
         if survey.devices.is_empty() {
-            assert!(!survey.obstacles().is_empty(), "no device, and something is in the way");
+            assert!(!survey.obstacles().is_empty(), "no device, so there is an obstacle");
         }
     }
 }

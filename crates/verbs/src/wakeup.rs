@@ -8,8 +8,9 @@ use crate::error::Error;
 use crate::event::AsyncEvents;
 use crate::fd;
 
-/// A descriptor that is readable while a completion channel or a device has an event: for who sleeps on both at once and can wait for
-/// one only. Taking the events is left to their owners; until they have, it stays readable.
+/// A descriptor that is readable while a completion channel or a device has an event, for callers
+/// that must sleep on both with one descriptor. It does not take the events; it stays readable
+/// until their owners have taken them.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -19,18 +20,19 @@ use crate::fd;
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
 /// let (channel, events) = (context.create_comp_channel()?, context.async_events()?);
 /// let wakeup = Wakeup::new(&channel, &events)?;
-/// println!("{:?} is what epoll or a runtime is given", wakeup.as_fd());
+/// println!("{:?} can be passed to epoll or a runtime", wakeup.as_fd());
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Wakeup {
     epoll: OwnedFd,
-    /// Their descriptors are open as long as these live: a number that is used again would be another's.
+    /// Keeps the sources' descriptors open. A closed descriptor's number could be reused for
+    /// another file.
     _sources: (CompletionChannel, AsyncEvents),
 }
 
 impl Wakeup {
-    /// Joins both.
+    /// Joins a completion channel and a device's events.
     #[doc(alias = "epoll_create")]
     pub fn new(channel: &CompletionChannel, events: &AsyncEvents) -> Result<Self, Error> {
         let name = channel.context().device().name();

@@ -1,9 +1,10 @@
-//! A set of what others keep.
+//! A set of weakly held values.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-/// Remembers things as long as somebody else keeps them. It grows with those that are kept at the same time, and not with all that ever were.
+/// A set of values that other owners keep alive. Its size is bounded by the number of values that
+/// are alive at the same time.
 pub(crate) struct WeakSet<T>(HashMap<usize, Weak<T>>);
 
 impl<T> Default for WeakSet<T> {
@@ -13,16 +14,16 @@ impl<T> Default for WeakSet<T> {
 }
 
 impl<T> WeakSet<T> {
-    /// Puts one in. One that is there already stays.
+    /// Inserts a value. A value that is already in the set stays.
     pub(crate) fn insert(&mut self, it: &Arc<T>) {
         if self.0.len() == self.0.capacity() {
-            // Before it grows: of those that are gone, nothing is left to do.
+            // Removes dead entries before the map would grow.
             self.0.retain(|_, it| it.strong_count() > 0);
         }
         self.0.insert(Arc::as_ptr(it).addr(), Arc::downgrade(it));
     }
 
-    /// Those that are still kept.
+    /// Returns the values that are still alive.
     pub(crate) fn into_kept(self) -> impl Iterator<Item = Arc<T>> {
         self.0.into_values().filter_map(|it| it.upgrade())
     }
@@ -48,7 +49,7 @@ mod tests {
     #[test]
     fn those_that_are_gone_take_no_room() {
         let mut set = WeakSet::default();
-        // Kept until the next one is in, so that no two have the same address.
+        // Kept alive until the next one is inserted, so that no two have the same address.
         let mut last = Arc::new(0);
         for number in 0..10_000 {
             let next = Arc::new(number);

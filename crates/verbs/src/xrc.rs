@@ -1,7 +1,8 @@
-//! Extended reliable connections: one connection between two processes' hosts serves all processes of a host.
+//! Extended reliable connections: one connection between two hosts serves all processes of a host.
 //!
-//! A sender names the shared receive queue that a message is for; the receiving queue pair belongs to no process in particular, but to an
-//! XRC domain. No software device has them: what is here has not been run.
+//! A sender names the shared receive queue that a message is for. The receiving queue pair belongs
+//! to an XRC domain rather than to a process. Limit: no software device supports XRC, so this
+//! module has not been tested with a device.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -17,9 +18,10 @@ use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
 use crate::srq::SharedReceiveQueue;
 
-/// An XRC domain: receiving queue pairs and shared receive queues work together where they are of the same one.
+/// An XRC domain. Receiving queue pairs and shared receive queues can be used together if they
+/// belong to the same one.
 ///
-/// Cheap to clone; it is closed when the last clone, and everything made in it, is gone.
+/// It is cheap to clone. It is closed when the last clone, and every object made in it, is gone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -38,8 +40,8 @@ use crate::srq::SharedReceiveQueue;
 pub struct XrcDomain(Arc<Owned<sys::ibv_xrcd, Context>>);
 
 impl Context {
-    /// Opens an XRC domain, shared with every process that opens the same file, or of this process alone:
-    /// `ibv_open_xrcd(3)`.
+    /// Opens an XRC domain: `ibv_open_xrcd(3)`. It is shared with every process that opens the same
+    /// file, or private to this process without a file.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn open_xrcd(&self, file: Option<BorrowedFd<'_>>) -> Result<XrcDomain, Error> {
         let xrcd = Owned::open_xrcd(self, file).ok_or_else(|| self.failed("ibv_open_xrcd"))?;
@@ -48,17 +50,18 @@ impl Context {
 }
 
 impl XrcDomain {
-    /// The open device that it is on.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         self.0.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_xrcd {
         self.0.as_ptr()
     }
 
-    /// Makes a shared receive queue of this domain, whose receives complete on `cq`: `ibv_create_srq_ex(3)`.
+    /// Creates a shared receive queue of this domain, whose receives complete on `cq`:
+    /// `ibv_create_srq_ex(3)`.
     #[doc(alias = "ibv_create_srq_ex")]
     pub fn create_srq(
         &self,
@@ -70,8 +73,9 @@ impl XrcDomain {
         SharedReceiveQueue::create_xrc(self, pd, cq, max_wr, max_sge)
     }
 
-    /// Makes a receiving queue pair of this domain: `ibv_create_qp_ex(3)` of type `IBV_QPT_XRC_RECV`. It has no queues of
-    /// its own. The sending side is a [`QueuePairBuilder`](crate::qp::QueuePairBuilder)'s.
+    /// Creates a receiving queue pair of this domain: `ibv_create_qp_ex(3)` with type
+    /// `IBV_QPT_XRC_RECV`. It has no queues of its own. A
+    /// [`QueuePairBuilder`](crate::qp::QueuePairBuilder) creates the sending side.
     #[doc(alias = "IBV_QPT_XRC_RECV")]
     pub fn create_qp(&self) -> Result<QueuePair, Error> {
         QueuePair::xrc_target(self)

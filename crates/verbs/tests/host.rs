@@ -1,4 +1,5 @@
-//! What must not compile: each file under `misuse/` holds one mistake, and beside it what the compiler says to it.
+//! Checks that misuse does not compile. Each file under `misuse/` has one mistake, and the expected
+//! compiler output beside it.
 
 #[test]
 fn mistakes_do_not_compile() {

@@ -278,7 +278,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "a queue is destroyed before its events are acknowledged",
         file: "crates/verbs/src/cq/channel.rs",
         guard: "account.is_closed = true;
-        // SAFETY: the caller vouches for the queue.
+        // SAFETY: the caller guarantees that the queue lives.
         unsafe { account.acknowledge(lib, cq) };",
         instead: "account.is_closed = true;",
         test: "table::wait::events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed",

@@ -8,12 +8,13 @@ use super::through_context;
 use crate::Ibverbs;
 use crate::bindings::*;
 
-/// `ibv_poll_cq(3)`: takes up to `num_entries` completions; how many, or negative on failure.
+/// `ibv_poll_cq(3)`: takes up to `num_entries` completions. Returns their number, or a negative
+/// value on failure.
 ///
 /// # Safety
 ///
-/// The contract is that of the C function: `cq` lives, `wc` is valid for writing `num_entries` completions. The
-/// context is one that libibverbs opened: it fills this entry always.
+/// The contract is that of the C function: `cq` lives, `wc` is valid for writing `num_entries`
+/// completions. libibverbs has opened the context, and always fills this entry.
 #[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
@@ -24,8 +25,8 @@ pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) 
 ///
 /// # Safety
 ///
-/// The contract is that of the C function: `cq` lives. The context is one that libibverbs opened: it fills this entry
-/// always.
+/// The contract is that of the C function: `cq` lives. libibverbs has opened the context, and
+/// always fills this entry.
 #[inline]
 pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue lives, and libibverbs fills the entry of every context that it opens.
@@ -33,23 +34,26 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 }
 
 through_context! {
-    /// `ibv_create_cq_ex(3)`: creates a completion queue whose completions are read one field at a time.
+    /// `ibv_create_cq_ex(3)`: creates a completion queue whose completions are read one field at a
+    /// time.
     ///
-    /// The queue's read functions are there for what `wc_flags` asked; see [`ibv_start_poll`](crate::ibv_start_poll).
+    /// The queue has the read functions that `wc_flags` requests. See
+    /// [`ibv_start_poll`](crate::ibv_start_poll).
     fn ibv_create_cq_ex(context: *mut ibv_context, cq_attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex:
         context => create_cq_ex;
 
-    /// `ibv_modify_cq(3)`: how many completions, and for how long, are gathered before an event.
+    /// `ibv_modify_cq(3)`: sets how many completions, and for how long, are gathered before an
+    /// event.
     fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int: (*cq).context => modify_cq;
 }
 
-/// The extended queue as an ordinary one: `ibv_cq_ex` begins with the fields of `ibv_cq`.
+/// Returns the extended queue as an ordinary one: `ibv_cq_ex` begins with the fields of `ibv_cq`.
 #[inline]
 pub const fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
     cq.cast()
 }
 
-/// `ibv_query_comp_cntr_caps(3)`: what the device's completion counters can do.
+/// `ibv_query_comp_cntr_caps(3)`: returns the capabilities of the device's completion counters.
 ///
 /// # Safety
 ///
@@ -59,6 +63,6 @@ pub unsafe fn ibv_query_comp_cntr_caps(
     context: *mut ibv_context,
     caps: *mut ibv_comp_cntr_caps,
 ) -> Result<c_int, SymbolMissing> {
-    // SAFETY: the size is that of what `caps` points to; the rest is the caller's contract.
+    // SAFETY: the size is that of the structure behind `caps`. The caller guarantees the rest.
     unsafe { lib._ibv_query_comp_cntr_caps(context, caps, size_of::<ibv_comp_cntr_caps>()) }
 }

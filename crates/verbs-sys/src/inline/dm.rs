@@ -12,7 +12,7 @@ through_context! {
     /// `ibv_free_dm(3)`
     fn ibv_free_dm(dm: *mut ibv_dm) -> c_int: (*dm).context => free_dm;
 
-    /// `ibv_reg_dm_mr(3)`: registers memory on the device; offsets are from its beginning.
+    /// `ibv_reg_dm_mr(3)`: registers memory on the device. Offsets are relative to its beginning.
     fn ibv_reg_dm_mr(pd: *mut ibv_pd, dm: *mut ibv_dm, dm_offset: u64, length: usize, access: c_uint) -> *mut ibv_mr:
         (*pd).context => reg_dm_mr;
 }
@@ -21,7 +21,8 @@ through_context! {
 ///
 /// # Safety
 ///
-/// The contract is that of the C function: `dm` lives, `host_addr` is valid for reading `length` bytes.
+/// The contract is that of the C function: `dm` lives, `host_addr` is valid for reading `length`
+/// bytes.
 #[inline]
 pub unsafe fn ibv_memcpy_to_dm(
     dm: *mut ibv_dm,
@@ -29,9 +30,9 @@ pub unsafe fn ibv_memcpy_to_dm(
     host_addr: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: the device memory lives.
+    // SAFETY: the caller guarantees that the device memory lives.
     match unsafe { (*dm).memcpy_to_dm } {
-        // SAFETY: the entry is the provider's own; the rest is the caller's contract.
+        // SAFETY: the entry is the provider's own. The caller guarantees the rest.
         Some(copy) => unsafe { copy(dm, dm_offset, host_addr, length) },
         None => libc::EOPNOTSUPP,
     }
@@ -41,7 +42,8 @@ pub unsafe fn ibv_memcpy_to_dm(
 ///
 /// # Safety
 ///
-/// The contract is that of the C function: `dm` lives, `host_addr` is valid for writing `length` bytes.
+/// The contract is that of the C function: `dm` lives, `host_addr` is valid for writing `length`
+/// bytes.
 #[inline]
 pub unsafe fn ibv_memcpy_from_dm(
     host_addr: *mut c_void,
@@ -49,9 +51,9 @@ pub unsafe fn ibv_memcpy_from_dm(
     dm_offset: u64,
     length: usize,
 ) -> c_int {
-    // SAFETY: the device memory lives.
+    // SAFETY: the caller guarantees that the device memory lives.
     match unsafe { (*dm).memcpy_from_dm } {
-        // SAFETY: the entry is the provider's own; the rest is the caller's contract.
+        // SAFETY: the entry is the provider's own. The caller guarantees the rest.
         Some(copy) => unsafe { copy(host_addr, dm, dm_offset, length) },
         None => libc::EOPNOTSUPP,
     }

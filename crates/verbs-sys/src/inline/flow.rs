@@ -1,5 +1,6 @@
-//! Flow steering and its counters. IPsec offload (`ibv_create_flow_action_esp` and its kin) is left out: it serves raw
-//! Ethernet queue pairs of one vendor, and nothing here has use for it.
+//! Flow steering and its counters. IPsec offload (`ibv_create_flow_action_esp` and related
+//! functions) is omitted: it serves raw Ethernet queue pairs of one vendor, and nothing here uses
+//! it.
 
 use std::ffi::c_int;
 
@@ -7,7 +8,7 @@ use super::through_context;
 use crate::bindings::*;
 
 through_context! {
-    /// `ibv_create_flow(3)`: steers packets that match to a raw queue pair.
+    /// `ibv_create_flow(3)`: steers matching packets to a raw queue pair.
     fn ibv_create_flow(qp: *mut ibv_qp, flow: *mut ibv_flow_attr) -> *mut ibv_flow: (*qp).context => ibv_create_flow;
 
     /// `ibv_destroy_flow(3)`

@@ -1,15 +1,15 @@
-//! The header's inline functions.
+//! The inline functions of the headers.
 //!
-//! A verbs program spends its time in functions that libibverbs does not export: `verbs.h` defines them inline, as a jump
-//! through a table that hangs on the device context, the queue pair or the completion queue. They are repeated
-//! here, one file a subject.
+//! A verbs program spends its time in functions that libibverbs does not export: `verbs.h` defines
+//! them inline, as a jump through a table of the device context, the queue pair or the completion
+//! queue. They are reimplemented here, one file per subject.
 //!
-//! - *Data path* (`ibv_post_send`, `ibv_poll_cq`, `ibv_wr_*`, `ibv_wc_read_*`): two loads and a jump, nothing checked. Each
-//!   function's contract says that its table entry is there, and who made sure.
-//! - *Control path* (all others): an entry that is null, or that lies beyond the end of an older library's
-//!   shorter table, is the answer `EOPNOTSUPP`: returned, or in `errno` beside a null pointer.
-//! - Where the header falls back on an exported function, ours takes the [`Ibverbs`](crate::Ibverbs) table as its first
-//!   argument.
+//! - *Data path* (`ibv_post_send`, `ibv_poll_cq`, `ibv_wr_*`, `ibv_wc_read_*`): two loads and a
+//!   jump, without checks. The contract of each function states why its table entry is not null.
+//! - *Control path* (all others): if an entry is null, or lies beyond the end of an older library's
+//!   shorter table, the result is `EOPNOTSUPP`: returned, or in `errno` with a null pointer.
+//! - If the header falls back on an exported function, the function here takes the
+//!   [`Ibverbs`](crate::Ibverbs) table as its first argument.
 
 use std::ffi::c_int;
 
@@ -45,7 +45,7 @@ pub use wq::*;
 pub use wr::*;
 pub use xrc::*;
 
-/// How a control-path function says that the device lacks it.
+/// The result of a control-path function that the device does not support.
 trait Unsupported {
     fn unsupported() -> Self;
 }
@@ -64,7 +64,8 @@ impl<T> Unsupported for *mut T {
     }
 }
 
-/// Declares control-path functions: `context` names where the device context is found, `op` the entry of `verbs_context`.
+/// Declares control-path functions: `context` is the expression for the device context, `op` the
+/// entry of `verbs_context`.
 macro_rules! through_context {
     ($(
         $(#[$meta:meta])*
@@ -79,7 +80,8 @@ macro_rules! through_context {
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: the caller passes a live object, which leads to an open device context.
             match unsafe { $crate::verbs_get_ctx_op!($context, $op) } {
-                // SAFETY: the entry is the provider's own for this context; the rest is the caller's contract.
+                // SAFETY: the entry is the provider's own for this context. The caller guarantees
+                // the rest.
                 Some(op) => unsafe { op($($arg),*) },
                 None => <$ret as $crate::inline::Unsupported>::unsupported(),
             }
@@ -87,7 +89,7 @@ macro_rules! through_context {
     )*};
 }
 
-/// Declares data-path functions over the table of an extended object: the entry must be there.
+/// Declares data-path functions over the table of an extended object. The entry must not be null.
 macro_rules! through_object {
     (
         safety: $contract:literal;
@@ -103,7 +105,8 @@ macro_rules! through_object {
         #[doc = $contract]
         #[inline]
         pub unsafe fn $name($object: *mut $Object $(, $arg: $ty)*) $(-> $ret)? {
-            // SAFETY: the caller vouches that the object lives and that this entry of its table is filled.
+            // SAFETY: the caller guarantees that the object lives and that this entry of its table
+            // is filled.
             unsafe { (*$object).$op.unwrap_unchecked()($object $(, $arg)*) }
         }
     )*};

@@ -4,20 +4,22 @@ use std::ffi::c_int;
 
 use crate::bindings::*;
 
-/// `ibv_post_send(3)`: posts a list to the send queue; 0, or an errno with `bad_wr` at the first one not posted.
+/// `ibv_post_send(3)`: posts a list to the send queue. Returns 0, or an errno with `bad_wr` at the
+/// first one not posted.
 ///
 /// # Safety
 ///
-/// The contract is that of the C function: `qp` lives, `wr` heads a valid list, `bad_wr` is valid for writing, and the memory
-/// that the list names stays registered and untouched until its completions. The context is one that libibverbs
-/// opened: it fills this entry always.
+/// The contract is that of the C function: `qp` lives, `wr` heads a valid list, `bad_wr` is valid
+/// for writing, and the memory that the list names stays registered and unused until its
+/// completions. libibverbs has opened the context, and always fills this entry.
 #[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the queue pair lives, and libibverbs fills the entry of every context that it opens.
     unsafe { (*(*qp).context).ops.post_send.unwrap_unchecked()(qp, wr, bad_wr) }
 }
 
-/// `ibv_post_recv(3)`: posts a list to the receive queue; 0, or an errno with `bad_wr` at the first one not posted.
+/// `ibv_post_recv(3)`: posts a list to the receive queue. Returns 0, or an errno with `bad_wr` at
+/// the first one not posted.
 ///
 /// # Safety
 ///
@@ -47,7 +49,7 @@ pub unsafe fn ibv_post_srq_recv(
 ///
 /// # Safety
 ///
-/// As for [`ibv_post_send`]; the provider that created the work queue fills this entry always.
+/// As for [`ibv_post_send`]; the provider that created the work queue always fills this entry.
 #[inline]
 pub unsafe fn ibv_post_wq_recv(
     wq: *mut ibv_wq,
@@ -69,12 +71,12 @@ pub unsafe fn ibv_post_srq_ops(
     op: *mut ibv_ops_wr,
     bad_op: *mut *mut ibv_ops_wr,
 ) -> c_int {
-    // SAFETY: the queue leads to an open context.
+    // SAFETY: the queue lives and leads to an open context.
     match unsafe { crate::verbs_get_ctx_op!((*srq).context, post_srq_ops) } {
-        // SAFETY: the entry is the provider's own; the rest is the caller's contract.
+        // SAFETY: the entry is the provider's own. The caller guarantees the rest.
         Some(post) => unsafe { post(srq, op, bad_op) },
         None => {
-            // SAFETY: the caller passes a place to write to.
+            // SAFETY: the caller guarantees that `bad_op` is valid for writing.
             unsafe { *bad_op = op };
             libc::EOPNOTSUPP
         }

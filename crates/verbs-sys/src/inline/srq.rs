@@ -1,4 +1,4 @@
-//! Shared receive queues: the extended way to create them, and their numbers.
+//! Shared receive queues: the extended function to create them, and their numbers.
 
 use std::ffi::c_int;
 
@@ -18,7 +18,7 @@ pub unsafe fn ibv_create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> Result<*mut ibv_srq, SymbolMissing> {
-    // SAFETY: the attributes are valid.
+    // SAFETY: the caller guarantees that the attributes are valid.
     let (mask, srq_type, pd) = unsafe { ((*attr).comp_mask, (*attr).srq_type, (*attr).pd) };
     let only_known = mask & !(IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TYPE) == 0;
     let basic = mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || srq_type == IBV_SRQT_BASIC;
@@ -26,15 +26,15 @@ pub unsafe fn ibv_create_srq_ex(
         // SAFETY: the extended attributes begin with the fields of the plain ones.
         return unsafe { lib.ibv_create_srq(pd, attr.cast()) };
     }
-    // SAFETY: the context is open.
+    // SAFETY: the caller guarantees that the context is open.
     Ok(match unsafe { verbs_get_ctx_op!(context, create_srq_ex) } {
-        // SAFETY: the entry is the provider's own; the rest is the caller's contract.
+        // SAFETY: the entry is the provider's own. The caller guarantees the rest.
         Some(create) => unsafe { create(context, attr) },
         None => Unsupported::unsupported(),
     })
 }
 
 through_context! {
-    /// `ibv_get_srq_num(3)`: the number by which XRC senders name the queue.
+    /// `ibv_get_srq_num(3)`: returns the number by which XRC senders name the queue.
     fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int: (*srq).context => get_srq_num;
 }

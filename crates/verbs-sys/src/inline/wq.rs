@@ -12,15 +12,15 @@ use crate::verbs_get_ctx_op;
 ///
 /// The contract is that of the C function: the context is open and the attributes are valid.
 pub unsafe fn ibv_create_wq(context: *mut ibv_context, attr: *mut ibv_wq_init_attr) -> *mut ibv_wq {
-    // SAFETY: the context is open.
+    // SAFETY: the caller guarantees that the context is open.
     let Some(create) = (unsafe { verbs_get_ctx_op!(context, create_wq) }) else {
         return Unsupported::unsupported();
     };
-    // SAFETY: the entry is the provider's own; the rest is the caller's contract.
+    // SAFETY: the entry is the provider's own. The caller guarantees the rest.
     let wq = unsafe { create(context, attr) };
     if !wq.is_null() {
-        // The header leaves these to the caller's side, and ibv_destroy_wq relies on them.
-        // SAFETY: the queue was just created and nobody else knows it.
+        // The header initialises these on the caller's side, and ibv_destroy_wq relies on them.
+        // SAFETY: the queue was just created, and nothing else refers to it.
         unsafe {
             (*wq).wq_context = (*attr).wq_context;
             (*wq).events_completed = 0;

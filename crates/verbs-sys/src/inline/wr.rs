@@ -1,4 +1,4 @@
-//! Building work requests in the queue itself: `ibv_wr_start(3)` and what follows it.
+//! Builds work requests in the queue itself: `ibv_wr_start(3)` and the functions of its sequence.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,16 +7,16 @@ use crate::bindings::*;
 
 through_object! {
     safety: "The contract is that of the C function, and the sequence that of `ibv_wr_start(3)`. The entry of this name in \
-             `ibv_qp_ex` is not null: an operation's entry is there where `send_ops_flags` asked for it when the queue \
-             pair was created, and those that `ibv_wr_post(3)` names for the queue pair's type. Whoever creates the \
-             queue pair checks (the fields are `Option`s, but an older library's structure ends before the newer \
-             ones: read only what was asked for).";
+             `ibv_qp_ex` is not null: an operation's entry exists if `send_ops_flags` requested it when the queue \
+             pair was created, and those that `ibv_wr_post(3)` names for the queue pair's type. The creator of the \
+             queue pair must check that (the fields are `Option`s, but an older library's structure ends before newer \
+             ones: read only the requested entries).";
 
-    /// `ibv_wr_start(3)`: opens a batch; no other thread may post until it is completed or aborted.
+    /// `ibv_wr_start(3)`: opens a batch. No other thread may post until it is completed or aborted.
     fn ibv_wr_start(qp: *mut ibv_qp_ex): wr_start;
     /// `ibv_wr_complete(3)`: posts the batch, whole or not at all.
     fn ibv_wr_complete(qp: *mut ibv_qp_ex) -> c_int: wr_complete;
-    /// `ibv_wr_abort(3)`: forgets the batch.
+    /// `ibv_wr_abort(3)`: discards the batch.
     fn ibv_wr_abort(qp: *mut ibv_qp_ex): wr_abort;
 
     /// `ibv_wr_send(3)`
@@ -40,7 +40,8 @@ through_object! {
     fn ibv_wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64): wr_atomic_fetch_add;
     /// `ibv_wr_atomic_write(3)`: `atomic_wr` points to 8 bytes.
     fn ibv_wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, atomic_wr: *const c_void): wr_atomic_write;
-    /// `ibv_wr_flush(3)`: `placement` and `level` are of `ibv_placement_type` and `ibv_selectivity_level`.
+    /// `ibv_wr_flush(3)`: `placement` is an `ibv_placement_type` and `level` an
+    /// `ibv_selectivity_level`.
     fn ibv_wr_flush(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, len: usize, placement: u8, level: u8): wr_flush;
     /// `ibv_wr_bind_mw(3)`: binds a window of type 2.
     fn ibv_wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, bind_info: *const ibv_mw_bind_info): wr_bind_mw;

@@ -6,7 +6,7 @@ use super::through_context;
 use crate::bindings::*;
 
 through_context! {
-    /// `ibv_open_xrcd(3)`: opens a domain, shared with whoever opens the same file.
+    /// `ibv_open_xrcd(3)`: opens a domain, which is shared with all that open the same file.
     fn ibv_open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd:
         context => open_xrcd;
 

@@ -1,4 +1,4 @@
-//! Posting and polling as every verbs program does: `ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`, and events.
+//! Tests of the classic functions: `ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`, and events.
 
 use std::ptr::null_mut;
 
@@ -28,7 +28,7 @@ fn a_write_with_immediate_lands_and_is_told() {
         success(&a.cq, 1, IBV_WC_RDMA_WRITE);
         let told = success(&b.cq, 7, IBV_WC_RECV_RDMA_WITH_IMM);
         assert_ne!(told.wc_flags & IBV_WC_WITH_IMM, 0);
-        // SAFETY: the flag says that the immediate is there.
+        // SAFETY: the flag indicates that the immediate is valid.
         assert_eq!(u32::from_be(unsafe { told.__bindgen_anon_1.imm_data }), IMMEDIATE);
         assert_eq!(told.byte_len as usize, data.len());
         // SAFETY: the queue pair lives.

@@ -1,4 +1,5 @@
-//! The connection manager: an id that is bound, an address and a route that are resolved, each event acknowledged.
+//! Tests of the connection manager: binding an id, resolving an address and a route, and
+//! acknowledging each event.
 
 use std::ffi::{CStr, c_int};
 use std::io::Error;
@@ -25,7 +26,7 @@ fn socket_address(address: Ipv4Addr) -> sockaddr_in {
 }
 
 fn channel() -> Owned<rdma_event_channel> {
-    // SAFETY: the function takes nothing; a channel is destroyed after its ids.
+    // SAFETY: the function takes no arguments; a channel is destroyed after its ids.
     Owned::new(unsafe { cm().rdma_create_event_channel() }.unwrap(), |channel| {
         // SAFETY: called once, by the owner.
         unsafe { cm().rdma_destroy_event_channel(channel) }.unwrap();
@@ -42,13 +43,13 @@ fn id(channel: &Owned<rdma_event_channel>) -> Owned<rdma_cm_id> {
     Owned::new(id, |id| unsafe { cm().rdma_destroy_id(id) }.unwrap())
 }
 
-/// Takes the next event, which must be this one's success, and acknowledges it.
+/// Takes the next event, which must be a success of this type, and acknowledges it.
 fn expect_event(channel: &Owned<rdma_event_channel>, id: &Owned<rdma_cm_id>, expected: rdma_cm_event_type) {
     // SAFETY: the channel lives.
     wait_readable(unsafe { (*channel.get()).fd });
     let mut event = null_mut();
-    // SAFETY: the channel lives, has an event, and the pointer is valid for writing. The event is read before it is
-    // acknowledged, which ends it.
+    // SAFETY: the channel lives and has an event, and the pointer is valid for writing. The event
+    // is read before it is acknowledged, which frees it.
     unsafe {
         let status = cm().rdma_get_cm_event(channel.get(), &raw mut event);
         assert_eq!(status, Ok(0), "{}", Error::last_os_error());
@@ -68,10 +69,10 @@ fn an_id_is_bound_and_resolves_its_own_address() {
         let mut address = socket_address(device.address);
         let address: *mut sockaddr = (&raw mut address).cast();
 
-        // SAFETY: the id lives and the address is one of IPv4.
+        // SAFETY: the id lives and the address is an IPv4 address.
         let status = unsafe { cm().rdma_bind_addr(id.get(), address) };
         assert_eq!(status, Ok(0), "{}", Error::last_os_error());
-        // SAFETY: a bound id has a device, and a local address inside of itself.
+        // SAFETY: a bound id has a device, and its local address is inside it.
         unsafe {
             let name = CStr::from_ptr((*(*(*id.get()).verbs).device).name.as_ptr());
             assert_eq!(name.to_str(), Ok(device.name.as_str()));
@@ -83,7 +84,7 @@ fn an_id_is_bound_and_resolves_its_own_address() {
         }
 
         let limit = WAIT_MAX.as_millis() as c_int;
-        // SAFETY: the id lives and the address is one of IPv4.
+        // SAFETY: the id lives and the address is an IPv4 address.
         let status = unsafe { cm().rdma_resolve_addr(id.get(), null_mut(), address, limit) };
         assert_eq!(status, Ok(0), "{}", Error::last_os_error());
         expect_event(&channel, &id, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -92,7 +93,7 @@ fn an_id_is_bound_and_resolves_its_own_address() {
         assert_eq!(status, Ok(0), "{}", Error::last_os_error());
         expect_event(&channel, &id, RDMA_CM_EVENT_ROUTE_RESOLVED);
 
-        // SAFETY: the id lives, and a resolved route is inside of it.
+        // SAFETY: the id lives, and its resolved route is inside it.
         unsafe {
             let peer = rdma_get_peer_addr(id.get()).cast::<sockaddr_in>();
             assert_eq!(u32::from_be((*peer).sin_addr.s_addr), u32::from(device.address));
@@ -110,9 +111,9 @@ fn an_address_of_no_device_is_refused() {
     on_host_a(|| {
         let channel = channel();
         let id = id(&channel);
-        // Of the documentation's second network, which no host of a guest has.
+        // From the second documentation network, which no host of a guest has.
         let mut address = socket_address(Ipv4Addr::new(198, 51, 100, 1));
-        // SAFETY: the id lives and the address is one of IPv4.
+        // SAFETY: the id lives and the address is an IPv4 address.
         let status = unsafe { cm().rdma_bind_addr(id.get(), (&raw mut address).cast()) };
         let error = Error::last_os_error();
         assert_eq!((status, error.raw_os_error()), (Ok(-1), Some(libc::EADDRNOTAVAIL)), "{error}");

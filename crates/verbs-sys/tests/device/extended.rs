@@ -1,4 +1,5 @@
-//! The newer way: `ibv_create_qp_ex`, work requests built by `ibv_wr_*`, completions read one field at a time.
+//! Tests of the extended functions: `ibv_create_qp_ex`, work requests built by `ibv_wr_*`, and
+//! completions read one field at a time.
 
 use std::ffi::c_uint;
 use std::io::Error;
@@ -20,7 +21,8 @@ pub(crate) struct ExtendedPair {
 }
 
 impl ExtendedPair {
-    /// With these operations, of `IBV_QP_EX_WITH_*`; the creation's errno where it is refused.
+    /// Creates a pair with these operations, of `IBV_QP_EX_WITH_*`. Returns the errno if the
+    /// creation is refused.
     pub(crate) fn new(host: &Host, operations: c_uint, access: c_uint) -> Result<Self, Error> {
         let cq = extended_cq(host);
         let create = || {
@@ -43,7 +45,7 @@ impl ExtendedPair {
         Ok(Self { a, b, cq })
     }
 
-    /// The sending side's table of work requests.
+    /// Returns the sending side's table of work-request functions.
     pub(crate) fn sender(&self) -> *mut ibv_qp_ex {
         // SAFETY: the queue pair lives and was created with operations.
         let qp = unsafe { lib().ibv_qp_to_qp_ex(self.a.get()) }.unwrap();
@@ -51,12 +53,13 @@ impl ExtendedPair {
         qp
     }
 
-    /// The next completion, which must be a success.
+    /// Returns the next completion, which must be a success.
     #[track_caller]
     pub(crate) fn success(&self) -> Completion {
         let cq = self.cq.get();
         let mut attr = ibv_poll_cq_attr::default();
-        // SAFETY: the queue lives. Its fields are read between a start that found a completion and the end.
+        // SAFETY: the queue lives. Its fields are read between a start that found a completion and
+        // the end.
         wait_for("completion", || unsafe {
             match ibv_start_poll(cq, &raw mut attr) {
                 0 => {
@@ -71,7 +74,7 @@ impl ExtendedPair {
     }
 }
 
-/// What is read of one completion, a success.
+/// The fields of one successful completion.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Completion {
     pub(crate) id: u64,
@@ -82,17 +85,19 @@ pub(crate) struct Completion {
 }
 
 impl Completion {
+    /// Reads the current completion.
+    ///
     /// # Safety
     ///
     /// A completion of the queue is open, and the queue was created with [`FIELDS`].
     unsafe fn read(cq: *mut ibv_cq_ex) -> Self {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller guarantees an open completion and the fields.
         unsafe {
             let (id, status) = ((*cq).wr_id, (*cq).status);
             assert_eq!(status, IBV_WC_SUCCESS, "request {id}: {}", status_text(status));
             let opcode = ibv_wc_read_opcode(cq);
-            // C promises a length and an immediate for what was received alone: rxe flags the sender's own
-            // completion of a write with immediate too, and has no value there.
+            // C defines length and immediate for receives only: rxe sets the flag for the sender's
+            // own completion of a write with immediate too, without a value.
             let is_received = opcode & IBV_WC_RECV != 0;
             let has_immediate = is_received && ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM != 0;
             Self {
@@ -132,7 +137,8 @@ fn a_batch_of_writes_lands_and_is_read_field_by_field() {
         post_recv(&pair.b, 9, to.sge(0, 0));
 
         let qp = pair.sender();
-        // SAFETY: the queue pair lives and has both operations; the lists live until the batch is complete.
+        // SAFETY: the queue pair lives and has both operations; the lists live until the batch is
+        // complete.
         unsafe {
             assert!((*qp).wr_rdma_write.is_some() && (*qp).wr_rdma_write_imm.is_some());
             ibv_wr_start(qp);
@@ -144,7 +150,8 @@ fn a_batch_of_writes_lands_and_is_read_field_by_field() {
 
             (*qp).wr_id = 2;
             ibv_wr_rdma_write_imm(qp, to.rkey(), to.buffer.address(1000), 77_u32.to_be());
-            // Of equal lengths: librxe of rdma-core 44 takes the first element's for each.
+            // Both have the same length: librxe of rdma-core 44 uses the length of the first
+            // element for each.
             let list = [from.sge(1000, 1500), from.sge(2500, 1500)];
             ibv_wr_set_sge_list(qp, list.len(), list.as_ptr());
             assert_eq!(ibv_wr_complete(qp), 0);

@@ -1,6 +1,7 @@
-//! The bindings on a real device: what is posted through them moves bytes, and what they read is what the kernel says.
+//! Tests of the bindings on a device: posted work requests move bytes, and queries agree with the
+//! kernel.
 //!
-//! Every test is of this process with itself: two queue pairs of one device, joined over one of its addresses.
+//! Every test connects two queue pairs of one device in this process, over one of its addresses.
 
 mod classic;
 mod connection;

@@ -1,5 +1,5 @@
-//! ATOMIC WRITE and FLUSH. Soft-RoCE has both since Linux 6.2; rdma-core has the first since 44, which is Debian 12's, and
-//! the second since 45.
+//! Tests of ATOMIC WRITE and FLUSH. Soft-RoCE has both since Linux 6.2. rdma-core has the first
+//! since 44, which is Debian 12's, and the second since 45.
 
 use farreach_testkit::{on_host_a, rdma_core_release};
 use farreach_verbs_sys::*;
@@ -7,7 +7,8 @@ use farreach_verbs_sys::*;
 use crate::extended::ExtendedPair;
 use crate::rig::*;
 
-/// The kernel's bits of `device_cap_flags_ex` for FLUSH and ATOMIC WRITE, which `verbs.h` has no names for.
+/// The kernel's bits of `device_cap_flags_ex` for FLUSH and ATOMIC WRITE, which `verbs.h` does not
+/// name.
 const DEVICE_HAS_BOTH: u64 = 1 << 38 | 1 << 40;
 
 #[test]
@@ -45,16 +46,17 @@ fn eight_bytes_are_written_at_once_and_flushed() {
     });
 }
 
-/// The library of Debian 12, on the kernel of Debian 12.
+/// Checks Debian 12's library on Debian 12's kernel.
 fn refused_or_not_offered(host: &Host) {
     assert_eq!(host.capabilities() & DEVICE_HAS_BOTH, 0, "{:x}", host.capabilities());
-    // The library's structure ends before the entry: that nobody may call it is this refusal.
+    // The library's structure ends before the entry. This refusal ensures that it is never called.
     let refused = ExtendedPair::new(host, IBV_QP_EX_WITH_FLUSH, ACCESS).err();
     let errno = refused.expect("the library has no entry for FLUSH").raw_os_error();
     assert_eq!(errno, Some(libc::EOPNOTSUPP));
 
-    // The library has this one and does not ask the kernel, which lacks it. So it is not called here.
+    // The library has this entry and does not ask the kernel, which lacks the operation. So it is
+    // not called here.
     let pair = ExtendedPair::new(host, IBV_QP_EX_WITH_ATOMIC_WRITE, ACCESS).expect("librxe has the entry");
-    // SAFETY: the queue pair lives, and its operations were asked for.
+    // SAFETY: the queue pair lives, and was created with the operation.
     assert!(unsafe { (*pair.sender()).wr_atomic_write }.is_some());
 }

@@ -1,4 +1,4 @@
-//! What the library tells of a device, beside what the kernel tells in sysfs; and what Soft-RoCE has not.
+//! Compares the library's queries with sysfs, and tests features that Soft-RoCE lacks.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,7 +16,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).trim().to_owned()
 }
 
-/// The number before the colon in `4: ACTIVE`.
+/// Returns the number before the colon in `4: ACTIVE`.
 fn leading_number(text: &str) -> u32 {
     text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
 }
@@ -26,7 +26,7 @@ fn hexadecimal(text: &str) -> u32 {
     u32::from_str_radix(digits, 16).unwrap_or_else(|_| panic!("{text}"))
 }
 
-/// `54cc:3bff:fef0:5007`, as sysfs writes it.
+/// Formats a GUID as sysfs does: `54cc:3bff:fef0:5007`.
 fn guid(be: u64) -> String {
     be.to_ne_bytes()
         .chunks(2)
@@ -49,9 +49,9 @@ fn the_device_is_the_one_of_sysfs() {
         let orig = &attr.orig_attr;
         assert_eq!(guid(orig.node_guid), sysfs("node_guid"));
         assert_eq!(guid(orig.sys_image_guid), sysfs("sys_image_guid"));
-        // SAFETY: the library ends the text.
+        // SAFETY: the library terminates the text with a NUL.
         let firmware = unsafe { CStr::from_ptr(orig.fw_ver.as_ptr()) }.to_str();
-        // Soft-RoCE has none, of which the library makes a version all the same.
+        // Soft-RoCE has no firmware; the library nevertheless reports a version.
         let told = Some(sysfs("fw_ver")).filter(|text| !text.is_empty());
         assert_eq!(firmware, Ok(told.as_deref().unwrap_or("0.0.0")));
         let ports = fs::read_dir(host.device.sysfs.join("ports")).unwrap().count();
@@ -96,7 +96,7 @@ fn the_gid_table_is_the_one_of_sysfs() {
         let host = Host::open();
         let port = host.device.sysfs.join("ports").join(host.device.port.to_string());
         let mut entries = [ibv_gid_entry::default(); 64];
-        // SAFETY: the context is open and there is room for so many entries.
+        // SAFETY: the context is open, and there is room for so many entries.
         let count =
             unsafe { ibv_query_gid_table(lib(), host.context.get(), entries.as_mut_ptr(), entries.len(), 0) };
         let count = usize::try_from(count.unwrap()).expect("a count, not an error");
@@ -104,7 +104,7 @@ fn the_gid_table_is_the_one_of_sysfs() {
 
         for entry in &entries[..count] {
             let attribute = |group: &str| read(&port.join(group).join(entry.gid_index.to_string()));
-            // SAFETY: every GID is 16 bytes.
+            // SAFETY: every GID is 16 bytes, and any bytes are valid.
             let gid = Ipv6Addr::from(unsafe { entry.gid.raw });
             assert_eq!(gid, attribute("gids").parse::<Ipv6Addr>().unwrap());
             assert_eq!(entry.port_num, u32::from(host.device.port));
@@ -127,12 +127,12 @@ fn the_gid_table_is_the_one_of_sysfs() {
                     0,
                 )
             };
-            // SAFETY: every GID is 16 bytes.
+            // SAFETY: every GID is 16 bytes, and any bytes are valid.
             assert_eq!((status, unsafe { alone.gid.raw }), (Ok(0), gid.octets()));
         }
         let index = u32::from(host.device.gid_index);
         let own = entries[..count].iter().find(|entry| entry.gid_index == index).expect("the address we use");
-        // SAFETY: every GID is 16 bytes.
+        // SAFETY: every GID is 16 bytes, and any bytes are valid.
         assert_eq!(unsafe { own.gid.raw }, host.device.address.to_ipv6_mapped().octets());
     });
 }

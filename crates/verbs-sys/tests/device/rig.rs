@@ -1,4 +1,5 @@
-//! The objects that the tests stand on. Each is destroyed at the end of its scope, so they are declared parents first.
+//! The objects of the tests. Each is destroyed at the end of its scope, so parents are declared
+//! first.
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io::Error;
@@ -8,11 +9,12 @@ use std::ptr::{null, null_mut};
 use farreach_testkit::{Buffer, Device, WAIT_MAX, wait_for};
 use farreach_verbs_sys::*;
 
-/// How many completions a queue holds, and requests a queue pair: more than any test here posts.
+/// The depth of a completion queue and of a queue pair: more than any test here posts.
 pub(crate) const DEPTH: u32 = 16;
-/// The bytes of a region: several packets of the path's MTU, so that a write is not one packet.
+/// The size of a region, in bytes: several packets of the path's MTU, so that a write is more than
+/// one packet.
 pub(crate) const REGION: usize = 8192;
-/// What every region and queue pair lets its peer do, unless a test says more.
+/// The default access of every region and queue pair.
 pub(crate) const ACCESS: c_uint =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
 
@@ -20,14 +22,14 @@ pub(crate) fn lib() -> &'static Ibverbs {
     Ibverbs::get().expect("libibverbs is installed")
 }
 
-/// A C object and what destroys it.
+/// A C object and the function that destroys it.
 pub(crate) struct Owned<T> {
     object: *mut T,
     destroy: fn(*mut T) -> c_int,
 }
 
 impl<T> Owned<T> {
-    /// Takes over what a C function made; it must have made something.
+    /// Takes ownership of the result of a C function. Panics if it is null.
     #[track_caller]
     pub(crate) fn new(object: *mut T, destroy: fn(*mut T) -> c_int) -> Self {
         assert!(!object.is_null(), "{}: {}", std::any::type_name::<T>(), Error::last_os_error());
@@ -42,7 +44,7 @@ impl<T> Owned<T> {
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         let status = (self.destroy)(self.object);
-        // A test that has failed already is not made to abort.
+        // A second panic would abort a test that has already failed.
         if !std::thread::panicking() {
             assert_eq!(
                 status,
@@ -66,14 +68,14 @@ impl Host {
     pub(crate) fn open() -> Self {
         let device = Device::find();
         let context = open_by_name(&device.name);
-        // SAFETY: the context is open. A domain is released when all that was made in it is gone.
+        // SAFETY: the context is open. A domain is released after all its objects.
         let pd = unsafe {
             Owned::new(lib().ibv_alloc_pd(context.get()).unwrap(), |pd| lib().ibv_dealloc_pd(pd).unwrap())
         };
         Self { pd, context, device }
     }
 
-    /// `device_cap_flags_ex` of `ibv_query_device_ex(3)`.
+    /// Returns `device_cap_flags_ex` of `ibv_query_device_ex(3)`.
     pub(crate) fn capabilities(&self) -> u64 {
         let mut attr = ibv_device_attr_ex::default();
         // SAFETY: the context is open and the attributes are valid for writing.
@@ -93,9 +95,9 @@ impl Host {
 
     pub(crate) fn cq(&self, channel: Option<&Owned<ibv_comp_channel>>) -> Owned<ibv_cq> {
         let channel = channel.map_or(null_mut(), Owned::get);
-        // SAFETY: the context is open and the channel is null or lives.
+        // SAFETY: the context is open, and the channel is null or lives.
         let cq = unsafe { lib().ibv_create_cq(self.context.get(), DEPTH as c_int, null_mut(), channel, 0) };
-        // SAFETY: a queue is destroyed after its queue pairs, its events acknowledged.
+        // SAFETY: a queue is destroyed after its queue pairs, with all events acknowledged.
         Owned::new(cq.unwrap(), |cq| unsafe { lib().ibv_destroy_cq(cq) }.unwrap())
     }
 
@@ -115,13 +117,13 @@ impl Host {
 
     pub(crate) fn region(&self, access: c_uint) -> Region {
         let buffer = Buffer::new(REGION);
-        // SAFETY: the domain lives and the buffer lives longer than the region, as its fields are ordered.
+        // SAFETY: the domain lives, and the buffer outlives the region, by the order of the fields.
         let mr = unsafe { ibv_reg_mr(lib(), self.pd.get(), buffer.as_ptr(), buffer.len(), access) }.unwrap();
-        // SAFETY: a region is released when no request names it any more.
+        // SAFETY: a region is released when no work request names it any more.
         Region { mr: Owned::new(mr, |mr| unsafe { lib().ibv_dereg_mr(mr) }.unwrap()), buffer }
     }
 
-    /// Brings two queue pairs to where they send to each other, over the device's own address.
+    /// Connects two queue pairs with each other, over the device's own address.
     pub(crate) fn join(&self, a: *mut ibv_qp, b: *mut ibv_qp, access: c_uint) {
         for (own, other) in [(a, b), (b, a)] {
             self.modify(own, "INIT", to_init(self.device.port, access));
@@ -140,7 +142,7 @@ impl Host {
 }
 
 pub(crate) fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: called once, by the owner; what is posted is forgotten.
+    // SAFETY: called once, by the owner; posted work requests are discarded.
     unsafe { lib().ibv_destroy_qp(qp) }.unwrap()
 }
 
@@ -157,7 +159,7 @@ pub(crate) fn capacity() -> ibv_qp_cap {
 
 fn open_by_name(name: &str) -> Owned<ibv_context> {
     let mut count = 0;
-    // SAFETY: the count is valid for writing; the list and its devices live until it is freed.
+    // SAFETY: the count is valid for writing. The list and its devices live until it is freed.
     unsafe {
         let list = lib().ibv_get_device_list(&raw mut count).unwrap();
         assert!(!list.is_null(), "{}", Error::last_os_error());
@@ -202,7 +204,7 @@ fn to_ready_to_receive(device: &Device, peer: u32) -> (ibv_qp_attr, c_uint) {
 }
 
 fn to_ready_to_send() -> (ibv_qp_attr, c_uint) {
-    // Four attempts of 4.096 µs × 2^14 each: a lost peer is told within a second.
+    // Four attempts of 4.096 µs × 2^14 each: a lost peer is reported within a second.
     let attr = ibv_qp_attr {
         qp_state: IBV_QPS_RTS,
         timeout: 14,
@@ -248,14 +250,14 @@ impl End {
     }
 }
 
-/// Two ends, ready to send to each other.
+/// Creates two connected sides.
 pub(crate) fn pair(host: &Host) -> (End, End) {
     let (a, b) = (End::new(host), End::new(host));
     host.join(a.qp.get(), b.qp.get(), ACCESS);
     (a, b)
 }
 
-/// A signalled request of one buffer.
+/// Returns a signalled work request with one buffer.
 pub(crate) fn request(id: u64, opcode: ibv_wr_opcode, sge: &mut ibv_sge) -> ibv_send_wr {
     ibv_send_wr {
         wr_id: id,
@@ -267,7 +269,7 @@ pub(crate) fn request(id: u64, opcode: ibv_wr_opcode, sge: &mut ibv_sge) -> ibv_
     }
 }
 
-/// A signalled write into another end's memory.
+/// Returns a signalled write into the other side's memory.
 pub(crate) fn write_request(id: u64, sge: &mut ibv_sge, remote_addr: u64, rkey: u32) -> ibv_send_wr {
     let mut wr = request(id, IBV_WR_RDMA_WRITE, sge);
     wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
@@ -277,7 +279,8 @@ pub(crate) fn write_request(id: u64, sge: &mut ibv_sge, remote_addr: u64, rkey: 
 #[track_caller]
 pub(crate) fn post_send(qp: &Owned<ibv_qp>, mut wr: ibv_send_wr) {
     let mut bad = null_mut();
-    // SAFETY: the queue pair lives; the request and its list do until the call returns, and its memory until completion.
+    // SAFETY: the queue pair lives. The work request and its list live until the call returns, and
+    // its memory until completion.
     let status = unsafe { ibv_post_send(qp.get(), &raw mut wr, &raw mut bad) };
     assert_eq!(status, 0, "{}", Error::from_raw_os_error(status));
 }
@@ -291,7 +294,7 @@ pub(crate) fn post_recv(qp: &Owned<ibv_qp>, id: u64, mut sge: ibv_sge) {
     assert_eq!(status, 0, "{}", Error::from_raw_os_error(status));
 }
 
-/// The next completion, of whichever status.
+/// Returns the next completion, with any status.
 #[track_caller]
 pub(crate) fn completion(cq: &Owned<ibv_cq>) -> ibv_wc {
     wait_for("completion", || {
@@ -300,12 +303,12 @@ pub(crate) fn completion(cq: &Owned<ibv_cq>) -> ibv_wc {
         match unsafe { ibv_poll_cq(cq.get(), 1, &raw mut wc) } {
             0 => None,
             1 => Some(wc),
-            failure => panic!("ibv_poll_cq answers {failure}"),
+            failure => panic!("ibv_poll_cq returned {failure}"),
         }
     })
 }
 
-/// The next completion, which must be this request's success.
+/// Returns the next completion, which must be a success of this work request.
 #[track_caller]
 pub(crate) fn success(cq: &Owned<ibv_cq>, id: u64, opcode: ibv_wc_opcode) -> ibv_wc {
     let wc = completion(cq);
@@ -314,15 +317,15 @@ pub(crate) fn success(cq: &Owned<ibv_cq>, id: u64, opcode: ibv_wc_opcode) -> ibv
 }
 
 pub(crate) fn status_text(status: ibv_wc_status) -> String {
-    // SAFETY: the function gives a static string for every number.
+    // SAFETY: the function returns a static string for every number.
     unsafe { CStr::from_ptr(lib().ibv_wc_status_str(status).unwrap()) }.to_string_lossy().into_owned()
 }
 
-/// Waits until a descriptor has something to read.
+/// Waits until a descriptor is readable.
 #[track_caller]
 pub(crate) fn wait_readable(fd: RawFd) {
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor is given.
+    // SAFETY: the call gets one descriptor.
     let ready = unsafe { libc::poll(&raw mut poll, 1, WAIT_MAX.as_millis() as c_int) };
     assert_eq!(ready, 1, "nothing to read within {WAIT_MAX:?}");
 }

@@ -1,4 +1,4 @@
-//! What is granted and shared: a memory window that is closed again, and a receive queue of several queue pairs.
+//! Tests of a memory window that is invalidated, and of a shared receive queue.
 
 use std::ptr::null_mut;
 
@@ -7,7 +7,7 @@ use farreach_verbs_sys::*;
 
 use crate::rig::*;
 
-/// Binds a window to a part of the end's memory by a request of type 2, and gives the key for the peer.
+/// Binds a window of type 2 to a part of the side's memory, and returns the key for the peer.
 fn bind(end: &End, mw: &Owned<ibv_mw>, offset: usize, length: usize) -> u32 {
     let bind_info = ibv_mw_bind_info {
         mr: end.region.mr.get(),
@@ -37,7 +37,7 @@ fn a_window_lets_in_what_it_covers_until_it_is_invalidated() {
         let (a, b) = pair(&host);
         // SAFETY: the domain lives.
         let mw = unsafe { ibv_alloc_mw(host.pd.get(), IBV_MW_TYPE_2) };
-        // SAFETY: the window is used no more, and bound no more.
+        // SAFETY: the window is no longer used or bound.
         let mw = Owned::new(mw, |mw| unsafe { ibv_dealloc_mw(mw) });
         let rkey = bind(&b, &mw, 1024, 64);
         assert_ne!(rkey, b.region.rkey());
@@ -62,7 +62,7 @@ fn a_window_lets_in_what_it_covers_until_it_is_invalidated() {
         post_send(&a.qp, write_request(2, &mut sge, b.region.buffer.address(1024), rkey));
         let late = completion(&a.cq);
         assert_eq!((late.wr_id, late.status), (2, IBV_WC_REM_ACCESS_ERR), "{}", status_text(late.status));
-        assert_eq!(b.region.buffer.read(1024, 64), [1; 64], "a late write bounces");
+        assert_eq!(b.region.buffer.read(1024, 64), [1; 64], "a late write is refused");
     });
 }
 
@@ -89,7 +89,8 @@ fn a_shared_queue_receives_for_several() {
             let mut wr =
                 ibv_recv_wr { wr_id: slot as u64, sg_list: &raw mut sge, num_sge: 1, ..Default::default() };
             let mut bad = null_mut();
-            // SAFETY: the queue lives; the request does until the call returns, its memory until completion.
+            // SAFETY: the queue lives. The work request lives until the call returns, its memory
+            // until completion.
             assert_eq!(unsafe { ibv_post_srq_recv(srq.get(), &raw mut wr, &raw mut bad) }, 0);
         }
         for (index, sender) in senders.iter().enumerate() {

@@ -1,8 +1,9 @@
-//! The data path costs what it costs in C: a look at the machine code of `examples/verbs_hot_path.rs`, built for release.
+//! Tests that the data path costs as much as in C, by the machine code of
+//! `examples/verbs_hot_path.rs`, built for release.
 
 use farreach_testkit::machine_code::assert_jumps_through_table;
 
-/// Two or three loads and the jump, with room for a frame.
+/// Two or three loads and the jump, with room for a stack frame.
 const INSTRUCTIONS_MAX: usize = 6;
 
 #[test]

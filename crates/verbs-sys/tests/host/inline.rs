@@ -1,5 +1,5 @@
-//! The inline functions over tables of our own: no device and no library is behind them, only functions that note
-//! what reached them.
+//! Tests of the inline functions with tables of the test: there is no device and no library, only
+//! functions that record their arguments.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -9,11 +9,11 @@ use std::ptr::{null_mut, without_provenance_mut};
 use farreach_verbs_sys::*;
 
 thread_local! {
-    /// The calls that reached the tables: name and arguments.
+    /// The calls through the tables: name and arguments.
     static CALLS: RefCell<Vec<(&'static str, Vec<u64>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A function for a table: it notes its arguments and returns what is written after the arrow.
+/// Defines a function for a table. It records its arguments and returns the value after the arrow.
 macro_rules! noting {
     ($name:ident($($arg:ident: $ty:ty),*) $(-> $ret:ty = $value:expr)?) => {{
         unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
@@ -32,7 +32,8 @@ fn assert_called(name: &str, arguments: &[u64]) {
 }
 
 fn zeroed<T>() -> Box<T> {
-    // SAFETY: used for C structures of numbers, pointers and optional functions alone, for which zeroes are valid.
+    // SAFETY: used only for C structures of numbers, pointers and optional functions, for which
+    // zeroes are valid.
     Box::new(unsafe { MaybeUninit::zeroed().assume_init() })
 }
 
@@ -52,19 +53,20 @@ impl Device {
     }
 
     fn table(&mut self) -> &mut verbs_context {
-        // SAFETY: the context lives as long as self, which is borrowed.
+        // SAFETY: the context lives as long as `self`, which is borrowed exclusively.
         unsafe { &mut *self.0 }
     }
 
     fn context(&self) -> *mut ibv_context {
-        // SAFETY: the context lives; no reference is made, so the pointer may also reach what lies before it.
+        // SAFETY: the context lives. No reference is made, so the pointer may also be used for the
+        // fields before it.
         unsafe { &raw mut (*self.0).context }
     }
 }
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: the pointer came from a box and is used by nobody else.
+        // SAFETY: the pointer came from a box and has no other owner.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -89,7 +91,8 @@ fn posting_and_polling_pass_their_arguments_on() {
     (qp.context, srq.context, cq.context) = (device.context(), device.context(), device.context());
     let (qp, srq, cq) = (&raw mut *qp, &raw mut *srq, &raw mut *cq);
 
-    // SAFETY: the objects live and their tables hold functions that only look at the arguments' numbers.
+    // SAFETY: the objects live, and their tables hold functions that only read the arguments as
+    // numbers.
     unsafe {
         assert_eq!(ibv_post_send(qp, at(0x10), at(0x20)), 12);
         assert_called("post_send", &[qp as u64, 0x10, 0x20]);
@@ -122,7 +125,8 @@ fn work_requests_pass_their_arguments_on() {
     let qp = &raw mut *object;
     let q = qp as u64;
 
-    // SAFETY: the entries called are filled, with functions that only look at the arguments' numbers.
+    // SAFETY: the called entries are filled, with functions that only read the arguments as
+    // numbers.
     unsafe {
         ibv_wr_start(qp);
         assert_called("wr_start", &[q]);
@@ -154,11 +158,12 @@ fn extended_completions_are_read_through_their_queue() {
     object.read_completion_wallclock_ns = noting!(read_completion_wallclock_ns(cq: Cq) -> u64 = u64::MAX);
     let cq = &raw mut *object;
 
-    // SAFETY: the entries called are filled, with functions that only look at the arguments' numbers.
+    // SAFETY: the called entries are filled, with functions that only read the arguments as
+    // numbers.
     unsafe {
         assert_eq!(ibv_start_poll(cq, at(1)), libc::ENOENT);
         assert_called("start_poll", &[cq as u64, 1]);
-        assert_eq!(ibv_wc_read_imm_data(cq), 5_u32.to_be(), "big-endian, as C has it");
+        assert_eq!(ibv_wc_read_imm_data(cq), 5_u32.to_be(), "big-endian, as in C");
         assert_called("read_imm_data", &[cq as u64]);
         assert_eq!(ibv_wc_read_completion_wallclock_ns(cq), u64::MAX);
         assert_called("read_completion_wallclock_ns", &[cq as u64]);
@@ -177,7 +182,8 @@ fn the_control_path_reaches_the_context() {
     pd.context = device.context();
     let pd = &raw mut *pd;
 
-    // SAFETY: the objects live and their tables hold functions that only look at the arguments' numbers.
+    // SAFETY: the objects live, and their tables hold functions that only read the arguments as
+    // numbers.
     unsafe {
         assert_eq!(ibv_alloc_dm(device.context(), at(0x10)), at(0x99));
         assert_called("alloc_dm", &[device.context() as u64, 0x10]);
@@ -211,7 +217,7 @@ fn an_entry_beyond_an_older_librarys_table_is_not_read() {
     let mut device = Device::new();
     device.table().alloc_dm =
         noting!(alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm = at(0x99));
-    // The entry is there, but the size says that it belongs to whatever lies before the structure.
+    // The entry is filled, but by the size it belongs to the memory before the structure.
     device.table().sz = size_of::<verbs_context>() - offset_of!(verbs_context, alloc_dm) - 1;
     // SAFETY: the context lives.
     assert!(unsafe { ibv_alloc_dm(device.context(), null_mut()) }.is_null());
@@ -240,7 +246,7 @@ fn a_window_is_bound_within_its_own_protection_domain() {
         noting!(bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int = 0);
     let (mut mw, mut mr, mut bind) = (zeroed::<ibv_mw>(), zeroed::<ibv_mr>(), zeroed::<ibv_mw_bind>());
     (mw.context, mw.type_, mw.pd) = (device.context(), IBV_MW_TYPE_1, at(0x8));
-    // SAFETY: the objects live, and the table's function only looks at the arguments' numbers.
+    // SAFETY: the objects live, and the table's function only reads the arguments as numbers.
     let bound = |mw: &mut ibv_mw, bind: &mut ibv_mw_bind| unsafe { ibv_bind_mw(at(0x10), mw, bind) };
 
     assert_eq!(bound(&mut mw, &mut bind), 0, "no region and no length: unbinds");

@@ -1,4 +1,4 @@
-//! The declarations of libibverbs and librdmacm, without the library.
+//! Tests of the declarations of libibverbs and librdmacm, without the libraries.
 
 mod assembly;
 mod inline;

@@ -1,4 +1,5 @@
-//! One side of a conversation: a message at a time each way, and three ways to wait for each kind of thing.
+//! One side of an exchange of single messages, with three ways to wait for completions and for
+//! events.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -14,41 +15,41 @@ use farreach_verbs::wr::{RecvRequest, SendRequest};
 
 use super::{Failure, deadline, take};
 
-/// How often a sleeping side that cannot sleep on both descriptors looks at the other one.
+/// The interval at which a side that sleeps on one descriptor checks the other.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// How completions are waited for.
+/// A way to wait for completions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Asks again and again: the shortest delay, and a whole core.
+    /// Polls without pause: the lowest latency, and a whole core.
     Busy,
-    /// Sleeps in the completion channel.
+    /// Sleeps on the completion channel.
     Channel,
-    /// Sleeps in `poll(2)`, on the completion channel's descriptor among others.
+    /// Sleeps in `poll(2)`, on the completion channel's descriptor and others.
     Poll,
 }
 
-/// How events of the connection manager are waited for.
+/// A way to wait for events of the connection manager.
 pub(crate) enum Events {
-    /// Sleeps in the channel when an event is due, and does not look otherwise.
+    /// Sleeps on the channel when an event is expected, and does not check otherwise.
     Blocking(EventChannel),
-    /// A thread takes them, and hands them over by a queue.
+    /// A thread takes the events, and sends them over a queue.
     Thread(Receiver<CmEvent>, EventThread),
-    /// Looks whenever there may be one; never sleeps but in `poll(2)`.
+    /// Checks whenever an event is possible; sleeps only in `poll(2)`.
     NonBlocking(EventChannel),
-    /// None is due, and somebody else looks.
+    /// No event is expected, and another thread checks.
     NotNow,
 }
 
 impl Events {
     pub(crate) fn on_a_thread(channel: &EventChannel) -> Result<Self, Failure> {
         let (sender, events) = mpsc::channel();
-        // Nobody takes events any more when the receiver is gone.
+        // If the receiver is gone, the events are discarded.
         let thread = channel.spawn(move |event| drop(sender.send(event)))?;
         Ok(Self::Thread(events, thread))
     }
 
-    /// The event that is due.
+    /// Waits for the expected event.
     pub(crate) fn wait(&self, end: Instant) -> Result<CmEvent, Failure> {
         match self {
             Self::Blocking(channel) => Ok(channel.wait_event(end)?),
@@ -65,11 +66,11 @@ impl Events {
                 }
                 poll(&[channel.as_fd()], end)?;
             },
-            Self::NotNow => Err(Failure::timed_out("event, nor will be")),
+            Self::NotNow => Err(Failure::timed_out("event is expected")),
         }
     }
 
-    /// An event that nobody waits for: while messages are exchanged it is bad news.
+    /// Checks for unexpected events. During the exchange of messages, they report failures.
     fn look(&self) -> Result<(), Failure> {
         let event = match self {
             Self::Blocking(_) | Self::NotNow => None,
@@ -83,15 +84,15 @@ impl Events {
     }
 }
 
-/// A queue pair, a buffer to send from and one to receive into.
+/// A queue pair, with one buffer for sending and one for receiving.
 pub(crate) struct End {
     pub(crate) qp: QueuePair,
     cq: CompletionQueue,
     channel: CompletionChannel,
     wait: Wait,
-    /// Whether the next completion will raise an event.
+    /// `true` if the next completion will raise an event.
     is_armed: bool,
-    /// Here while they are ours; gone while they are the card's.
+    /// `None` while the buffer is in flight.
     outgoing: Option<Slice>,
     incoming: Option<Slice>,
 }
@@ -107,19 +108,19 @@ impl End {
         Ok(Self { qp, cq, channel, wait, is_armed: false, outgoing, incoming })
     }
 
-    /// Makes room for the next message. The last one is forgotten.
+    /// Posts the receive buffer for the next message. The last message is discarded.
     pub(crate) fn post_recv(&mut self) -> Result<(), Failure> {
         let slice = self.incoming.take().expect("the last message was received");
         Ok(self.qp.post_recv(RecvRequest::new(slice))?)
     }
 
-    /// The next message, for which room was made.
+    /// Returns the next message, for which a buffer was posted.
     pub(crate) fn recv(&mut self, events: &Events) -> Result<&[u8], Failure> {
         self.wait_until(events, |end| end.incoming.is_some())?;
         Ok(self.incoming.as_ref().expect("it was waited for"))
     }
 
-    /// Sends a message, once the one before has left.
+    /// Sends a message, once the previous one has completed.
     pub(crate) fn send(&mut self, events: &Events, fill: impl FnOnce(&mut [u8])) -> Result<(), Failure> {
         self.finish_sending(events)?;
         let mut slice = self.outgoing.take().expect("it was waited for");
@@ -127,7 +128,7 @@ impl End {
         Ok(self.qp.post_send(SendRequest::send(slice))?)
     }
 
-    /// Waits until the message before is at the other side.
+    /// Waits until the previous message has arrived.
     pub(crate) fn finish_sending(&mut self, events: &Events) -> Result<(), Failure> {
         self.wait_until(events, |end| end.outgoing.is_some())
     }
@@ -152,13 +153,14 @@ impl End {
         Ok(())
     }
 
-    /// Lets time pass until there may be something.
+    /// Waits until there may be a completion or an event.
     fn rest(&mut self, events: &Events, end: Instant) -> Result<(), Failure> {
         if self.wait == Wait::Busy {
             thread::yield_now();
             return Ok(());
         }
-        // What completed before the queue was armed raises no event: arm it, look once more, and only then sleep.
+        // Completions before the arming raise no event: arm the queue, poll once more, and only
+        // then sleep.
         if !self.is_armed {
             self.cq.req_notify(false)?;
             self.is_armed = true;
@@ -167,7 +169,7 @@ impl End {
         let event = match (self.wait, events) {
             (Wait::Channel, _) => self.channel.wait_event(Some(GLANCE))?,
             (_, Events::NonBlocking(of_connection)) => {
-                // One sleep for both, which either of them ends.
+                // One sleep for both descriptors, which either of them ends.
                 poll(&[self.channel.as_fd(), of_connection.as_fd()], end)?;
                 self.channel.get_event()?
             }
@@ -182,7 +184,7 @@ impl End {
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or the end comes.
+/// Sleeps until one of the descriptors is readable, or fails at the deadline.
 fn poll(fds: &[BorrowedFd<'_>], end: Instant) -> Result<(), Failure> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -191,10 +193,10 @@ fn poll(fds: &[BorrowedFd<'_>], end: Instant) -> Result<(), Failure> {
     let timeout_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX).max(1);
     let mut polled: Vec<_> =
         fds.iter().map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    // SAFETY: the list is valid for its length, and the descriptors are borrowed, so they are open.
+    // SAFETY: the list is valid for its length. The descriptors are borrowed, so they are open.
     let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout_ms) };
     match ready {
-        // Interrupted is as good as woken: who called looks again.
+        // An interrupt counts as a wake-up: the caller checks again.
         -1 if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted => {
             Err(std::io::Error::last_os_error().into())
         }

@@ -1,4 +1,4 @@
-//! What the programs share: how they read their arguments, how they wait, and how they fail.
+//! Shared by the examples: arguments, waits and errors.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::fmt::Debug;
@@ -20,15 +20,15 @@ use farreach_verbs::{cm, cq, system};
 
 pub(crate) mod end;
 
-/// What takes longer has failed: no wait of these programs is without an end.
+/// The maximum time of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The end of a wait that begins now.
+/// Returns the deadline of a wait that begins now.
 pub(crate) fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
 
-/// What went wrong, what that means, and what to do.
+/// A failure, with its cause and its fix.
 pub(crate) struct Failure {
     pub(crate) error: String,
     pub(crate) cause: String,
@@ -41,14 +41,13 @@ impl Failure {
         Self { error: error.into(), cause: cause.into(), fix: fix.into(), code: 1 }
     }
 
-    /// In the three lines that every failure of these programs has.
+    /// Prints the failure in three lines.
     pub(crate) fn tell(&self) {
         eprintln!("error: {}\ncause: {}\nfix: {}", self.error, self.cause, self.fix);
     }
 
     pub(crate) fn usage(error: impl Into<String>) -> Self {
-        let usage =
-            Self::new(error, "the command line is not one of this program's", "see the usage: --help");
+        let usage = Self::new(error, "the command line is invalid", "see the usage: --help");
         Self { code: 2, ..usage }
     }
 
@@ -56,14 +55,14 @@ impl Failure {
         Self::new(
             format!("no {awaited} within {} s", PATIENCE.as_secs()),
             "the other side is slow, stuck or gone",
-            "look whether it still runs, and what it says",
+            "check that it is still running, and read its output",
         )
     }
 
     pub(crate) fn wrong_bytes(place: &str) -> Self {
         Self::new(
-            format!("other bytes than were sent, in {place}"),
-            "the other side is another program, or something is broken between the two",
+            format!("wrong bytes in {place}"),
+            "the other side is another program, or the transport is broken",
             "run both sides from the same build",
         )
     }
@@ -89,7 +88,7 @@ impl From<cq::Failure> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(reason: Refusal) -> Self {
-        Self::new("a request was not posted", reason.to_string(), reason.fix())
+        Self::new("a work request was not posted", reason.to_string(), reason.fix())
     }
 }
 
@@ -101,12 +100,12 @@ impl<R: Debug> From<PostError<R>> for Failure {
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        let fix = "look whether the other side runs, and whether address and port are its own";
+        let fix = "check that the other side is running, and check its address and port";
         Self::new("the socket failed", error.to_string(), fix)
     }
 }
 
-/// Runs a program: 0 if it went well, 1 if it failed, 2 if it was called wrongly.
+/// Runs a program. Returns 0 on success, 1 on failure, 2 on a usage error.
 pub(crate) fn run(usage: &str, options: &[&str], program: fn(&Arguments) -> Result<(), Failure>) -> ExitCode {
     if std::env::args().skip(1).any(|word| word == "--help" || word == "-h") {
         println!("{usage}");
@@ -121,7 +120,7 @@ pub(crate) fn run(usage: &str, options: &[&str], program: fn(&Arguments) -> Resu
     }
 }
 
-/// The words of the command line, and its options, each with a value.
+/// The positional arguments, and the options with their values.
 pub(crate) struct Arguments {
     words: Vec<String>,
     options: Vec<(String, String)>,
@@ -139,43 +138,43 @@ impl Arguments {
                     arguments.next().ok_or_else(|| Failure::usage(format!("{argument} has no value")))?;
                 options.push((argument, value));
             } else {
-                return Err(Failure::usage(format!("there is no option {argument}")));
+                return Err(Failure::usage(format!("unknown option {argument}")));
             }
         }
         Ok(Self { words, options })
     }
 
-    /// The only word, or none.
+    /// Returns the only positional argument, if any.
     pub(crate) fn word(&self) -> Result<Option<&str>, Failure> {
         match &self.words[..] {
             [] => Ok(None),
             [word] => Ok(Some(word)),
-            [_, other, ..] => Err(Failure::usage(format!("there is no place for {other}"))),
+            [_, other, ..] => Err(Failure::usage(format!("unexpected argument {other}"))),
         }
     }
 
-    /// For a program that takes no word.
+    /// Checks that there is no positional argument.
     pub(crate) fn none(&self) -> Result<(), Failure> {
         match self.words.first() {
             None => Ok(()),
-            Some(word) => Err(Failure::usage(format!("there is no place for {word}"))),
+            Some(word) => Err(Failure::usage(format!("unexpected argument {word}"))),
         }
     }
 
-    /// The word that must be there.
+    /// Returns the required positional argument.
     pub(crate) fn needed(&self) -> Result<&str, Failure> {
-        self.word()?.ok_or_else(|| Failure::usage("neither `serve` nor a host to go to"))
+        self.word()?.ok_or_else(|| Failure::usage("`serve` or a host is required"))
     }
 
-    /// The value of an option, if it was given.
+    /// Returns the value of an option, if it was given.
     pub(crate) fn option<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some((_, value)) = self.options.iter().rev().find(|(given, _)| given == name) else {
             return Ok(None);
         };
-        value.parse().map(Some).map_err(|_| Failure::usage(format!("{name} cannot be {value}")))
+        value.parse().map(Some).map_err(|_| Failure::usage(format!("invalid value {value} for {name}")))
     }
 
-    /// The value of an option that is a number within these, or `default`.
+    /// Returns the value of a numeric option within a range, or `default`.
     pub(crate) fn number(
         &self,
         name: &str,
@@ -185,22 +184,22 @@ impl Arguments {
         let number = self.option(name)?.unwrap_or(default);
         match range.contains(&number) {
             true => Ok(number),
-            false => Err(Failure::usage(format!("{name} is from {} to {}", range.start(), range.end()))),
+            false => Err(Failure::usage(format!("{name} must be from {} to {}", range.start(), range.end()))),
         }
     }
 
-    /// The value of an option that is one of these, the first unless it was given.
+    /// Returns the value of an option that is one of the choices. The first one is the default.
     pub(crate) fn one_of(&self, name: &str, choices: &[&'static str]) -> Result<&'static str, Failure> {
         let Some(value) = self.option::<String>(name)? else { return Ok(choices[0]) };
         let found = choices.iter().find(|choice| **choice == value);
-        found.copied().ok_or_else(|| Failure::usage(format!("{name} is one of {}", choices.join(", "))))
+        found.copied().ok_or_else(|| Failure::usage(format!("{name} must be one of {}", choices.join(", "))))
     }
 }
 
-/// The address of a host by its name. Both sides of these programs use IPv4.
+/// Resolves the address of a host. The examples use IPv4.
 pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
     let unknown = |cause: String| {
-        Failure::new(format!("no address of {host}"), cause, "give an address that the other side's card has")
+        Failure::new(format!("no address for {host}"), cause, "use an address of the other side's device")
     };
     let mut found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     found
@@ -208,7 +207,7 @@ pub(crate) fn resolve(host: &str, port: u16) -> Result<SocketAddr, Failure> {
         .ok_or_else(|| unknown("it has no IPv4 address".to_owned()))
 }
 
-/// A client's TCP socket.
+/// Accepts a client's TCP connection.
 pub(crate) fn accept(port: u16) -> Result<TcpStream, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     listener.set_nonblocking(true)?;
@@ -227,7 +226,8 @@ pub(crate) fn accept(port: u16) -> Result<TcpStream, Failure> {
     }
 }
 
-/// The first device that has an address to reach the peer from, open; and how a queue pair on it is to be connected.
+/// Opens the first device that has an address to reach the peer from. Returns it with the
+/// parameters of a connection.
 pub(crate) fn open(peer: Option<IpAddr>) -> Result<(Context, ConnectionParameters), Failure> {
     let peer = peer.map(|peer| match peer {
         IpAddr::V4(address) => Gid::from(address),
@@ -247,7 +247,7 @@ pub(crate) fn open(peer: Option<IpAddr>) -> Result<(Context, ConnectionParameter
     Err(reason)
 }
 
-/// A request that is done, and went well.
+/// A work request that succeeded.
 pub(crate) struct Done {
     pub(crate) tag: u64,
     pub(crate) kind: WorkKind,
@@ -255,7 +255,7 @@ pub(crate) struct Done {
     pub(crate) buffers: Buffers,
 }
 
-/// The next completion if there is one. One that failed is an error.
+/// Returns the next completion, if there is one. A failed one is an error.
 pub(crate) fn take(cq: &CompletionQueue) -> Result<Option<Done>, Failure> {
     let mut poller = cq.poller();
     let Some(completion) = poller.poll()?.next() else { return Ok(None) };
@@ -263,7 +263,7 @@ pub(crate) fn take(cq: &CompletionQueue) -> Result<Option<Done>, Failure> {
     Ok(Some(Done { tag, kind, success, buffers: completion.into_buffers() }))
 }
 
-/// The next completion, which is asked for again and again.
+/// Returns the next completion, by polling.
 pub(crate) fn wait(cq: &CompletionQueue) -> Result<Done, Failure> {
     let end = deadline();
     loop {
@@ -273,24 +273,24 @@ pub(crate) fn wait(cq: &CompletionQueue) -> Result<Done, Failure> {
         if Instant::now() >= end {
             return Err(Failure::timed_out("completion"));
         }
-        // Somebody else may need this core to get the message here.
+        // The peer may need this core to send its message.
         thread::yield_now();
     }
 }
 
-/// The bytes of a message: they differ from place to place and from message to message.
+/// Fills a buffer with the bytes of a message, which depend on the offset and the message.
 pub(crate) fn fill(bytes: &mut [u8], message: u32) {
     for (index, byte) in bytes.iter_mut().enumerate() {
         *byte = pattern(message, index);
     }
 }
 
-/// Fails unless it is right: otherwise there are other bytes in that place.
+/// Returns an error that names the place if `is_right` is `false`.
 pub(crate) fn check(is_right: bool, place: &str) -> Result<(), Failure> {
     if is_right { Ok(()) } else { Err(Failure::wrong_bytes(place)) }
 }
 
-/// Whether these are the bytes of that message.
+/// Returns `true` if these are the bytes of that message.
 pub(crate) fn is_filled(bytes: &[u8], message: u32) -> bool {
     bytes.iter().enumerate().all(|(index, byte)| *byte == pattern(message, index))
 }

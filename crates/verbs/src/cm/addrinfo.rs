@@ -1,4 +1,4 @@
-//! Names to addresses.
+//! Resolves names to addresses.
 
 use std::ffi::{CString, c_int};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::port_space::PortSpace;
 use crate::address::RawAddress;
 use crate::os;
 
-/// What [`getaddrinfo`] is to look for.
+/// Hints for [`getaddrinfo`].
 ///
 /// ```
 /// use farreach_verbs::cm::{AddressHints, PortSpace};
@@ -31,37 +31,37 @@ pub struct AddressHints {
 }
 
 impl AddressHints {
-    /// Addresses to connect to, in this port space.
+    /// Creates hints for addresses to connect to, in this port space.
     pub fn new(port_space: PortSpace) -> Self {
         Self { port_space, is_passive: false, is_numeric: false, family: None, source: None }
     }
 
-    /// Whether to look for an address to listen on instead.
+    /// Sets whether to look for an address to listen on instead.
     pub fn passive(self, passive: bool) -> Self {
         Self { is_passive: passive, ..self }
     }
 
-    /// Whether the node is a number, not a name: no resolver is asked.
+    /// Sets whether the node is numeric. The resolver is then not asked.
     pub fn numeric_host(self, numeric: bool) -> Self {
         Self { is_numeric: numeric, ..self }
     }
 
-    /// Only addresses of IP version 4.
+    /// Restricts the result to IPv4 addresses.
     pub fn ipv4(self) -> Self {
         Self { family: Some(libc::AF_INET), ..self }
     }
 
-    /// Only addresses of IP version 6.
+    /// Restricts the result to IPv6 addresses.
     pub fn ipv6(self) -> Self {
         Self { family: Some(libc::AF_INET6), ..self }
     }
 
-    /// The local address to connect from.
+    /// Sets the local address to connect from.
     pub fn source(self, source: SocketAddr) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// For C.
+    /// Converts to the C structure.
     fn to_raw<'a>(&self, source: Option<&'a mut RawAddress>) -> RawHints<'a> {
         let flag = |is_set: bool, flag: u32| if is_set { flag as c_int } else { 0 };
         let qp_type = if self.port_space.is_datagram() { sys::IBV_QPT_UD } else { sys::IBV_QPT_RC };
@@ -73,12 +73,13 @@ impl AddressHints {
     }
 }
 
-/// An address that a name stands for: of the other side, or to listen on.
+/// An address for a name: the peer's, or one to listen on.
 ///
 /// ```no_run
 /// use farreach_verbs::cm::{AddressHints, PortSpace, getaddrinfo};
 ///
-/// for found in getaddrinfo(Some("storage-7"), Some("18520"), &AddressHints::new(PortSpace::Tcp))? {
+/// let hints = AddressHints::new(PortSpace::Tcp);
+/// for found in getaddrinfo(Some("storage-7"), Some("18520"), &hints)? {
 ///     println!("connect to {:?}", found.destination);
 /// }
 /// # Ok::<(), farreach_verbs::cm::Error>(())
@@ -87,20 +88,21 @@ impl AddressHints {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddressInfo {
-    /// The local address: where to listen, or where to connect from.
+    /// The local address to listen on or to connect from.
     pub source: Option<SocketAddr>,
-    /// The other side's address.
+    /// The peer's address.
     pub destination: Option<SocketAddr>,
-    /// The port space that it is good for.
+    /// The port space.
     pub port_space: PortSpace,
-    /// The host's full name, if the resolver told.
+    /// The full host name, if the resolver returned it.
     pub canonical_name: Option<String>,
 }
 
-/// The addresses that a host's name and a service's stand for: `rdma_getaddrinfo(3)`. A service is a port number, or a name of
-/// `/etc/services`.
+/// Resolves a host name and a service to addresses: `rdma_getaddrinfo(3)`. A service is a port
+/// number, or a name in `/etc/services`.
 ///
-/// It asks the system's resolver, which has limits of its own and no deadline. Numbers are answered at once.
+/// Blocks: the call asks the system's resolver, which has timeouts of its own and takes no
+/// deadline. Numeric addresses are resolved at once.
 #[doc(alias = "rdma_getaddrinfo")]
 #[doc(alias = "rdma_freeaddrinfo")]
 pub fn getaddrinfo(
@@ -112,17 +114,18 @@ pub fn getaddrinfo(
     let name = format!("{}:{}", node.unwrap_or("*"), service.unwrap_or("*"));
     let text = |text: Option<&str>| text.map(CString::new).transpose();
     let (Ok(node), Ok(service)) = (text(node), text(service)) else {
-        return Err(Error::NameNotResolved { name, reason: "a NUL byte is in it".to_owned() });
+        return Err(Error::NameNotResolved { name, reason: "it contains a NUL byte".to_owned() });
     };
     let mut source = hints.source.map(RawAddress::new);
     let raw = hints.to_raw(source.as_mut());
     let found = match handle::getaddrinfo(lib, node.as_deref(), service.as_deref(), &raw)? {
         Ok(found) => found,
-        // -1 and an errno are librdmacm's own; other numbers are the resolver's, which some releases put into errno.
+        // -1 with errno comes from librdmacm itself. Other values are the resolver's; some releases
+        // store those in errno.
         Err(-1) => return Err(failed(name, last_errno())),
         Err(status) => return Err(failed(name, status)),
     };
-    // Addresses of InfiniBand's own family, which a name service of the fabric adds, are not ones of IP.
+    // The fabric's name service may add addresses of the AF_IB family, which are not IP addresses.
     let of_ip = found.into_iter().filter(|found| found.source.is_some() || found.destination.is_some());
     let port_space = hints.port_space;
     Ok(of_ip
@@ -135,7 +138,7 @@ pub fn getaddrinfo(
         .collect())
 }
 
-/// The resolver's codes are negative, error numbers are not.
+/// Converts an error code. Resolver codes are negative, error numbers are not.
 fn failed(name: String, code: i32) -> Error {
     if code >= 0 {
         return Error::call("rdma_getaddrinfo", name, code);

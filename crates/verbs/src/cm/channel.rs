@@ -1,4 +1,4 @@
-//! Event channels: where the events of ids arrive.
+//! Event channels, which deliver the events of ids.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -18,20 +18,24 @@ use super::thread::EventThread;
 use super::wait::until_readable;
 use crate::fd;
 
-/// The node that every channel is an open file of.
+/// The device node of event channels.
 const NODE: &str = "/dev/infiniband/rdma_cm";
 
-/// Where the events of ids arrive. Cheap to clone; it lives as long as a clone, or an id on it.
+/// Delivers the events of ids. It is cheap to clone, and lives as long as a clone or an id on it.
 ///
-/// Three ways to wait, each with its end:
+/// There are three ways to wait, and each of them ends:
 ///
-/// - *blocking*: [`wait_event`](Self::wait_event) sleeps until an event or the deadline comes;
-/// - *non-blocking*: [`get_event`](Self::get_event) never sleeps, and the channel is a descriptor ([`AsFd`]) for `poll(2)`, epoll or
-///   an async reactor, beside a completion channel if you like;
-/// - *on a thread of its own*: [`spawn`](Self::spawn) hands each event to a closure until it is told to end.
+/// - *blocking*: [`wait_event`](Self::wait_event) sleeps until an event arrives or the deadline
+///   passes;
+/// - *non-blocking*: [`get_event`](Self::get_event) never sleeps, and the channel is a descriptor
+///   ([`AsFd`]) for `poll(2)`, epoll or an async reactor, together with a completion channel if
+///   needed;
+/// - *on a thread of its own*: [`spawn`](Self::spawn) passes each event to a closure until it is
+///   stopped.
 ///
-/// Any number of threads may wait on one channel: each event goes to one of them. Calls on the ids of one channel take turns;
-/// connections that should not wait for each other get channels of their own.
+/// Any number of threads may wait on one channel; each event goes to one of them. Calls on the ids
+/// of one channel are serialised. Connections that should not wait for each other need separate
+/// channels.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -49,33 +53,33 @@ const NODE: &str = "/dev/infiniband/rdma_cm";
 pub struct EventChannel(Arc<Channel>);
 
 impl EventChannel {
-    /// Opens one: `rdma_create_event_channel(3)`.
+    /// Opens a channel: `rdma_create_event_channel(3)`.
     #[doc(alias = "rdma_create_event_channel")]
     pub fn new() -> Result<Self, Error> {
         Self::with_contexts(Arc::default())
     }
 
-    /// One whose ids open no device anew that is open in `contexts`.
+    /// Opens a channel whose ids reuse the devices that are open in `contexts`.
     pub(super) fn with_contexts(contexts: Arc<Contexts>) -> Result<Self, Error> {
         let lib = Rdmacm::get()?;
         let channel = Self(Channel::open(lib, contexts)?.ok_or_else(open_error)?);
-        // So that getting an event never waits in the kernel, where no deadline reaches it.
+        // `rdma_get_cm_event` must not block in the kernel, where no deadline applies.
         fd::set_nonblocking(channel.as_fd())
             .map_err(|error| Error::call("fcntl", NODE, error.raw_os_error().unwrap_or(0)))?;
         Ok(channel)
     }
 
-    /// An id whose events arrive here: `rdma_create_id(3)`.
+    /// Creates an id whose events arrive on this channel: `rdma_create_id(3)`.
     #[doc(alias = "rdma_create_id")]
     pub fn create_id(&self, port_space: PortSpace) -> Result<CmId, Error> {
         self.0.create_id(port_space).map(CmId)
     }
 
-    /// The next event, if there is one: `rdma_get_cm_event(3)`, which does not wait here.
+    /// Returns the next event, if there is one, without waiting: `rdma_get_cm_event(3)`.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn get_event(&self) -> Result<Option<CmEvent>, Error> {
-        // Ends: the kernel queues nothing for an id that is gone, so each event of one is among the last; and what is asked
-        // again is not answered at once.
+        // The loop ends: the kernel queues no more events for an id that is gone, so its events are
+        // among the last ones; and a repeated resolution is not answered at once.
         loop {
             match self.0.take()? {
                 Taken::Nothing => return Ok(None),
@@ -93,7 +97,7 @@ impl EventChannel {
         }
     }
 
-    /// The next event: sleeps until it comes. [`Error::TimedOut`] when the deadline comes first.
+    /// Sleeps until the next event. Returns [`Error::TimedOut`] if the deadline passes first.
     pub fn wait_event(&self, deadline: Instant) -> Result<CmEvent, Error> {
         loop {
             if let Some(event) = self.get_event()? {
@@ -105,9 +109,10 @@ impl EventChannel {
         }
     }
 
-    /// Starts a thread that hands each event to `handler`, until [`EventThread::stop`] or its drop.
+    /// Starts a thread that passes each event to `handler`, until [`EventThread::stop`] or its
+    /// drop.
     ///
-    /// A queue between threads is a closure that sends into it:
+    /// To queue events for another thread, pass a closure that sends them:
     ///
     /// ```no_run
     /// use std::sync::mpsc;
@@ -129,7 +134,7 @@ impl EventChannel {
 }
 
 impl AsFd for EventChannel {
-    /// Readable while there are events.
+    /// Returns a descriptor that is readable while events are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
     }
@@ -141,8 +146,9 @@ impl fmt::Debug for EventChannel {
     }
 }
 
-/// Why a channel did not open. Refused its node, the library goes on to search for another, and the `errno` that it leaves is of
-/// that search: so the node itself is asked, unless there is no device to begin with.
+/// Returns the error for a channel that did not open. After the library is refused its node, it
+/// searches for another one, and the `errno` that it leaves is that of the search. So this opens
+/// the node itself to find the cause, unless there is no device at all.
 fn open_error() -> Error {
     let errno = last_errno();
     let told = Error::call("rdma_create_event_channel", NODE, errno);

@@ -1,4 +1,4 @@
-//! The active side, and what both sides get.
+//! The active side of a connection, and the connection of either side.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,10 +13,10 @@ use super::port_space::PortSpace;
 use crate::context::Context;
 use crate::qp::QueuePair;
 
-/// Connects: every step in its order, each by the deadline.
+/// Connects in the required order of steps, each by the deadline.
 ///
-/// First the address and the route are resolved, which tells the device; then the caller makes a queue pair on it and posts
-/// the first receives; then it connects.
+/// First it resolves the address and the route, which determines the device. Then the caller
+/// creates a queue pair on the device and posts the first receives. Then it connects.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -40,13 +40,13 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Finds the device and the way to `peer`, for a connection.
+    /// Finds the device and the route to `peer`, for a connection.
     pub fn resolve(peer: SocketAddr, deadline: Instant) -> Result<Self, Error> {
         Self::resolve_with(PortSpace::Tcp, peer, deadline, |_| Ok(()))
     }
 
-    /// As [`resolve`](Self::resolve), in another port space, and with what `set` does to the id first: set options, or
-    /// bind it to a local address.
+    /// Like [`resolve`](Self::resolve), in another port space. `set` is called first, to set
+    /// options of the id or to bind it to a local address.
     pub fn resolve_with(
         port_space: PortSpace,
         peer: SocketAddr,
@@ -63,24 +63,25 @@ impl Connector {
         Ok(Self { id, channel })
     }
 
-    /// The id that the connection will have.
+    /// Returns the id of the connection.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
-    /// The device, open: where the queue pair is to be made.
+    /// Returns the open device to create the queue pair on.
     pub fn context(&self) -> Result<Context, Error> {
         self.id.context()
     }
 
-    /// Moves the queue pair to INIT, so that receives may be posted before the other side can send.
+    /// Moves the queue pair to INIT, so that receives may be posted before the peer can send.
     pub fn prepare(&self, qp: &QueuePair) -> Result<(), Error> {
         self.id.init_qp(qp)
     }
 
-    /// Asks the other side, makes the queue pair ready, and tells it so.
+    /// Sends the connect request, moves the queue pair to RTS, and confirms that to the peer.
     ///
-    /// [`Error::Rejected`] says why not; nothing listening is [`InvalidServiceId`](super::RejectReason::InvalidServiceId).
+    /// [`Error::Rejected`] contains the reason. If nothing is listening, that is
+    /// [`InvalidServiceId`](super::RejectReason::InvalidServiceId).
     pub fn connect(
         self,
         qp: &QueuePair,
@@ -92,9 +93,9 @@ impl Connector {
         id.connect(&CmParameters { qp_num: qp.qp_num(), has_srq: qp.srq().is_some(), ..parameters.clone() })?;
         let answers = [EventKind::ConnectResponse, EventKind::Established];
         let answer = wait_for(&channel, &id, &answers, "connect response", deadline)?;
-        // iWARP and datagrams are established by the answer itself.
+        // iWARP and datagrams are established by the response itself.
         if answer.kind() == EventKind::ConnectResponse {
-            // What was agreed on is in the id: the other side may have asked for less.
+            // The id holds the negotiated values: the peer may have requested less.
             id.ready_qp(qp, &CmParameters::new())?;
             id.establish()?;
         }
@@ -102,7 +103,7 @@ impl Connector {
     }
 }
 
-/// A connection that is made. It owns its id and the channel that its events come to; not the queue pair.
+/// An established connection. It owns its id and the channel of its events, but not the queue pair.
 ///
 /// Dropping it ends the connection.
 ///
@@ -127,66 +128,71 @@ impl Connection {
         Self { id, channel, private_data }
     }
 
-    /// Its id.
+    /// Returns the id.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
-    /// Where its events arrive.
+    /// Returns the channel of its events.
     pub fn channel(&self) -> &EventChannel {
         &self.channel
     }
 
-    /// What the other side sent along when it connected or accepted, zeroes after its end included.
+    /// Returns the private data that the peer sent when it connected or accepted, including
+    /// trailing zeroes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// This side's address and port.
+    /// Returns the local address and port.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
     }
 
-    /// The other side's address and port.
+    /// Returns the peer's address and port.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.id.peer_address()
     }
 
-    /// Ends it: `rdma_disconnect(3)`. Both sides get a disconnected event.
+    /// Disconnects: `rdma_disconnect(3)`. Both sides get a disconnected event.
     pub fn disconnect(&self) -> Result<(), Error> {
         self.id.disconnect()
     }
 
-    /// Sleeps until the connection has ended, whoever ended it, and answers the other side that it has.
-    /// [`Error::DeviceRemoved`] where that was the end; [`Error::TimedOut`] when the deadline comes first.
+    /// Sleeps until either side has disconnected, and confirms that to the peer. Returns
+    /// [`Error::DeviceRemoved`] if the device was removed, and [`Error::TimedOut`] if the deadline
+    /// passes first.
     pub fn wait_disconnected(&self, deadline: Instant) -> Result<(), Error> {
         wait_for(&self.channel, &self.id, &[EventKind::Disconnected], "disconnected event", deadline)?;
-        // Who disconnected first gets EINVAL here, or nothing happens: it is over either way.
+        // If this side disconnected first, this call does nothing or fails with EINVAL. The
+        // connection has ended either way.
         let _ = self.id.disconnect();
         Ok(())
     }
 
-    /// Sleeps until no packet of the ended connection is under way any more, and its queue pair may be used again.
+    /// Sleeps until no packet of the ended connection can be in the network any more, so that its
+    /// queue pair may be used again.
     pub fn wait_timewait_exit(&self, deadline: Instant) -> Result<(), Error> {
         wait_for(&self.channel, &self.id, &[EventKind::TimewaitExit], "timewait exit", deadline).map(drop)
     }
 
-    /// Its parts, for a program that handles the events itself: [migrate](CmId::migrate) the ids of many connections to one
-    /// channel, and a thousand of them need one descriptor.
+    /// Returns the id and the channel, for a program that handles the events itself. It can
+    /// [migrate](CmId::migrate) the ids of many connections to one channel, so that a thousand of
+    /// them need one descriptor.
     pub fn into_parts(self) -> (CmId, EventChannel) {
         (self.id, self.channel)
     }
 }
 
 impl AsFd for Connection {
-    /// Readable while there are events.
+    /// Returns a descriptor that is readable while events are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// Waits for one of these events of an id that has the channel for itself. What tells of a failure is one; what is of no
-/// consequence is passed over.
+/// Waits for one of these events of an id that is alone on its channel. Returns an error for an
+/// event that reports a failure, and skips events without consequence.
 pub(super) fn wait_for(
     channel: &EventChannel,
     id: &CmId,

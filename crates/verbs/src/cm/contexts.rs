@@ -1,4 +1,7 @@
 //! The open devices that ids share.
+//!
+//! Invariant: each device is open at most once per `Contexts`, so one protection domain serves all
+//! its connections.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +12,18 @@ use super::error::Error;
 use crate::context::Context;
 use crate::device::DeviceList;
 
-/// The devices that were opened for the ids of one channel, or for the requests of one listener: each once, so that one
-/// protection domain serves all connections over a device.
+/// The devices that were opened for the ids of one channel, or for the requests of one listener.
+/// Each is opened once, so that one protection domain serves all connections over a device.
 ///
-/// librdmacm has contexts of its own, which it closes when it sees fit: none of them is handed out.
+/// librdmacm has contexts of its own, which it closes at any time. They are never returned.
 #[derive(Default)]
 pub(super) struct Contexts(Mutex<Vec<Context>>);
 
 impl Contexts {
-    /// The device, open. `subject` is who wants it.
+    /// Opens the device, or returns the open one. `subject` is the id that needs it, for the error.
     ///
-    /// Both libraries know a device by the same pointer: libibverbs lists each device of a process once.
+    /// Both libraries use the same pointer for a device: libibverbs lists each device of a process
+    /// once.
     pub(super) fn open(
         &self,
         device: *mut sys::ibv_device,
@@ -38,7 +42,7 @@ impl Contexts {
         Ok(context)
     }
 
-    /// Lets go of a device that was removed.
+    /// Removes a device that was unplugged.
     pub(super) fn forget(&self, device: *mut sys::ibv_device) {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|context| context.device().as_ptr() != device);

@@ -1,4 +1,4 @@
-//! The devices that connections can be made over.
+//! The devices that connections can use.
 
 use farreach_verbs_sys::Rdmacm;
 
@@ -6,7 +6,7 @@ use super::error::Error;
 use super::handle::{self, last_errno};
 use crate::device::{Device, DeviceList};
 
-/// The devices that the connection manager knows, sorted by name: `rdma_get_devices(3)`.
+/// Returns the devices that the connection manager knows, sorted by name: `rdma_get_devices(3)`.
 ///
 /// ```no_run
 /// for device in farreach_verbs::cm::get_devices()? {
@@ -18,7 +18,8 @@ use crate::device::{Device, DeviceList};
 #[doc(alias = "rdma_free_devices")]
 pub fn get_devices() -> Result<Vec<Device>, Error> {
     let lib = Rdmacm::get()?;
-    // While librdmacm has its contexts open: so both libraries know a device by the same pointer.
+    // The list is taken while librdmacm has its contexts open. Only then do both libraries use the
+    // same pointer for a device.
     let Some((known, listed)) = handle::with_devices(lib, DeviceList::get)? else {
         return Err(Error::call("rdma_get_devices", "this host", last_errno()));
     };

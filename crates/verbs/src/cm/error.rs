@@ -1,4 +1,4 @@
-//! What can go wrong between two ends, what it means, and what to do about it.
+//! The error type of the connection manager, with cause and fix of each error.
 
 use std::net::SocketAddr;
 
@@ -8,9 +8,10 @@ use super::event::EventKind;
 use super::reject::RejectReason;
 use crate::error::Errno;
 
-/// The connection manager failed, or there is no connection.
+/// A call of the connection manager failed, or a connection was not established or has ended.
 ///
-/// It displays as what happened; [`cause`](Self::cause) says what that means here, [`fix`](Self::fix) what to do.
+/// `Display` shows the failure. [`cause`](Self::cause) explains it, and [`fix`](Self::fix) says how
+/// to resolve it.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::error::Errno;
 /// let deadline = Instant::now() + Duration::from_secs(2);
 /// match Connector::resolve("192.0.2.1:18520".parse().unwrap(), deadline) {
 ///     Ok(connector) => println!("on {:?}", connector.id().device_name()),
-///     Err(Error::TimedOut { .. }) => println!("nobody answered within two seconds"),
+///     Err(Error::TimedOut { .. }) => println!("no answer within two seconds"),
 ///     Err(error) => println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix()),
 /// }
 /// ```
@@ -34,111 +35,113 @@ pub enum Error {
     Call {
         /// The C function.
         operation: &'static str,
-        /// What it was called on: `the connection to 192.0.2.1:18520`, `/dev/infiniband/rdma_cm`.
+        /// The object that it was called on: `the connection to 192.0.2.1:18520`,
+        /// `/dev/infiniband/rdma_cm`.
         subject: String,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The id has no device yet, and the call needs one.
+    /// The call needs a device, and the id has none yet.
     #[error("{operation} on an id without a device")]
     NoDevice {
-        /// The C function that would have crashed.
+        /// The C function, which would have crashed.
         operation: &'static str,
     },
-    /// More private data than the message has room for.
-    #[error("{operation}: {len} bytes of private data, {max} fit")]
+    /// The private data exceeds the room in the message.
+    #[error("{operation}: {len} bytes of private data exceed the maximum of {max}")]
     PrivateDataTooLong {
         /// The C function.
         operation: &'static str,
-        /// As many were given.
+        /// The number of bytes given.
         len: usize,
-        /// As many fit.
+        /// The maximum number of bytes.
         max: usize,
     },
-    /// The address belongs to no RDMA device that can be reached from here.
+    /// The address belongs to no RDMA device that can be reached from this host.
     #[error("the address of {} was not resolved: {errno}", name(peer))]
     AddressNotResolved {
-        /// Whose address.
+        /// The peer's address.
         peer: Option<SocketAddr>,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The address is known and no path leads to it.
+    /// No path leads to the resolved address.
     #[error("no route to {}: {errno}", name(peer))]
     RouteNotResolved {
-        /// To whom.
+        /// The peer's address.
         peer: Option<SocketAddr>,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The other side, or its kernel, said no.
+    /// The peer, or its kernel, rejected the connection.
     #[error("{}", rejected(*peer, *reason))]
     Rejected {
-        /// Who said no.
+        /// The peer's address.
         peer: Option<SocketAddr>,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
-        /// What the listening program said with it, zeroes after it included; empty if its kernel rejected.
+        /// The private data of the listening program, including trailing zeroes. Empty if its
+        /// kernel rejected.
         private_data: Box<[u8]>,
     },
-    /// The other side did not answer in the many seconds that the kernel asks again.
+    /// The peer did not answer within the time of the kernel's retries, which is many seconds.
     #[error("{} is unreachable: {errno}", name(peer))]
     Unreachable {
-        /// Who did not answer.
+        /// The peer's address.
         peer: Option<SocketAddr>,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The handshake began and broke off.
+    /// The handshake was aborted.
     #[error("the connection with {} failed: {errno}", name(peer))]
     ConnectFailed {
-        /// With whom.
+        /// The peer's address.
         peer: Option<SocketAddr>,
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
     /// The connection has ended.
     #[error("{} has disconnected", name(peer))]
     Disconnected {
-        /// Who.
+        /// The peer's address.
         peer: Option<SocketAddr>,
     },
-    /// A multicast group was not joined, or lost.
+    /// A multicast group was not joined, or was lost.
     #[error("the multicast group was not joined: {errno}")]
     MulticastFailed {
-        /// Why.
+        /// The error number.
         errno: Errno,
     },
-    /// The device below is gone.
+    /// The device was removed.
     #[error("the RDMA device of {subject} was removed")]
     DeviceRemoved {
-        /// What it carried.
+        /// The object that used the device.
         subject: String,
     },
-    /// The deadline came first.
+    /// The deadline passed first.
     #[error("no {awaited} from {subject} before the deadline")]
     TimedOut {
-        /// What was waited for: `connect response`, `request`.
+        /// The expected event: `connect response`, `request`.
         awaited: &'static str,
-        /// On what.
+        /// The object that was waited on.
         subject: String,
     },
-    /// Another event came than the state of the connection allows.
-    #[error("{kind} came from {subject} instead of {awaited}")]
+    /// An event arrived that the state of the connection does not allow.
+    #[error("received {kind} from {subject} instead of {awaited}")]
     Unexpected {
-        /// What was waited for.
+        /// The expected event.
         awaited: &'static str,
-        /// On what.
+        /// The object that was waited on.
         subject: String,
-        /// What came.
+        /// The event that arrived.
         kind: EventKind,
     },
     /// A host or a service has no address.
     #[error("{name} has no address: {reason}")]
     NameNotResolved {
-        /// The host and the service that were asked for.
+        /// The host and the service.
         name: String,
-        /// The resolver's words.
+        /// The resolver's message.
         reason: String,
     },
 }
@@ -148,7 +151,7 @@ impl Error {
         Self::Call { operation, subject: subject.into(), errno: Errno(errno) }
     }
 
-    /// Why, if a function or the kernel said so by a number.
+    /// Returns the error number, if a function or the kernel reported one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Verbs(error) => error.errno(),
@@ -162,7 +165,7 @@ impl Error {
         }
     }
 
-    /// What it means here.
+    /// Returns an explanation of the failure.
     pub fn cause(&self) -> String {
         match self {
             Self::Verbs(error) => error.cause(),
@@ -175,17 +178,17 @@ impl Error {
             Self::RouteNotResolved { .. } => "the fabric's subnet manager, or the net device, gives no path".into(),
             Self::Rejected { reason, .. } => reason.to_string(),
             Self::Unreachable { .. } => "the host answers no connection messages".into(),
-            Self::ConnectFailed { .. } => "one side gave up while the connection was being made".into(),
+            Self::ConnectFailed { .. } => "one side aborted the handshake".into(),
             Self::Disconnected { .. } => "the other side, or its kernel, ended the connection".into(),
             Self::MulticastFailed { .. } => "the subnet manager or the net device refused the group".into(),
-            Self::DeviceRemoved { .. } => "the card was unplugged, its driver unloaded, or the link deleted".into(),
+            Self::DeviceRemoved { .. } => "the device was unplugged, its driver unloaded, or the link deleted".into(),
             Self::TimedOut { .. } => "the other side is busy, gone, or its packets do not arrive".into(),
-            Self::Unexpected { .. } => "the connection is in another state than the caller takes it to be".into(),
+            Self::Unexpected { .. } => "the connection is not in the state that the caller expects".into(),
             Self::NameNotResolved { .. } => "the resolver does not know the host or the service".into(),
         }
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the error.
     pub fn fix(&self) -> String {
         match self {
             Self::Verbs(error) => error.fix(),
@@ -196,20 +199,20 @@ impl Error {
             }
             Self::AddressNotResolved { errno, .. } => address_meaning(*errno).1.to_owned(),
             Self::RouteNotResolved { .. } => {
-                "InfiniBand: see that a subnet manager runs (sminfo); RoCE: see that the net device is up".into()
+                "InfiniBand: check that a subnet manager runs (sminfo); RoCE: check that the net device is up".into()
             }
             Self::Rejected { reason, .. } => reason.fix().to_owned(),
             Self::Unreachable { .. } | Self::TimedOut { .. } => {
-                "see that the other host is up and that UDP port 4791 (RoCE v2) passes every firewall on the way".into()
+                "check that the other host is up and that UDP port 4791 (RoCE v2) passes every firewall on the path".into()
             }
-            Self::ConnectFailed { .. } => "try again; if it persists, look into dmesg on both hosts".into(),
+            Self::ConnectFailed { .. } => "try again; if it persists, check dmesg on both hosts".into(),
             Self::Disconnected { .. } => "connect again".into(),
             Self::MulticastFailed { .. } => {
-                "use a multicast address of the device's own network (239.0.0.0/8, ff05::/16), and see that it is up"
+                "use a multicast address of the device's own network (239.0.0.0/8, ff05::/16), and check that it is up"
                     .into()
             }
-            Self::DeviceRemoved { .. } => "list the devices again, and look into dmesg".into(),
-            Self::Unexpected { .. } => "look at the connection's earlier events".into(),
+            Self::DeviceRemoved { .. } => "list the devices again, and check dmesg".into(),
+            Self::Unexpected { .. } => "check the connection's earlier events".into(),
             Self::NameNotResolved { .. } => "check the spelling, /etc/hosts and the resolver".into(),
         }
     }
@@ -239,7 +242,7 @@ fn rejected(peer: Option<SocketAddr>, reason: RejectReason) -> String {
     }
 }
 
-/// Cause and fix of an address that does not resolve.
+/// Returns cause and fix of an address that was not resolved.
 fn address_meaning(errno: Errno) -> (&'static str, &'static str) {
     match errno.0 {
         libc::ENODEV => (
@@ -251,14 +254,14 @@ fn address_meaning(errno: Errno) -> (&'static str, &'static str) {
             "check the address and the routes: ip route get ADDRESS, ip neighbour",
         ),
         libc::ETIMEDOUT => (
-            "nobody answered for the address in time",
-            "see that the host is up and in the same network: ip neighbour shows FAILED if it is not",
+            "no host answered for the address in time",
+            "check that the host is up and in the same network: ip neighbour shows FAILED if it is not",
         ),
         _ => ("the kernel gives no further reason", "check the address and the routes: ip route get ADDRESS"),
     }
 }
 
-/// Cause and fix of a failed call: the cases that a person meets, then what holds for any call.
+/// Returns cause and fix of a failed call: first specific cases, then general ones by error number.
 fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static str) {
     match (operation, errno.0) {
         ("rdma_create_event_channel", libc::ENODEV) => {
@@ -281,35 +284,34 @@ fn meaning(operation: &str, errno: Errno) -> (&'static str, &'static str) {
             "choose another port, or end the other program; set_reuse_address lets ids share it",
         ),
         ("rdma_bind_addr", libc::EACCES) => {
-            ("ports below 1024 are the superuser's", "choose a port of 1024 or more")
+            ("ports below 1024 are reserved for root", "choose a port of 1024 or more")
         }
         ("rdma_resolve_addr", _) if address_meaning(errno).0 != address_meaning(Errno(0)).0 => {
             address_meaning(errno)
         }
         ("rdma_accept", libc::EINVAL | libc::ENOTCONN | libc::ECONNRESET) => (
-            "the other side has withdrawn its request, or it was answered already",
-            "nothing: it will ask again if it still wants to",
+            "the other side has withdrawn its request, or it was already answered",
+            "none needed: the other side can connect again",
         ),
-        ("rdma_disconnect", libc::EINVAL | libc::ENOTCONN) => (
-            "there is no connection: it is not made yet, or has ended",
-            "nothing: there is nothing to disconnect",
-        ),
+        ("rdma_disconnect", libc::EINVAL | libc::ENOTCONN) => {
+            ("there is no connection: it is not established yet, or has ended", "none needed")
+        }
         (_, libc::EINVAL) => (
             "the id is not in the state that the call needs, or the arguments exceed the device's limits",
-            "wait for the event of the step before; compare the arguments with the device's limits",
+            "wait for the event of the previous step; compare the arguments with the device's limits",
         ),
         (_, libc::ENODEV) => {
-            ("the device is gone, or the id has none", "list the devices again, and look into dmesg")
+            ("the device is gone, or the id has none", "list the devices again, and check dmesg")
         }
         (_, libc::EMFILE | libc::ENFILE) => (
-            "the limit of open files is reached: each event channel is one",
+            "the limit of open files is reached: each event channel needs one",
             "raise it: ulimit -n; or let ids share a channel",
         ),
         (_, libc::ENOSYS | libc::EOPNOTSUPP) => {
-            ("this kernel or device does not have the operation", "use a newer kernel, or another device")
+            ("this kernel or device does not support the operation", "use a newer kernel, or another device")
         }
         (_, libc::ENOMEM) => ("memory is used up", "free some, or raise the limits of this process"),
-        _ => ("librdmacm gives no further reason", "look into dmesg"),
+        _ => ("librdmacm gives no further reason", "check dmesg"),
     }
 }
 
@@ -338,7 +340,7 @@ mod tests {
             Error::Rejected { peer: peer(), reason: RejectReason::Consumer, private_data: Box::default() };
         assert_eq!(
             error.to_string(),
-            "rejected by 192.0.2.1:18520: the program that listens there said no (reason 28)"
+            "rejected by 192.0.2.1:18520: the listening program rejected the request (reason 28)"
         );
     }
 

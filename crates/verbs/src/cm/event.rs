@@ -1,4 +1,4 @@
-//! Events: how the connection manager answers.
+//! Events, by which the connection manager reports results.
 
 use farreach_verbs_sys as sys;
 
@@ -11,7 +11,7 @@ use crate::ah::{AddressAttributes, Lid};
 use crate::error::Errno;
 
 c_enum! {
-    /// What happened. It displays as a person says it.
+    /// The type of an event.
     ///
     /// ```
     /// use farreach_verbs::cm::EventKind;
@@ -21,56 +21,59 @@ c_enum! {
     #[doc(alias = "rdma_cm_event_type")]
     #[doc(alias = "rdma_event_str")]
     pub enum EventKind(u32) {
-        /// The address was resolved: the id has a device.
+        /// The address was resolved. The id has a device.
         AddressResolved = sys::RDMA_CM_EVENT_ADDR_RESOLVED, "address resolved";
         /// The address was not resolved.
         AddressError = sys::RDMA_CM_EVENT_ADDR_ERROR, "address error";
-        /// A route was found: the id can connect.
+        /// A route was found. The id can connect.
         RouteResolved = sys::RDMA_CM_EVENT_ROUTE_RESOLVED, "route resolved";
         /// No route was found.
         RouteError = sys::RDMA_CM_EVENT_ROUTE_ERROR, "route error";
-        /// Somebody wants to connect to the listener: [`CmEvent::into_request`].
+        /// A peer requests a connection to the listener: [`CmEvent::into_request`].
         ConnectRequest = sys::RDMA_CM_EVENT_CONNECT_REQUEST, "connect request";
-        /// The listener accepted: the queue pair is to be made ready, and then the connection
-        /// [established](super::CmId::establish).
+        /// The listener accepted. The caller must move the queue pair to RTS, and then
+        /// [establish](super::CmId::establish) the connection.
         ConnectResponse = sys::RDMA_CM_EVENT_CONNECT_RESPONSE, "connect response";
-        /// The handshake broke off.
+        /// The handshake was aborted.
         ConnectError = sys::RDMA_CM_EVENT_CONNECT_ERROR, "connect error";
-        /// The other side does not answer.
+        /// The peer does not answer.
         Unreachable = sys::RDMA_CM_EVENT_UNREACHABLE, "unreachable";
-        /// The other side said no: [`CmEvent::reject_reason`].
+        /// The peer rejected the connection: [`CmEvent::reject_reason`].
         Rejected = sys::RDMA_CM_EVENT_REJECTED, "rejected";
-        /// The connection is made.
+        /// The connection is established.
         Established = sys::RDMA_CM_EVENT_ESTABLISHED, "established";
         /// The connection has ended.
         Disconnected = sys::RDMA_CM_EVENT_DISCONNECTED, "disconnected";
-        /// The device goes. Each id on it is told. Some devices, as Soft-RoCE, are gone only when no program has them open: drop
-        /// what is on it, and call [`get_devices`](super::get_devices), which lets librdmacm close it too; where it was the last device,
-        /// only the end of the program does.
+        /// The device is being removed. Each id on it gets this event. Some devices, such as
+        /// Soft-RoCE, are removed only when no program has them open: drop all objects on it, and
+        /// call [`get_devices`](super::get_devices), which makes librdmacm close it too. If it was
+        /// the last device, only the end of the program closes it.
         DeviceRemoval = sys::RDMA_CM_EVENT_DEVICE_REMOVAL, "device removal";
         /// The multicast group was joined: [`CmEvent::destination`].
         MulticastJoin = sys::RDMA_CM_EVENT_MULTICAST_JOIN, "multicast join";
         /// The multicast group was not joined, or was lost.
         MulticastError = sys::RDMA_CM_EVENT_MULTICAST_ERROR, "multicast error";
-        /// The net device below has another address now, or failed over to another port.
+        /// The net device has another address now, or failed over to another port.
         AddressChange = sys::RDMA_CM_EVENT_ADDR_CHANGE, "address change";
-        /// No packet of the ended connection is under way any more: its queue pair may be used again.
+        /// No packet of the ended connection can be in the network any more. Its queue pair may be
+        /// used again.
         TimewaitExit = sys::RDMA_CM_EVENT_TIMEWAIT_EXIT, "timewait exit";
-        /// The fabric's name service has answered.
+        /// The fabric's name service answered.
         AddressInfoResolved = sys::RDMA_CM_EVENT_ADDRINFO_RESOLVED, "address info resolved";
-        /// The fabric's name service has no answer.
+        /// The fabric's name service found no answer.
         AddressInfoError = sys::RDMA_CM_EVENT_ADDRINFO_ERROR, "address info error";
-        /// The program's own: [`CmId::write_event`](super::CmId::write_event).
+        /// An event of the program itself: [`CmId::write_event`](super::CmId::write_event).
         User = sys::RDMA_CM_EVENT_USER, "user event";
-        /// A library's own.
+        /// An internal event of a library.
         Internal = sys::RDMA_CM_EVENT_INTERNAL, "internal event";
     }
 }
 
 /// An event of an id.
 ///
-/// It is a copy: `rdma_ack_cm_event(3)` was called before it was handed out, so no event that somebody keeps can make
-/// destroying, migrating or leaving wait for ever, as in C. It holds its id, which lives as long as the event.
+/// It is a copy: `rdma_ack_cm_event(3)` is called before it is returned. In C, an event that is
+/// kept makes destroying, migrating or leaving a group wait for ever; here it cannot. It holds its
+/// id, which lives at least as long as the event.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -95,27 +98,29 @@ pub struct CmEvent {
 }
 
 impl CmEvent {
-    /// What happened.
+    /// Returns the type of the event.
     pub fn kind(&self) -> EventKind {
         self.told.kind
     }
 
-    /// 0, or why not: minus an errno; for a rejection the reason's number.
+    /// Returns 0, a negative errno, or the reason number of a rejection.
     pub fn status(&self) -> i32 {
         self.told.status
     }
 
-    /// Whose event it is. Of a request: the new id, which the request owns.
+    /// Returns the id of the event. For a connect request, this is the new id, which the request
+    /// owns.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
-    /// Of a request: the id that listens.
+    /// Returns the listening id of a connect request.
     pub fn listener(&self) -> Option<&CmId> {
         self.listener.as_ref()
     }
 
-    /// What the other side's program sent along. May be longer than what was sent: see [`CmParameters`].
+    /// Returns the private data that the peer's program sent. It may be longer than what was sent:
+    /// see [`CmParameters`].
     pub fn private_data(&self) -> &[u8] {
         match &self.told.parameters {
             Parameters::Connection(parameters) => &parameters.private_data,
@@ -124,7 +129,8 @@ impl CmEvent {
         }
     }
 
-    /// Of a connected port space: what the other side said. Zeroes in events that come without.
+    /// Returns the peer's parameters, for a connected port space. They are zero in events that
+    /// carry none.
     pub fn parameters(&self) -> Option<&CmParameters> {
         match &self.told.parameters {
             Parameters::Connection(parameters) => Some(parameters),
@@ -132,7 +138,7 @@ impl CmEvent {
         }
     }
 
-    /// Of datagrams and multicast: where to send to.
+    /// Returns the destination to send to, for datagrams and multicast.
     pub fn destination(&self) -> Option<&DatagramDestination> {
         match &self.told.parameters {
             Parameters::Datagram { destination, .. } => Some(destination),
@@ -140,7 +146,7 @@ impl CmEvent {
         }
     }
 
-    /// Of a [user event](EventKind::User): the number that came with it.
+    /// Returns the argument of a [user event](EventKind::User).
     pub fn argument(&self) -> Option<u64> {
         match self.told.parameters {
             Parameters::User(argument) => Some(argument),
@@ -148,12 +154,12 @@ impl CmEvent {
         }
     }
 
-    /// Why the other side said no, if it did.
+    /// Returns the reason of a rejection.
     pub fn reject_reason(&self) -> Option<RejectReason> {
         self.told.reject_reason()
     }
 
-    /// The request, if that is what it is; itself otherwise.
+    /// Returns the request if this is a connect request, and `self` otherwise.
     pub fn into_request(self) -> Result<ConnectionRequest, Self> {
         match self.kind() {
             EventKind::ConnectRequest => Ok(ConnectionRequest::new(self)),
@@ -161,14 +167,14 @@ impl CmEvent {
         }
     }
 
-    /// What went wrong, if the event tells of something that did.
+    /// Returns the error, if the event reports a failure.
     pub fn failure(&self) -> Option<Error> {
         let peer = self.id.peer_address();
         let errno = self.told.errno();
         if let Some(reason) = self.reject_reason() {
             let private_data = match reason {
                 RejectReason::Consumer | RejectReason::VendorOption => self.private_data().into(),
-                // A kernel's rejection carries no program's word.
+                // A kernel's rejection carries no private data of a program.
                 _ => Box::default(),
             };
             return Some(Error::Rejected { peer, reason, private_data });
@@ -186,7 +192,7 @@ impl CmEvent {
     }
 }
 
-/// Where datagrams go: the other side's queue pair, or a multicast group.
+/// The destination of datagrams: the peer's queue pair, or a multicast group.
 ///
 /// ```no_run
 /// # fn send(event: farreach_verbs::cm::CmEvent) {
@@ -199,12 +205,13 @@ impl CmEvent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DatagramDestination {
-    /// The queue pair; of a multicast group a number that stands for every member.
+    /// The queue pair number. For a multicast group, a number that addresses every member.
     pub qp_num: u32,
-    /// The key that its messages must carry.
+    /// The Q_Key that the messages must carry.
     pub qkey: u32,
-    /// The way there: what an [`AddressHandle`](crate::ah::AddressHandle) is made of. Of a multicast group, its GID and LID are what the
-    /// queue pair is [attached](crate::qp::QueuePair::attach_mcast) to for receiving.
+    /// The path, from which an [`AddressHandle`](crate::ah::AddressHandle) is created. For a
+    /// multicast group, a queue pair is [attached](crate::qp::QueuePair::attach_mcast) to its GID
+    /// and LID to receive.
     pub address: AddressAttributes,
 }
 
@@ -228,7 +235,7 @@ impl DatagramDestination {
     }
 }
 
-/// The copy of what C told.
+/// A copy of the C event.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) kind: EventKind,
@@ -248,7 +255,7 @@ impl Told {
     pub(super) fn reject_reason(&self) -> Option<RejectReason> {
         match self.kind {
             EventKind::Rejected => Some(RejectReason::from_status(self.status)),
-            // Datagrams are not rejected but answered with a status.
+            // Requests for datagrams are not rejected but answered with a status.
             EventKind::Unreachable if self.is_datagram && self.status > 0 => {
                 Some(RejectReason::from_sidr_status(self.status))
             }
@@ -256,7 +263,8 @@ impl Told {
         }
     }
 
-    /// The status as an error number; a timeout where it is 0, since an error without a number is one of silence.
+    /// Returns the status as an error number. Status 0 becomes a timeout: an error without a number
+    /// means that the peer did not answer.
     pub(super) fn errno(&self) -> Errno {
         match self.status {
             0 => Errno(libc::ETIMEDOUT),

@@ -1,4 +1,4 @@
-//! Ids: one end of a connection, or a listener.
+//! Ids: endpoints of connections, and listeners.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -21,14 +21,17 @@ use super::wait::milliseconds_until;
 use crate::address::RawAddress;
 use crate::context::Context;
 
-/// One end of a connection, as a socket is of TCP's; or a listener, or a member of multicast groups.
+/// An endpoint of a connection, similar to a TCP socket; or a listener, or a member of multicast
+/// groups.
 ///
-/// It does not own the queue pair: that is yours, made on [`context`](Self::context), and is only told where to connect to
-/// ([`init_qp`](Self::init_qp), [`ready_qp`](Self::ready_qp)). Every step is asked for here and answered by an event on its channel.
-/// [`Connector`](super::Connector) and [`Listener`](super::Listener) do all steps in their order.
+/// It does not own the queue pair. The caller creates that on [`context`](Self::context), and
+/// [`init_qp`](Self::init_qp) and [`ready_qp`](Self::ready_qp) set its peer. Every step is started
+/// by a method and answered by an event on the channel. [`Connector`](super::Connector) and
+/// [`Listener`](super::Listener) do all steps in order.
 ///
-/// Cheap to clone, and equal to its clones. It is destroyed when the last clone, and the last event of it, is gone: its
-/// connection ends then, and a request that was not answered is rejected. Ids and channels may be dropped in any order.
+/// It is cheap to clone, and equal to its clones. It is destroyed when the last clone, and the last
+/// event of it, is gone. Its connection ends then, and a request that was not answered is rejected.
+/// Ids and channels may be dropped in any order.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -47,85 +50,91 @@ use crate::context::Context;
 pub struct CmId(pub(super) Arc<Id>);
 
 impl CmId {
-    /// Binds it to a local address: `rdma_bind_addr(3)`. Port 0 lets the kernel choose one.
+    /// Binds the id to a local address: `rdma_bind_addr(3)`. Port 0 lets the kernel choose one.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, local: SocketAddr) -> Result<(), Error> {
         let mut raw = RawAddress::new(local);
         let said = self.call("rdma_bind_addr", |id| id.bind_addr(&mut raw));
-        // An unbound id has no better name than the address that it was refused.
+        // An unbound id has no better description than the address that was refused.
         said.map_err(|error| match error {
             Error::Call { operation, errno, .. } => Error::call(operation, local.to_string(), errno.0),
             other => other,
         })
     }
 
-    /// Looks for a path to the resolved address: `rdma_resolve_route(3)`.
+    /// Resolves a route to the resolved address: `rdma_resolve_route(3)`.
     ///
-    /// A route-resolved or route-error event answers, at the deadline at the latest.
+    /// A route-resolved or route-error event answers, by the deadline at the latest.
     #[doc(alias = "rdma_resolve_route")]
     pub fn resolve_route(&self, deadline: Instant) -> Result<(), Error> {
         let timeout_ms = milliseconds_until(deadline).unwrap_or(1);
         self.call_on_device("rdma_resolve_route", |id| id.resolve_route(timeout_ms))
     }
 
-    /// Waits for requests to the bound address, `backlog` of them at most untaken: `rdma_listen(3)`. Further ones get no answer,
-    /// and their kernel asks again every few seconds.
+    /// Listens for requests to the bound address, of which at most `backlog` wait to be taken:
+    /// `rdma_listen(3)`. Further ones get no answer, and the peer's kernel repeats them every few
+    /// seconds.
     ///
-    /// Each comes as a connect request: [`CmEvent::into_request`](super::CmEvent::into_request).
+    /// Each arrives as a connect request: [`CmEvent::into_request`](super::CmEvent::into_request).
     #[doc(alias = "rdma_listen")]
     pub fn listen(&self, backlog: u16) -> Result<(), Error> {
         self.call("rdma_listen", |id| id.listen(backlog.max(1).into()))
     }
 
-    /// Asks the other side: `rdma_connect(3)`.
+    /// Requests a connection: `rdma_connect(3)`.
     ///
-    /// A connect response answers, or, for datagrams and iWARP, established; otherwise rejected, unreachable or connect error.
-    /// Private data fits up to [`PortSpace::connect_data_max`].
+    /// A connect response answers, or established for datagrams and iWARP; otherwise rejected,
+    /// unreachable or connect error. Private data is limited to [`PortSpace::connect_data_max`].
     #[doc(alias = "rdma_connect")]
     pub fn connect(&self, parameters: &CmParameters) -> Result<(), Error> {
         let mut raw = parameters.to_raw("rdma_connect", self.port_space().connect_data_max())?;
         self.call_on_device("rdma_connect", |id| id.connect(&mut raw))
     }
 
-    /// Says yes to the request that the id came with: `rdma_accept(3)`. Established answers when the other side has agreed.
+    /// Accepts the request of this id: `rdma_accept(3)`. Established follows when the peer has
+    /// confirmed.
     ///
-    /// The queue pair must be [ready](Self::ready_qp). Private data fits up to [`PortSpace::accept_data_max`].
+    /// The queue pair must be [ready](Self::ready_qp). Private data is limited to
+    /// [`PortSpace::accept_data_max`].
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, parameters: &CmParameters) -> Result<(), Error> {
         let mut raw = parameters.to_raw("rdma_accept", self.port_space().accept_data_max())?;
         self.call_on_device("rdma_accept", |id| id.accept(&mut raw))
     }
 
-    /// Says no to the request that the id came with: `rdma_reject(3)`. Private data fits up to [`PortSpace::reject_data_max`].
+    /// Rejects the request of this id: `rdma_reject(3)`. Private data is limited to
+    /// [`PortSpace::reject_data_max`].
     #[doc(alias = "rdma_reject")]
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         private_data_len("rdma_reject", private_data, self.port_space().reject_data_max())?;
         self.call("rdma_reject", |id| id.reject(private_data))
     }
 
-    /// After a connect response, and when the queue pair is ready: tells the other side so, `rdma_establish(3)`. No event
-    /// follows on this side.
+    /// Confirms to the peer that the queue pair is ready, after a connect response:
+    /// `rdma_establish(3)`. No event follows on this side.
     #[doc(alias = "rdma_establish")]
     pub fn establish(&self) -> Result<(), Error> {
         self.call("rdma_establish", |id| id.establish())
     }
 
-    /// Tells that a message came before the established event did: `rdma_notify(3)` with `IBV_EVENT_COMM_EST`.
+    /// Reports that a message arrived before the established event: `rdma_notify(3)` with
+    /// `IBV_EVENT_COMM_EST`.
     #[doc(alias = "rdma_notify")]
     pub fn notify_established(&self) -> Result<(), Error> {
         self.call("rdma_notify", |id| id.notify(sys::IBV_EVENT_COMM_EST))
     }
 
-    /// Ends the connection: `rdma_disconnect(3)`. Both sides get a disconnected event, later a timewait exit. The side that is told
-    /// disconnects as well, which answers the first.
+    /// Ends the connection: `rdma_disconnect(3)`. Both sides get a disconnected event, and later a
+    /// timewait exit. The side that did not disconnect first should disconnect too, which answers
+    /// the peer.
     ///
-    /// The queue pair is yours and stays as it is: move it to the error state to flush what is posted.
+    /// The queue pair keeps its state: move it to the error state to flush its work requests.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&self) -> Result<(), Error> {
         self.call_on_device("rdma_disconnect", |id| id.disconnect())
     }
 
-    /// Moves it to another channel, with the events that are waiting: `rdma_migrate_id(3)`.
+    /// Moves the id to another channel, with its pending events: `rdma_migrate_id(3)`.
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, to: &EventChannel) -> Result<(), Error> {
         self.0.migrate(to.inner(), |id| {
@@ -134,47 +143,49 @@ impl CmId {
         })
     }
 
-    /// Puts an event of the program's own on the id's channel: `rdma_write_cm_event(3)`. It wakes who waits there.
+    /// Puts an event of the program itself on the id's channel: `rdma_write_cm_event(3)`. It wakes
+    /// a thread that waits there.
     ///
-    /// Needs rdma-core 60 and a kernel of its time.
+    /// It needs rdma-core 60 and a kernel of that time.
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(&self, status: i32, argument: u64) -> Result<(), Error> {
         self.call("rdma_write_cm_event", |id| id.write_event(status, argument))
     }
 
-    /// The port space that it was made in.
+    /// Returns the port space of the id.
     pub fn port_space(&self) -> PortSpace {
         self.0.port_space
     }
 
-    /// The local address and port: `rdma_get_local_addr(3)`, `rdma_get_src_port(3)`.
+    /// Returns the local address and port: `rdma_get_local_addr(3)`, `rdma_get_src_port(3)`.
     #[doc(alias = "rdma_get_local_addr")]
     #[doc(alias = "rdma_get_src_port")]
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.0.enter(|id| id.local_address())
     }
 
-    /// The other side's address and port: `rdma_get_peer_addr(3)`, `rdma_get_dst_port(3)`.
+    /// Returns the peer's address and port: `rdma_get_peer_addr(3)`, `rdma_get_dst_port(3)`.
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.0.enter(|id| id.peer_address())
     }
 
-    /// The device, by name; none before the address is resolved, or when it is bound to any address.
+    /// Returns the name of the device. `None` before the address is resolved, or if the id is bound
+    /// to any address.
     pub fn device_name(&self) -> Option<String> {
         self.0.enter(|id| Some(id.on_device()?.device_name()))
     }
 
-    /// The device's port, counted from 1; none where there is no device.
+    /// Returns the device's port, numbered from 1. `None` if the id has no device.
     pub fn port(&self) -> Option<u8> {
         Some(self.0.enter(|id| id.port())).filter(|port| *port != 0)
     }
 
-    /// The device, open: where its queue pair is to be made.
+    /// Returns the open device to create the queue pair on.
     ///
-    /// Ids that were made on one channel share it, and so do all requests of one listener: one protection domain serves
-    /// all their connections over a device.
+    /// Ids of one channel share the context, and so do all requests of one listener: one protection
+    /// domain serves all their connections over a device.
     pub fn context(&self) -> Result<Context, Error> {
         match self.device() {
             Some(device) => self.0.contexts.open(device, self),
@@ -182,14 +193,15 @@ impl CmId {
         }
     }
 
-    /// Lets go of the device, which has been removed: no id opens it again, and it can go when all are gone.
+    /// Releases the device, which was removed. No id opens it again, and it can be closed when all
+    /// its objects are gone.
     pub(super) fn forget_device(&self) {
         if let Some(device) = self.device() {
             self.0.contexts.forget(device);
         }
     }
 
-    /// The device, as both libraries know it.
+    /// Returns the device, by the pointer that both libraries use.
     fn device(&self) -> Option<*mut sys::ibv_device> {
         self.0.enter(|id| Some(id.on_device()?.device()))
     }
@@ -207,7 +219,8 @@ impl CmId {
         self.0.enter(|id| answered(operation, id, function(id)?))
     }
 
-    /// As [`call`](Self::call), for the functions that read the id's device without looking whether there is one.
+    /// Like [`call`](Self::call), for functions that read the id's device without checking for
+    /// null.
     pub(super) fn call_on_device(
         &self,
         operation: &'static str,
@@ -219,23 +232,23 @@ impl CmId {
         })
     }
 
-    /// The id, to be entered.
+    /// Returns the inner id, which can be entered.
     pub(super) fn inner(&self) -> &Id {
         &self.0
     }
 
-    /// The multicast groups that it has joined.
+    /// Returns the multicast groups that the id has joined.
     pub(super) fn groups(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
         self.0.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address that is being asked for, if one is.
+    /// Returns the pending address resolution, if any.
     pub(super) fn resolution(&self) -> MutexGuard<'_, Option<Resolution>> {
         self.0.resolution.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a function that was just called has said.
+/// Converts the status of the function that was just called.
 fn answered(operation: &'static str, id: &Entered<'_>, status: c_int) -> Result<(), Error> {
     match status {
         0 => Ok(()),

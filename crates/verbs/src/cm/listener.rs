@@ -1,4 +1,4 @@
-//! The passive side: who listens, and who asks.
+//! The passive side of a connection: listeners and their requests.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,13 +15,13 @@ use super::port_space::PortSpace;
 use crate::context::Context;
 use crate::qp::QueuePair;
 
-/// Requests that wait to be taken, unless another number is asked for. As many as a burst of clients has at once.
+/// The default number of requests that wait to be taken, enough for a burst of clients.
 const BACKLOG: u16 = 128;
 
-/// Waits for others to connect. It owns a channel, on which nothing but requests arrives.
+/// Listens for connections. It owns a channel, on which only requests arrive.
 ///
-/// Each request owns an id of its own, can be sent to another thread (its *agent*), and moves to a channel of its own when it is
-/// accepted: from then on agent and listener have nothing to wait for each other.
+/// Each request owns an id, can be sent to another thread, and moves to a channel of its own when
+/// it is accepted. From then on, that thread and the listener do not wait for each other.
 ///
 /// ```no_run
 /// use std::time::{Duration, Instant};
@@ -50,14 +50,15 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens for connections, in the port space [`Tcp`](PortSpace::Tcp). Port 0 lets the kernel choose one; an unspecified
-    /// address (`0.0.0.0`, `::`) stands for every address of every device, also of those to come.
+    /// Listens for connections, in the port space [`Tcp`](PortSpace::Tcp). Port 0 lets the kernel
+    /// choose one. An unspecified address (`0.0.0.0`, `::`) means every address of every device,
+    /// including devices that are added later.
     pub fn bind(local: SocketAddr) -> Result<Self, Error> {
         Self::bind_with(PortSpace::Tcp, local, BACKLOG, |_| Ok(()))
     }
 
-    /// As [`bind`](Self::bind), in another port space, with another number of requests that may wait, and with options that
-    /// `set` sets on the id first.
+    /// Like [`bind`](Self::bind), in another port space and with another backlog. `set` is called
+    /// first, to set options of the id.
     pub fn bind_with(
         port_space: PortSpace,
         local: SocketAddr,
@@ -72,17 +73,17 @@ impl Listener {
         Ok(Self { id, channel })
     }
 
-    /// The id that listens.
+    /// Returns the listening id.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
-    /// Where it listens.
+    /// Returns the local address.
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.id.local_address()
     }
 
-    /// The next request, if there is one.
+    /// Returns the next request, if there is one, without waiting.
     pub fn get_request(&self) -> Result<Option<ConnectionRequest>, Error> {
         while let Some(event) = self.channel.get_event()? {
             if let Some(request) = request_of(event)? {
@@ -92,8 +93,8 @@ impl Listener {
         Ok(None)
     }
 
-    /// The next request: sleeps until it comes. [`Error::TimedOut`] when the deadline comes first,
-    /// [`Error::DeviceRemoved`] when the device goes on whose address alone it listens.
+    /// Sleeps until the next request. Returns [`Error::TimedOut`] if the deadline passes first, and
+    /// [`Error::DeviceRemoved`] if the listener is bound to an address of a device that is removed.
     #[doc(alias = "rdma_get_request")]
     pub fn wait_request(&self, deadline: Instant) -> Result<ConnectionRequest, Error> {
         loop {
@@ -113,13 +114,14 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Readable while there are requests.
+    /// Returns a descriptor that is readable while requests are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()
     }
 }
 
-/// The request; none where the event is of no consequence to a listener, as that an address changed.
+/// Returns the request. `None` if the event has no consequence for a listener, such as a changed
+/// address.
 fn request_of(event: CmEvent) -> Result<Option<ConnectionRequest>, Error> {
     match event.into_request() {
         Ok(request) => Ok(Some(request)),
@@ -130,12 +132,13 @@ fn request_of(event: CmEvent) -> Result<Option<ConnectionRequest>, Error> {
     }
 }
 
-/// Somebody wants to connect. Accept it, or reject it; dropping it rejects it too.
+/// A request for a connection. It can be accepted or rejected; dropping it rejects it.
 ///
-/// It is not tied to the thread or the channel of its listener: send it where it is to be served.
+/// It is not tied to the thread or the channel of its listener, and can be sent to another thread.
 ///
 /// ```no_run
-/// # fn judge(request: farreach_verbs::cm::ConnectionRequest) -> Result<(), farreach_verbs::cm::Error> {
+/// # use farreach_verbs::cm::{ConnectionRequest, Error};
+/// # fn judge(request: ConnectionRequest) -> Result<(), Error> {
 /// if request.private_data().starts_with(b"farreach") {
 ///     println!("welcome, {:?}", request.peer_address());
 /// } else {
@@ -154,44 +157,46 @@ impl ConnectionRequest {
         Self { event }
     }
 
-    /// The id that the connection will have.
+    /// Returns the id of the connection.
     pub fn id(&self) -> &CmId {
         self.event.id()
     }
 
-    /// What the other side sent along: as much as [`PortSpace::connect_data_max`], zeroes after its end.
+    /// Returns the private data of the peer: [`PortSpace::connect_data_max`] bytes, with trailing
+    /// zeroes.
     pub fn private_data(&self) -> &[u8] {
         self.event.private_data()
     }
 
-    /// Of a connected port space: what the other side asks for.
+    /// Returns the parameters that the peer requests, for a connected port space.
     pub fn parameters(&self) -> Option<&CmParameters> {
         self.event.parameters()
     }
 
-    /// Who asks.
+    /// Returns the peer's address.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.id().peer_address()
     }
 
-    /// The device, open: where the queue pair is to be made. All requests of one listener share it.
+    /// Returns the open device to create the queue pair on. All requests of one listener share it.
     pub fn context(&self) -> Result<Context, Error> {
         self.id().context()
     }
 
-    /// Moves the id to a channel: that of an agent, whose events then come there.
+    /// Moves the id, and with it its events, to another channel.
     pub fn migrate(&self, to: &EventChannel) -> Result<(), Error> {
         self.id().migrate(to)
     }
 
-    /// Moves the queue pair to INIT, so that receives may be posted before the other side can send.
+    /// Moves the queue pair to INIT, so that receives may be posted before the peer can send.
     pub fn prepare(&self, qp: &QueuePair) -> Result<(), Error> {
         self.id().init_qp(qp)
     }
 
-    /// Says yes, makes the queue pair ready, and waits until the other side has agreed. The connection gets a channel of its own.
+    /// Accepts the request, moves the queue pair to RTS, and waits until the peer has confirmed.
+    /// The connection gets a channel of its own.
     ///
-    /// Whatever goes wrong, the request is gone, and the other side is told.
+    /// The request is consumed even on failure; the peer is then informed.
     pub fn accept(
         self,
         qp: &QueuePair,
@@ -202,8 +207,8 @@ impl ConnectionRequest {
         self.accept_on(&channel, qp, parameters, deadline)
     }
 
-    /// As [`accept`](Self::accept), on a channel of the caller's. Until it returns, the channel must have no other events: they
-    /// would be taken for this connection's.
+    /// Like [`accept`](Self::accept), on a channel of the caller. Until it returns, the channel
+    /// must have no other events: they would be taken for events of this connection.
     pub fn accept_on(
         self,
         channel: &EventChannel,
@@ -216,7 +221,7 @@ impl ConnectionRequest {
         let mut answer =
             CmParameters { qp_num: qp.qp_num(), has_srq: qp.srq().is_some(), ..parameters.clone() };
         let Parameters::Connection(asked) = self.event.told.parameters else {
-            // Datagrams: the answer says where to send, and nothing follows.
+            // For datagrams, the response contains the destination, and no further message follows.
             id.init_qp(qp)?;
             id.accept(&answer)?;
             return Ok(Connection::new(id, channel.clone(), asked_bytes(self.event.told.parameters)));
@@ -228,8 +233,8 @@ impl ConnectionRequest {
         Ok(Connection::new(id, channel.clone(), asked.private_data))
     }
 
-    /// Says no, with a word for the other side: [`RejectReason::Consumer`](super::RejectReason::Consumer) and these bytes. They fit up to
-    /// [`PortSpace::reject_data_max`].
+    /// Rejects the request with [`RejectReason::Consumer`](super::RejectReason::Consumer) and these
+    /// bytes, which are limited to [`PortSpace::reject_data_max`].
     pub fn reject(self, private_data: &[u8]) -> Result<(), Error> {
         self.id().reject(private_data)
     }
@@ -243,7 +248,8 @@ fn asked_bytes(parameters: Parameters) -> Vec<u8> {
     }
 }
 
-/// Answers with no more reads and atomics than were asked for and the device has, where the caller leaves it open.
+/// Limits the reads and atomics of the response to the requested number and the device's limit,
+/// unless the caller has set them.
 fn limit(answer: &mut CmParameters, asked: &CmParameters, context: &Context) -> Result<(), Error> {
     let open = CmParameters::DEVICE_MAX;
     if answer.responder_resources == open || answer.initiator_depth == open {

@@ -1,50 +1,58 @@
-//! The connection manager, safe: librdmacm.
+//! A safe API for librdmacm, the RDMA connection manager.
 //!
-//! Two queue pairs that are to talk must know each other: numbers, addresses, sequence numbers. The connection manager carries
-//! these over, as TCP does its own, and names the two ends by IP address and port. It works for InfiniBand, RoCE and iWARP alike.
+//! Two queue pairs need each other's numbers, addresses and sequence numbers before they can
+//! communicate. The connection manager exchanges these, and names the two sides by IP address and
+//! port. It works with InfiniBand, RoCE and iWARP.
 //!
 //! ```text
 //!  active side                                     passive side
 //!  Connector::resolve    address, route            Listener::bind
 //!  connector.prepare     queue pair to INIT
 //!  connector.connect     ── connect request ────>  listener.wait_request → ConnectionRequest
-//!                           (private data)         request.prepare, request.accept: queue pair to RTS
+//!                           (private data)         request.prepare, request.accept:
+//!                                                  queue pair to RTS
 //!     queue pair to RTS  <── connect response ───
 //!                           (private data)
 //!     Connection         ── established ────────>  Connection
 //! ```
 //!
-//! [`Connector`], [`Listener`] and [`Connection`] do that with a deadline on each wait. Beneath are the parts, for programs
-//! with an order of their own: an [`EventChannel`], [`CmId`]s on it, and [`CmEvent`]s that answer what the ids were asked to do.
+//! [`Connector`], [`Listener`] and [`Connection`] do that with a deadline on each wait. Programs
+//! that need another order can use the parts: an [`EventChannel`], [`CmId`]s on it, and
+//! [`CmEvent`]s that answer the calls on the ids.
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
 //! use farreach_verbs::cm::{Connector, Error};
 //!
-//! match Connector::resolve("192.0.2.1:18520".parse().unwrap(), Instant::now() + Duration::from_secs(2)) {
+//! let deadline = Instant::now() + Duration::from_secs(2);
+//! match Connector::resolve("192.0.2.1:18520".parse().unwrap(), deadline) {
 //!     Ok(connector) => println!("by {:?}", connector.id().device_name()),
 //!     Err(error) => println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix()),
 //! }
 //! ```
 //!
-//! # Who owns what
+//! # Ownership
 //!
-//! - **The queue pair is yours.** The connection manager moves it from state to state and tells the other side its number;
-//!   `rdma_create_qp` has no place here, and in which order the two are dropped does not matter.
-//! - An id holds its channel; an event holds its id. They may be dropped in any order, on any thread.
-//! - An event is a copy, acknowledged already. In C, an event that somebody keeps makes destroying its id, migrating it and
-//!   leaving a multicast group wait for ever.
-//! - When an id is gone its events are too: what the kernel still had for it is thrown away.
-//! - A request belongs to nobody until it is accepted: the kernel sends no events of it before, not even that the other side gave up.
-//!   Accepting then fails.
+//! - **The caller owns the queue pair.** The connection manager changes its state and sends its
+//!   number to the peer. There is no `rdma_create_qp`, and queue pair and id may be dropped in any
+//!   order.
+//! - An id holds its channel; an event holds its id. They may be dropped in any order, on any
+//!   thread.
+//! - An event is a copy that is already acknowledged. In C, an event that is kept makes destroying
+//!   its id, migrating it and leaving a multicast group wait for ever.
+//! - When an id is gone, its pending events are discarded.
+//! - The kernel sends no events of a request before it is accepted, not even that the peer has
+//!   aborted. Accepting then fails.
 //!
-//! # What it does not do
+//! # Limits
 //!
-//! - It has no synchronous ids (a null channel in C): waiting without a deadline is what makes programs hang.
-//! - It makes no queue pairs, completion queues or endpoints (`rdma_create_qp`, `rdma_create_srq`, `rdma_create_ep`).
-//! - It knows addresses of IP, not those of InfiniBand's own family (`AF_IB`).
+//! - There are no synchronous ids (a null channel in C), because they wait without a deadline.
+//! - It creates no queue pairs, completion queues or endpoints (`rdma_create_qp`,
+//!   `rdma_create_srq`, `rdma_create_ep`).
+//! - It supports IP addresses, and not those of InfiniBand's own family (`AF_IB`).
 //!
-//! Where librdmacm is missing every call here says so ([`Error::Verbs`]), and the rest of the crate works without it.
+//! If librdmacm is missing, every call of this module returns [`Error::Verbs`]; the rest of the
+//! crate works without it.
 
 mod addrinfo;
 mod channel;

@@ -1,4 +1,4 @@
-//! Multicast: one datagram, many receivers.
+//! Multicast of datagrams.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,7 +6,7 @@ use super::error::Error;
 use super::id::CmId;
 use crate::address::RawAddress;
 
-/// What a member of a multicast group does.
+/// The role of a member of a multicast group.
 ///
 /// ```
 /// use farreach_verbs::cm::Membership;
@@ -40,8 +40,9 @@ pub enum Membership {
 impl CmId {
     /// Joins a group: `rdma_join_multicast(3)`.
     ///
-    /// A multicast-join event answers, whose [`destination`](super::CmEvent::destination) is where to send to, and what to attach the queue
-    /// pair to for receiving; or a multicast error.
+    /// A multicast-join event answers, or a multicast error. The event's
+    /// [`destination`](super::CmEvent::destination) is the address to send to, and to attach the
+    /// queue pair to for receiving.
     #[doc(alias = "rdma_join_multicast")]
     #[doc(alias = "rdma_join_multicast_ex")]
     pub fn join_multicast(&self, group: IpAddr, membership: Membership) -> Result<(), Error> {
@@ -60,7 +61,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Leaves a group that it joined: `rdma_leave_multicast(3)`. Dropping the id leaves all.
+    /// Leaves a group: `rdma_leave_multicast(3)`. Dropping the id leaves all groups.
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave_multicast(&self, group: IpAddr) -> Result<(), Error> {
         let group = SocketAddr::new(group, 0);

@@ -1,4 +1,4 @@
-//! What can be set on an id before it connects or listens.
+//! Options of an id, set before it connects or listens.
 
 use std::ffi::c_int;
 
@@ -18,40 +18,45 @@ use super::id::CmId;
 /// # Ok::<(), farreach_verbs::cm::Error>(())
 /// ```
 impl CmId {
-    /// The type of service of its packets, as IP has it: the DSCP in the upper six bits. Before the route is resolved.
+    /// Sets the type of service of its packets: the DSCP in the upper six bits. It must be set
+    /// before the route is resolved.
     #[doc(alias = "rdma_set_option")]
     #[doc(alias = "RDMA_OPTION_ID_TOS")]
     pub fn set_type_of_service(&self, type_of_service: u8) -> Result<(), Error> {
         self.set_option(sys::RDMA_OPTION_ID_TOS, [type_of_service])
     }
 
-    /// Whether other ids may bind to the same address and port. Before it is bound.
+    /// Sets whether other ids may bind to the same address and port. It must be set before the id
+    /// is bound.
     #[doc(alias = "RDMA_OPTION_ID_REUSEADDR")]
     pub fn set_reuse_address(&self, reuse: bool) -> Result<(), Error> {
         self.set_option(sys::RDMA_OPTION_ID_REUSEADDR, c_int::from(reuse).to_ne_bytes())
     }
 
-    /// Whether an id bound to any IPv6 address leaves the IPv4 ones alone. Before it is bound.
+    /// Sets whether an id that is bound to any IPv6 address excludes IPv4 addresses. It must be set
+    /// before the id is bound.
     #[doc(alias = "RDMA_OPTION_ID_AFONLY")]
     pub fn set_one_family_only(&self, only: bool) -> Result<(), Error> {
         self.set_option(sys::RDMA_OPTION_ID_AFONLY, c_int::from(only).to_ne_bytes())
     }
 
-    /// How long a queue pair waits for an acknowledgement before it sends again: 4.096 µs × 2^`timeout`, up to 31; 0 is for ever. Before
-    /// it connects or accepts.
+    /// Sets the time that a queue pair waits for an acknowledgement before it sends again: 4.096 µs
+    /// × 2^`timeout`, with `timeout` up to 31; 0 means for ever. It must be set before the id
+    /// connects or accepts.
     #[doc(alias = "RDMA_OPTION_ID_ACK_TIMEOUT")]
     pub fn set_ack_timeout(&self, timeout: u8) -> Result<(), Error> {
         self.set_option(sys::RDMA_OPTION_ID_ACK_TIMEOUT, [timeout.min(31)])
     }
 
-    /// Says which enhancements of a connection the queue pair has: `rdma_set_local_ece(3)`. Before it connects or accepts.
+    /// Sets the connection enhancements of the queue pair: `rdma_set_local_ece(3)`. It must be set
+    /// before the id connects or accepts.
     #[doc(alias = "rdma_set_local_ece")]
     pub fn set_local_ece(&self, ece: Ece) -> Result<(), Error> {
         let mut raw = sys::ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: 0 };
         self.call("rdma_set_local_ece", |id| id.set_local_ece(&mut raw))
     }
 
-    /// The enhancements that the other side has: `rdma_get_remote_ece(3)`.
+    /// Returns the peer's connection enhancements: `rdma_get_remote_ece(3)`.
     #[doc(alias = "rdma_get_remote_ece")]
     pub fn remote_ece(&self) -> Result<Ece, Error> {
         let mut raw = sys::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
@@ -64,7 +69,8 @@ impl CmId {
     }
 }
 
-/// Enhanced connection establishment: what two cards of one vendor agree on beyond the standard.
+/// Enhanced connection establishment: options that two devices of one vendor negotiate beyond the
+/// standard.
 ///
 /// ```no_run
 /// # fn show(id: &farreach_verbs::cm::CmId) -> Result<(), farreach_verbs::cm::Error> {
@@ -75,8 +81,8 @@ impl CmId {
 #[doc(alias = "ibv_ece")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ece {
-    /// Whose options they are; 0 where there are none.
+    /// The vendor that defines the options. 0 if there are none.
     pub vendor_id: u32,
-    /// The options, in the vendor's own meaning.
+    /// The options, as the vendor defines them.
     pub options: u32,
 }

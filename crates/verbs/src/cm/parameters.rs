@@ -1,4 +1,4 @@
-//! What the two sides tell each other when they connect.
+//! Parameters that the two sides exchange when they connect.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -9,11 +9,12 @@ use farreach_verbs_sys as sys;
 use super::error::Error;
 use super::port_space::PortSpace;
 
-/// What a side says when it connects or accepts, and what it hears of the other.
+/// The parameters that a side sends when it connects or accepts, and receives from the peer.
 ///
-/// Private data goes along with the handshake, up to the [limits of the port space](PortSpace): enough to agree on a
-/// protocol, a message size, a key. **The other side may see more bytes than were sent**: InfiniBand and RoCE carry the whole
-/// field, filled up with zeroes. Put a length into it, or make every length the same.
+/// Private data is part of the handshake, up to the [limits of the port space](PortSpace): enough
+/// to agree on a protocol, a message size, a key. **The peer may see more bytes than were sent**:
+/// InfiniBand and RoCE carry the whole field, padded with zeroes. Include a length, or use a fixed
+/// length.
 ///
 /// ```
 /// use farreach_verbs::cm::CmParameters;
@@ -25,23 +26,24 @@ use super::port_space::PortSpace;
 #[doc(alias = "rdma_conn_param")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CmParameters {
-    /// Bytes for the program on the other side.
+    /// Bytes for the peer's program.
     pub private_data: Vec<u8>,
-    /// How many reads and atomics of the other side this one serves at once. [`DEVICE_MAX`](Self::DEVICE_MAX): as many as device
-    /// and peer allow.
+    /// The number of the peer's reads and atomics that this side serves at once.
+    /// [`DEVICE_MAX`](Self::DEVICE_MAX) means as many as device and peer allow.
     pub responder_resources: u8,
-    /// How many reads and atomics this side may have under way at once. [`DEVICE_MAX`](Self::DEVICE_MAX): as many as device and
-    /// peer allow.
+    /// The number of reads and atomics that this side may have in flight at once.
+    /// [`DEVICE_MAX`](Self::DEVICE_MAX) means as many as device and peer allow.
     pub initiator_depth: u8,
-    /// Whether hardware flow control is available.
+    /// `true` if hardware flow control is available.
     pub flow_control: bool,
-    /// How often a request without an answer is sent again, 0 to 7. The connecting side's word counts.
+    /// The number of retries of a request without an answer, 0 to 7. The value of the connecting
+    /// side applies.
     pub retry_count: u8,
-    /// How often a message is sent again that found no receive posted, 0 to 6; 7 is for ever.
+    /// The number of retries of a message that found no receive posted, 0 to 6; 7 means for ever.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair takes its receives from a shared queue. What connects with a queue pair fills it in.
+    /// `true` if the queue pair uses a shared receive queue. Methods that take a queue pair set it.
     pub has_srq: bool,
-    /// The queue pair's number. What connects with a queue pair fills it in.
+    /// The queue pair's number. Methods that take a queue pair set it.
     pub qp_num: u32,
 }
 
@@ -49,14 +51,16 @@ impl CmParameters {
     /// As many reads and atomics as the device and the peer allow.
     pub const DEVICE_MAX: u8 = sys::RDMA_MAX_RESP_RES as u8;
 
-    /// No private data, all that the device has, patient retries that end.
+    /// Creates parameters without private data, with the device's maxima, and with many but finite
+    /// retries.
     pub fn new() -> Self {
         Self {
             private_data: Vec::new(),
             responder_resources: Self::DEVICE_MAX,
             initiator_depth: Self::DEVICE_MAX,
             flow_control: true,
-            // Not 7, which never ends: of the second by definition, of the first on Soft-RoCE.
+            // Not 7, which never ends: by definition for `rnr_retry_count`, and on Soft-RoCE for
+            // `retry_count`.
             retry_count: 6,
             rnr_retry_count: 6,
             has_srq: false,
@@ -64,12 +68,12 @@ impl CmParameters {
         }
     }
 
-    /// The same with these bytes for the other side.
+    /// Sets the private data for the peer.
     pub fn with_private_data(self, private_data: impl Into<Vec<u8>>) -> Self {
         Self { private_data: private_data.into(), ..self }
     }
 
-    /// For a call of C.
+    /// Converts to the C structure. Fails if the private data exceeds `max`.
     pub(super) fn to_raw(&self, operation: &'static str, max: usize) -> Result<RawParameters<'_>, Error> {
         let private_data_len = private_data_len(operation, &self.private_data, max)?;
         let raw = sys::rdma_conn_param {
@@ -86,7 +90,7 @@ impl CmParameters {
         Ok(RawParameters { raw, _private_data: PhantomData })
     }
 
-    /// What an event carries, with a copy of its private data.
+    /// Converts the parameters of an event, with a copy of its private data.
     pub(super) fn from_raw(raw: &sys::rdma_conn_param, private_data: Vec<u8>) -> Self {
         Self {
             private_data,
@@ -101,9 +105,9 @@ impl CmParameters {
     }
 }
 
-/// Parameters as C has them, made by [`CmParameters::to_raw`].
+/// Parameters as a C structure, made by [`CmParameters::to_raw`].
 ///
-/// Invariant: the private data is null, or readable for its length as long as this lives.
+/// Invariant: the private data is null, or readable for its length while this lives.
 pub(super) struct RawParameters<'a> {
     raw: sys::rdma_conn_param,
     _private_data: PhantomData<&'a [u8]>,
@@ -121,12 +125,12 @@ impl Default for CmParameters {
     }
 }
 
-/// The first byte, or null where there is none, as C wants it.
+/// Returns a pointer to the first byte, or null if there is none, as C expects.
 pub(super) fn pointer(bytes: &[u8]) -> *const c_void {
     if bytes.is_empty() { null() } else { bytes.as_ptr().cast() }
 }
 
-/// The length as the calls take it, if it fits the message.
+/// Returns the length, if it fits the message.
 pub(super) fn private_data_len(operation: &'static str, bytes: &[u8], max: usize) -> Result<u8, Error> {
     match u8::try_from(bytes.len()) {
         Ok(len) if bytes.len() <= max => Ok(len),
@@ -135,17 +139,17 @@ pub(super) fn private_data_len(operation: &'static str, bytes: &[u8], max: usize
 }
 
 impl PortSpace {
-    /// How much private data [`connect`](super::CmId::connect) carries.
+    /// Returns the maximum private data of [`connect`](super::CmId::connect), in bytes.
     pub const fn connect_data_max(self) -> usize {
         match self {
-            // Of 92, the kernel takes 36 to tell the addresses.
+            // The message has 92, of which the kernel uses 36 for the addresses.
             Self::Tcp | Self::Ib => 56,
-            // Of 216, likewise.
+            // The message has 216, likewise.
             Self::Udp => 180,
         }
     }
 
-    /// How much private data [`accept`](super::CmId::accept) carries.
+    /// Returns the maximum private data of [`accept`](super::CmId::accept), in bytes.
     pub const fn accept_data_max(self) -> usize {
         match self {
             Self::Tcp | Self::Ib => 196,
@@ -153,7 +157,7 @@ impl PortSpace {
         }
     }
 
-    /// How much private data [`reject`](super::CmId::reject) carries.
+    /// Returns the maximum private data of [`reject`](super::CmId::reject), in bytes.
     pub const fn reject_data_max(self) -> usize {
         match self {
             Self::Tcp | Self::Ib => 148,
@@ -171,8 +175,8 @@ mod tests {
         let parameters = |len| CmParameters::new().with_private_data(vec![7; len]);
         assert_eq!(parameters(56).to_raw("rdma_connect", 56).unwrap().raw.private_data_len, 56);
         let error = parameters(57).to_raw("rdma_connect", PortSpace::Tcp.connect_data_max()).err().unwrap();
-        assert_eq!(error.to_string(), "rdma_connect: 57 bytes of private data, 56 fit");
-        // A length that would be 44 in eight bits.
+        assert_eq!(error.to_string(), "rdma_connect: 57 bytes of private data exceed the maximum of 56");
+        // 300 would be truncated to 44 in eight bits.
         let error = parameters(300).to_raw("rdma_accept", PortSpace::Tcp.accept_data_max()).err().unwrap();
         assert_eq!(error, Error::PrivateDataTooLong { operation: "rdma_accept", len: 300, max: 196 });
     }

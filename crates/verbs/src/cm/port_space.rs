@@ -1,8 +1,8 @@
-//! Port spaces: which kind of connection a port number stands for.
+//! Port spaces: the kind of connection that a port number refers to.
 
 use farreach_verbs_sys as sys;
 
-/// Which kind of connection: a port of one space is another port in each other space.
+/// The kind of connection. Each space has port numbers of its own.
 ///
 /// | space | queue pairs | private data of connect, accept, reject |
 /// |---|---|---|
@@ -19,16 +19,18 @@ use farreach_verbs_sys as sys;
 #[doc(alias = "rdma_port_space")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PortSpace {
-    /// Reliable connections. Not TCP: the name says that it is connected, and that ports count as TCP's do.
+    /// Reliable connections. It is not TCP: the name means that it is connected, and that ports are
+    /// numbered as in TCP.
     Tcp,
-    /// Datagrams, and multicast.
+    /// Datagrams and multicast.
     Udp,
     /// InfiniBand's own services.
     Ib,
 }
 
 impl PortSpace {
-    /// Whether its queue pairs are of datagrams: connecting then only tells where to send them.
+    /// Returns `true` if its queue pairs send datagrams. Connecting then only exchanges the
+    /// destination.
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::Udp)
     }

@@ -1,10 +1,10 @@
-//! Why a connection was rejected.
+//! Reasons for a rejected connection.
 
 use std::fmt;
 
-/// Why the other side, or its kernel, rejected a connection.
+/// The reason why the peer, or its kernel, rejected a connection.
 ///
-/// It displays as what it means; [`code`](Self::code) is the number that the wire carries.
+/// `Display` shows the meaning; [`code`](Self::code) is the number on the wire.
 ///
 /// ```
 /// use farreach_verbs::cm::RejectReason;
@@ -15,34 +15,36 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// Nothing listens on that port in that port space: reason 8, and for datagrams status 1.
+    /// Nothing listens on that port in that port space: reason 8, and status 1 for datagrams.
     InvalidServiceId,
-    /// The program on the other side said no, or ended before it said anything: reason 28, and for datagrams status 2.
+    /// The peer's program rejected the request, or ended before it answered: reason 28, and status
+    /// 2 for datagrams.
     Consumer,
-    /// The other side still holds a connection of this queue pair: reason 10.
+    /// The peer still has a connection of this queue pair: reason 10.
     StaleConnection,
-    /// The other side has no queue pair left: reason 1.
+    /// The peer has no queue pair left: reason 1.
     NoQueuePair,
-    /// The other side lacks resources: reason 3.
+    /// The peer lacks resources: reason 3.
     NoResources,
-    /// The other side waited too long for an answer of ours: reason 4.
+    /// The peer waited too long for an answer: reason 4.
     Timeout,
-    /// The other side cannot do what was asked for: reason 5.
+    /// The peer does not support the request: reason 5.
     Unsupported,
-    /// The path MTU is larger than the other side's: reason 26.
+    /// The path MTU exceeds the peer's: reason 26.
     InvalidMtu,
-    /// The other side has too few resources for incoming reads and atomics: reason 27.
+    /// The peer has too few resources for incoming reads and atomics: reason 27.
     InsufficientResponderResources,
-    /// The other side wants another enhancement of the connection (ECE): reason 35.
+    /// The peer requires other connection enhancements (ECE): reason 35.
     VendorOption,
-    /// iWARP: the other side refused or reset the TCP connection below.
+    /// iWARP: the peer refused or reset the underlying TCP connection.
     Refused,
     /// Another reason, by its number in the InfiniBand specification (volume 1, 12.6.7.2).
     Other(i32),
 }
 
 impl RejectReason {
-    /// From the status of a rejected event: positive is InfiniBand's and RoCE's reason, negative iWARP's errno.
+    /// Converts the status of a rejected event: positive values are reasons of InfiniBand and RoCE,
+    /// negative ones are errnos of iWARP.
     pub(super) fn from_status(status: i32) -> Self {
         match status {
             1 => Self::NoQueuePair,
@@ -60,7 +62,7 @@ impl RejectReason {
         }
     }
 
-    /// From the status of a service id resolution, which is how datagram connections answer.
+    /// Converts the status of a service id resolution, which answers datagram connections.
     pub(super) fn from_sidr_status(status: i32) -> Self {
         match status {
             1 => Self::InvalidServiceId,
@@ -70,7 +72,8 @@ impl RejectReason {
         }
     }
 
-    /// The number in a reject message of InfiniBand and RoCE; none where there was no such message.
+    /// Returns the number in the reject message of InfiniBand and RoCE. `None` if there was no such
+    /// message.
     pub fn code(self) -> Option<i32> {
         match self {
             Self::NoQueuePair => Some(1),
@@ -88,22 +91,22 @@ impl RejectReason {
         }
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the rejection.
     pub(super) fn fix(self) -> &'static str {
         match self {
             Self::InvalidServiceId | Self::Refused => {
-                "start the listener, and compare address, port and port space with what it listens on"
+                "start the listener, and compare address, port and port space with the listener's"
             }
             Self::Consumer => {
                 "ask the listening program: its reason may be in the private data, or in its log"
             }
             Self::StaleConnection => "wait some seconds, or use a new queue pair",
             Self::NoQueuePair | Self::NoResources => {
-                "free resources on the other side, or let its listener take its requests faster"
+                "free resources on the other side, or make its listener take requests faster"
             }
-            Self::Timeout => "answer the connect response at once, and look for lost packets on the way",
+            Self::Timeout => "answer the connect response at once, and check for lost packets on the path",
             Self::InvalidMtu => "give both ports the same MTU",
-            Self::InsufficientResponderResources => "ask for a smaller initiator_depth",
+            Self::InsufficientResponderResources => "request a smaller initiator_depth",
             Self::Unsupported | Self::VendorOption | Self::Other(_) => {
                 "compare device, driver and connection parameters of the two sides"
             }
@@ -115,7 +118,7 @@ impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::InvalidServiceId => "nothing listens there",
-            Self::Consumer => "the program that listens there said no",
+            Self::Consumer => "the listening program rejected the request",
             Self::StaleConnection => "the other side still holds an earlier connection of this queue pair",
             Self::NoQueuePair => "the other side has no queue pair left",
             Self::NoResources => "the other side lacks resources",
@@ -125,7 +128,7 @@ impl fmt::Display for RejectReason {
             Self::InsufficientResponderResources => {
                 "the other side has too few resources for reads and atomics"
             }
-            Self::VendorOption => "the other side wants another enhanced connection (ECE)",
+            Self::VendorOption => "the other side requires other connection enhancements (ECE)",
             Self::Refused => "the other side refused or reset the TCP connection",
             Self::Other(code) => return f.pad(&format!("reject reason {code} of InfiniBand")),
         })

@@ -1,4 +1,4 @@
-//! Finding the device that leads to an address, by asking more than once.
+//! Resolves the address of a peer, with repeated requests to the kernel.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,15 +8,16 @@ use super::id::CmId;
 use super::wait::milliseconds_until;
 use crate::address::RawAddress;
 
-/// How long the kernel is asked at a time.
+/// The timeout of one request to the kernel.
 ///
-/// Where the peer's hardware address is not known, the kernel asks the network for it and sleeps until it is told, or until
-/// the timeout. An answer that comes before it has gone to sleep tells nobody: on a fast link the first contact with a host would
-/// wait out the whole timeout (seen on Linux 7.2). Asked again, it finds the answer at once. An answer that comes later wakes it, so
-/// that a short step costs nothing but a few calls.
+/// If the peer's hardware address is unknown, the kernel requests it from the network and sleeps
+/// until it arrives, or until the timeout. An answer that arrives before the kernel sleeps wakes
+/// nothing: on a fast link the first contact with a host would take the whole timeout (seen on
+/// Linux 7.2). A repeated request finds the answer at once. A later answer does wake the kernel, so
+/// a short step costs only a few calls.
 const STEP: Duration = Duration::from_millis(500);
 
-/// What was asked for.
+/// A pending address resolution.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resolution {
     source: Option<SocketAddr>,
@@ -25,10 +26,11 @@ pub(super) struct Resolution {
 }
 
 impl CmId {
-    /// Looks for the device that leads to `peer`, optionally from `source`: `rdma_resolve_addr(3)`.
+    /// Resolves the device for `peer`, optionally from `source`: `rdma_resolve_addr(3)`.
     ///
-    /// An address-resolved or address-error event answers, at the deadline at the latest. Until then the kernel is asked
-    /// again every half second, by whoever takes the channel's events: asked once for the whole time, it may sleep through the answer.
+    /// An address-resolved or address-error event answers, by the deadline at the latest. Until
+    /// then, the thread that takes the channel's events repeats the request every half second: a
+    /// single request for the whole time could miss the answer.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_addr(
         &self,
@@ -37,7 +39,7 @@ impl CmId {
         deadline: Instant,
     ) -> Result<(), Error> {
         let resolution = Resolution { source, peer, deadline };
-        // Before the answer can come.
+        // Set before the call, because the answer may arrive at once.
         *self.resolution() = Some(resolution);
         let said = self.ask(resolution);
         if said.is_err() {
@@ -49,9 +51,10 @@ impl CmId {
         })
     }
 
-    /// Asks again if the address error of this status only says that a step is over; false where it is the answer.
+    /// Repeats the request if the address error only reports the end of a step. Returns `false` if
+    /// the error is final.
     pub(super) fn resolve_again(&self, status: i32) -> bool {
-        // Taken out: whoever resolves another address meanwhile puts his own in.
+        // Taken out, so that a thread that resolves another address meanwhile can set its own.
         let Some(resolution) = self.resolution().take() else { return false };
         if !resolution.goes_on(status, Instant::now()) {
             return false;
@@ -73,7 +76,8 @@ impl CmId {
 }
 
 impl Resolution {
-    /// Whether an address error of this status is to be asked after again: nobody has answered yet, and there is time.
+    /// Returns `true` if the request should be repeated: no answer has arrived yet, and time is
+    /// left.
     fn goes_on(&self, status: i32, now: Instant) -> bool {
         status == -libc::ETIMEDOUT && now < self.deadline
     }

@@ -1,4 +1,4 @@
-//! The way to the other side.
+//! The route to the peer.
 
 use farreach_verbs_sys as sys;
 
@@ -6,7 +6,7 @@ use super::id::CmId;
 use crate::ah::{Gid, Lid};
 use crate::port::Mtu;
 
-/// The way to the other side, once it is resolved: [`CmId::route`].
+/// The route to the peer, once it is resolved: [`CmId::route`].
 ///
 /// ```no_run
 /// # fn show(id: &farreach_verbs::cm::CmId) {
@@ -22,13 +22,13 @@ use crate::port::Mtu;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Route {
-    /// The GID that packets leave by; zeroes before the address is resolved.
+    /// The GID that packets are sent from. Zeroes before the address is resolved.
     pub source_gid: Gid,
-    /// The GID that they go to.
+    /// The GID that packets are sent to.
     pub destination_gid: Gid,
-    /// The partition.
+    /// The partition key.
     pub pkey: u16,
-    /// The paths; none before the route is resolved.
+    /// The paths. Empty before the route is resolved.
     pub paths: Vec<Path>,
 }
 
@@ -44,13 +44,13 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Path {
-    /// From where.
+    /// The source GID.
     pub source_gid: Gid,
-    /// To where.
+    /// The destination GID.
     pub destination_gid: Gid,
-    /// From where, within an InfiniBand subnet.
+    /// The source address within an InfiniBand subnet.
     pub source_lid: Lid,
-    /// To where, within an InfiniBand subnet.
+    /// The destination address within an InfiniBand subnet.
     pub destination_lid: Lid,
     /// The largest payload of a packet.
     pub mtu: Mtu,
@@ -58,13 +58,13 @@ pub struct Path {
     pub traffic_class: u8,
     /// The service level.
     pub service_level: u8,
-    /// How many routers may be on the way.
+    /// The maximum number of routers on the path.
     pub hop_limit: u8,
     /// The flow label.
     pub flow_label: u32,
-    /// The partition.
+    /// The partition key.
     pub pkey: u16,
-    /// How long a packet may live: 4.096 µs × 2^this.
+    /// The lifetime of a packet: 4.096 µs × 2^value.
     pub packet_life_time: u8,
 }
 
@@ -87,7 +87,7 @@ impl From<&sys::ibv_sa_path_rec> for Path {
 }
 
 impl CmId {
-    /// The way to the other side, as far as it is resolved.
+    /// Returns the route to the peer, as far as it is resolved.
     pub fn route(&self) -> Route {
         let (address, paths) = self.inner().enter(|id| id.route());
         Route {

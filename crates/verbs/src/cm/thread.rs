@@ -9,10 +9,10 @@ use super::error::Error;
 use super::event::CmEvent;
 use super::wait::until_readable;
 
-/// A thread that hands the events of a channel to a closure: [`EventChannel::spawn`].
+/// A thread that passes the events of a channel to a closure: [`EventChannel::spawn`].
 ///
-/// Dropping it ends the thread and waits until the closure has returned from the event that it is at; dropped *by* the closure, it
-/// ends the thread without waiting for itself.
+/// Dropping it stops the thread and waits until the closure has returned from the current event. If
+/// the closure itself drops it, the thread stops without waiting for itself.
 ///
 /// ```no_run
 /// use farreach_verbs::cm::EventChannel;
@@ -23,7 +23,7 @@ use super::wait::until_readable;
 /// ```
 #[derive(Debug)]
 pub struct EventThread {
-    /// Closing it wakes and ends the thread.
+    /// Closing the pipe wakes and stops the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
@@ -40,7 +40,7 @@ impl EventThread {
         let body = move || {
             loop {
                 until_readable(&[channel.as_fd(), stopped.as_fd()], None)?;
-                // One event, then a look whether to end: a busy channel cannot keep the thread from it.
+                // Checks for the stop before each event, so that a busy channel cannot delay it.
                 if until_readable(&[stopped.as_fd()], Some(std::time::Instant::now()))? {
                     return Ok(());
                 }
@@ -56,12 +56,13 @@ impl EventThread {
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Whether it still takes events. It ends by itself only if the channel fails.
+    /// Returns `true` while the thread takes events. It ends by itself only if the channel fails.
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Ends it, and tells why it had ended before if it had. A panic of the closure goes on here.
+    /// Stops the thread. Returns the error that ended it before, if any. Resumes a panic of the
+    /// closure.
     pub fn stop(mut self) -> Result<(), Error> {
         match self.end() {
             None => Ok(()),
@@ -70,7 +71,7 @@ impl EventThread {
         }
     }
 
-    /// The thread's outcome, unless it is the thread itself that asks.
+    /// Returns the thread's result, or `None` if it is called on the thread itself.
     fn end(&mut self) -> Option<thread::Result<Result<(), Error>>> {
         self.stop = None;
         let thread = self.thread.take()?;
@@ -80,7 +81,7 @@ impl EventThread {
 
 impl Drop for EventThread {
     fn drop(&mut self) {
-        // Whoever wants the outcome calls `stop`.
+        // `stop` returns the result.
         let _ = self.end();
     }
 }

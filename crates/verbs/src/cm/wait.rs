@@ -1,4 +1,4 @@
-//! Waits that end.
+//! Waits with deadlines.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -6,14 +6,15 @@ use std::time::Instant;
 use super::error::Error;
 use crate::fd;
 
-/// Sleeps until one of the descriptors is readable or closed at its other end; false when the deadline came first. Without a
-/// deadline it waits for as long as it takes.
+/// Sleeps until one of the descriptors is readable or its other end is closed. Returns `false` if
+/// the deadline passed first. Without a deadline it waits without limit.
 pub(super) fn until_readable(fds: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Result<bool, Error> {
     fd::wait_any_readable(fds, deadline)
         .map_err(|error| Error::call("poll", "the event channel", error.raw_os_error().unwrap_or(0)))
 }
 
-/// How long it is, rounded up so that the end is not spun for, and never 0; none when it is over.
+/// Returns the milliseconds until the deadline, rounded up so that the end is not spent spinning,
+/// and never 0. `None` if the deadline has passed.
 pub(super) fn milliseconds_until(deadline: Instant) -> Option<i32> {
     let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
     Some(i32::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX))

@@ -1,4 +1,4 @@
-//! Completion channels, and the account of their events.
+//! Completion channels, and the acknowledgement of their events.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -18,15 +18,18 @@ use crate::error::Error;
 use crate::fd;
 use crate::handle::Owned;
 
-/// How many events of a queue are acknowledged at once: acknowledging takes a lock of the queue's.
+/// The number of events of a queue that are acknowledged at once. Acknowledging takes a lock of the
+/// queue.
 const ACKNOWLEDGED_AT_ONCE: u32 = 64;
 
-/// A descriptor that becomes readable when an [armed](CompletionQueue::req_notify) queue has a completion.
+/// A descriptor that becomes readable when an [armed](CompletionQueue::req_notify) queue has a
+/// completion.
 ///
-/// Cheap to clone; it is destroyed when the last clone, and every queue on it, is gone. Its descriptor is non-blocking from the
-/// beginning: hand it to `poll(2)`, epoll or a runtime, or call [`wait_event`](Self::wait_event).
+/// It is cheap to clone. It is destroyed when the last clone, and every queue on it, is gone. Its
+/// descriptor is non-blocking: pass it to `poll(2)`, epoll or a runtime, or call
+/// [`wait_event`](Self::wait_event).
 ///
-/// Every event is acknowledged by this library: in batches, and before its queue is destroyed.
+/// This library acknowledges every event: in batches, and before its queue is destroyed.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -37,7 +40,7 @@ const ACKNOWLEDGED_AT_ONCE: u32 = 64;
 /// let channel = context.create_comp_channel()?;
 /// let cq = CompletionQueueBuilder::new(64).channel(&channel).build(&context)?;
 /// cq.req_notify(false)?;
-/// // Poll once more here: what completed before arming raises no event.
+/// // Poll once more here: completions before arming raise no event.
 /// match channel.wait_event(Some(Duration::from_secs(1)))? {
 ///     Some(queue) => assert_eq!(queue, cq),
 ///     None => println!("nothing within a second"),
@@ -51,12 +54,12 @@ pub struct CompletionChannel(Arc<ChannelInner>);
 
 struct ChannelInner {
     channel: Owned<sys::ibv_comp_channel, Context>,
-    /// How many queues are on it.
+    /// The number of queues on the channel.
     queues: AtomicUsize,
 }
 
 impl Context {
-    /// Makes a completion channel: `ibv_create_comp_channel(3)`.
+    /// Creates a completion channel: `ibv_create_comp_channel(3)`.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self) -> Result<CompletionChannel, Error> {
         let channel =
@@ -68,26 +71,27 @@ impl Context {
 }
 
 impl CompletionChannel {
-    /// The open device that it is on.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         self.0.channel.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     pub fn as_raw(&self) -> *mut sys::ibv_comp_channel {
         self.0.channel.as_ptr()
     }
 
-    /// Takes the next event, without waiting: `ibv_get_cq_event(3)`. The queue that raised it, which is not armed any more;
-    /// none where there is no event.
+    /// Takes the next event without waiting: `ibv_get_cq_event(3)`. Returns the queue that raised
+    /// it, which is no longer armed, or `None` if there is no event.
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn get_event(&self) -> Result<Option<CompletionQueue>, Error> {
-        // An event of a queue that is being destroyed is of no use to anybody; the next one may be. Each turn takes an
-        // event away, and such a queue raises no more.
+        // Events of a queue that is being destroyed are skipped. The loop ends: each iteration
+        // takes an event, and such a queue raises no more.
         loop {
             let (mut cq, mut ledger) = (null_mut(), null_mut());
-            // SAFETY: the channel lives as long as `self`, and both places are variables of this function.
+            // SAFETY: the channel lives as long as `self`, and both pointers lead to local
+            // variables.
             let status = unsafe { self.lib().ibv_get_cq_event(self.as_raw(), &raw mut cq, &raw mut ledger) }?;
             if status != 0 {
                 let error = io::Error::last_os_error();
@@ -96,30 +100,31 @@ impl CompletionChannel {
                     _ => Err(self.failed("ibv_get_cq_event", &error)),
                 };
             }
-            // SAFETY: the event was just taken. The queues on this channel are made by `CompletionQueueBuilder`, which gives each the
-            // pointer to its ledger.
+            // SAFETY: the event was just taken. `CompletionQueueBuilder` creates all queues on this
+            // channel, each with a pointer to its ledger.
             if let Some(queue) = unsafe { Ledger::note(self.lib(), cq, ledger) } {
                 return Ok(Some(queue));
             }
         }
     }
 
-    /// As [`get_event`](Self::get_event), and waits for an event: for `timeout` at most, or for as long as it takes.
+    /// Like [`get_event`](Self::get_event), but waits for an event, for at most `timeout`. `None`
+    /// waits without limit.
     pub fn wait_event(&self, timeout: Option<Duration>) -> Result<Option<CompletionQueue>, Error> {
-        // A time that the clock cannot count to is one that never comes.
+        // A deadline beyond the range of the clock never comes.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if let Some(queue) = self.get_event()? {
                 return Ok(Some(queue));
             }
-            // Another thread may take the event that this one wakes for.
+            // Another thread may have taken the event that woke this one, so this loops.
             if !fd::wait_readable(self.as_fd(), deadline).map_err(|error| self.failed("poll", &error))? {
                 return Ok(None);
             }
         }
     }
 
-    /// How many queues are on it.
+    /// Returns the number of queues on the channel.
     pub(super) fn queue_count(&self) -> usize {
         self.0.queues.load(Ordering::Relaxed)
     }
@@ -156,10 +161,12 @@ impl fmt::Debug for CompletionChannel {
     }
 }
 
-/// A queue's events: how many were taken and not acknowledged. The C object points to it by its `cq_context`.
+/// Counts the events of a queue that were taken and not acknowledged. The `cq_context` of the C
+/// object points to it.
 ///
-/// Destroying a queue waits for every event that was taken from the channel, by whichever thread. So a queue that is being
-/// destroyed closes its ledger first, and who then still takes an event of it acknowledges at once.
+/// Destroying a queue waits until every taken event is acknowledged, whichever thread took it. So a
+/// queue closes its ledger before it is destroyed, and a thread that takes an event afterwards
+/// acknowledges it at once.
 #[derive(Default)]
 pub(super) struct Ledger {
     account: Mutex<Account>,
@@ -174,18 +181,21 @@ struct Account {
 
 impl Ledger {
     pub(super) fn belongs_to(&self, queue: &Arc<super::Inner>) {
-        // Set once, before the queue is handed out and can be armed.
+        // Set once, before the queue is returned and can be armed.
         let _ = self.queue.set(Arc::downgrade(queue));
     }
 
-    /// Notes an event that was taken from the channel; gives its queue, or none where that is being destroyed.
+    /// Counts an event that was taken from the channel. Returns its queue, or `None` if that is
+    /// being destroyed.
     ///
     /// # Safety
     ///
-    /// The event was just taken, and its queue's `cq_context` is an `Arc`'s pointer to its ledger.
+    /// The event was just taken, and the `cq_context` of its queue is the pointer of an `Arc` of
+    /// its ledger.
     unsafe fn note(lib: &Ibverbs, cq: *mut sys::ibv_cq, ledger: *mut c_void) -> Option<CompletionQueue> {
         let ledger = ledger.cast_const().cast::<Self>();
-        // SAFETY: the pointer is an `Arc`'s. The queue holds that, and cannot be gone: destroying it waits until this event is acknowledged.
+        // SAFETY: the pointer comes from an `Arc`, which the queue holds. The queue is not
+        // destroyed yet: that waits until this event is acknowledged.
         let ledger = unsafe {
             Arc::increment_strong_count(ledger);
             Arc::from_raw(ledger)
@@ -193,7 +203,8 @@ impl Ledger {
         let mut account = ledger.lock();
         account.unacknowledged += 1;
         if account.is_closed || account.unacknowledged >= ACKNOWLEDGED_AT_ONCE {
-            // SAFETY: the event is of this queue, whose ledger this is, and is not acknowledged: so the queue lives.
+            // SAFETY: the event belongs to this queue, whose ledger this is, and is not
+            // acknowledged, so the queue lives.
             unsafe { account.acknowledge(lib, cq) };
         }
         let is_closed = account.is_closed;
@@ -201,7 +212,7 @@ impl Ledger {
         if is_closed { None } else { ledger.queue.get()?.upgrade().map(CompletionQueue::from_inner) }
     }
 
-    /// Acknowledges what was taken; whoever takes more acknowledges it himself.
+    /// Acknowledges all taken events. Threads that take further events acknowledge them at once.
     ///
     /// # Safety
     ///
@@ -209,7 +220,7 @@ impl Ledger {
     pub(super) unsafe fn close(&self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
         let mut account = self.lock();
         account.is_closed = true;
-        // SAFETY: the caller vouches for the queue.
+        // SAFETY: the caller guarantees that the queue lives.
         unsafe { account.acknowledge(lib, cq) };
     }
 
@@ -219,13 +230,16 @@ impl Ledger {
 }
 
 impl Account {
+    /// Acknowledges the counted events.
+    ///
     /// # Safety
     ///
     /// The queue lives, and this is its account.
     unsafe fn acknowledge(&mut self, lib: &Ibverbs, cq: *mut sys::ibv_cq) {
         if self.unacknowledged > 0 {
-            // A library that has ibv_create_cq has this too.
-            // SAFETY: the caller vouches for the queue. `note` has counted each event that was taken, and this takes the count back.
+            // A library that has ibv_create_cq has this function too.
+            // SAFETY: the caller guarantees that the queue lives. `note` has counted each taken
+            // event, and the count is reset here, so none is acknowledged twice.
             let _ = unsafe { lib.ibv_ack_cq_events(cq, self.unacknowledged) };
             self.unacknowledged = 0;
         }

@@ -1,4 +1,4 @@
-//! What became of a request.
+//! The result of a work request.
 
 use std::fmt;
 
@@ -10,9 +10,10 @@ use crate::qp::place::Taken;
 use crate::qp::queue::InFlight;
 use crate::wr::Buffers;
 
-/// A request that the device is done with: how it went, and its buffers.
+/// A completed work request, with its result and its buffers.
 ///
-/// It is the proof that the device has stopped: the buffers are the caller's again, whether it went well or not.
+/// It proves that the device is done with the work request: the buffers belong to the caller again,
+/// whether it succeeded or failed.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -31,32 +32,34 @@ use crate::wr::Buffers;
 #[doc(alias = "ibv_wc")]
 pub struct WorkCompletion<'poller> {
     pub(super) request: Taken<'poller, InFlight>,
-    /// What the device says. It stays until the poller goes on, which it cannot before this is gone.
+    /// The device's completion. It is valid until the poller continues, which it cannot while this
+    /// lives.
     pub(super) wc: &'poller sys::ibv_wc,
-    /// Whether it says that of this request; or of a later one, which this one came before.
+    /// `true` if the completion is that of this work request, and `false` if it is that of a later
+    /// one, which implies that this one succeeded.
     pub(super) is_own: bool,
 }
 
 impl WorkCompletion<'_> {
-    /// The number that the caller gave the request.
+    /// Returns the tag that the caller gave the work request.
     #[inline]
     pub fn tag(&self) -> u64 {
         self.request.tag
     }
 
-    /// What was asked for.
+    /// Returns the kind of the work request.
     #[inline]
     pub fn kind(&self) -> WorkKind {
         self.request.kind
     }
 
-    /// The queue pair.
+    /// Returns the number of the queue pair.
     #[inline]
     pub fn qp_num(&self) -> u32 {
         self.wc.qp_num
     }
 
-    /// How it went.
+    /// Returns the result.
     #[inline]
     pub fn outcome(&self) -> Result<Success, Failure> {
         if !self.is_own {
@@ -68,7 +71,7 @@ impl WorkCompletion<'_> {
         Ok(Success::from_raw(self.wc))
     }
 
-    /// The buffers, which are the caller's again.
+    /// Returns the buffers to the caller.
     #[inline]
     pub fn into_buffers(self) -> Buffers {
         InFlight::into_buffers(self.request)
@@ -87,7 +90,7 @@ impl fmt::Debug for WorkCompletion<'_> {
     }
 }
 
-/// What a request asked for.
+/// The kind of a work request.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -103,29 +106,29 @@ impl fmt::Debug for WorkCompletion<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WorkKind {
-    /// A message out.
+    /// Send a message.
     Send,
-    /// Bytes into the peer's memory.
+    /// Write to the peer's memory.
     Write,
-    /// Bytes out of the peer's memory.
+    /// Read from the peer's memory.
     Read,
     /// Compare and swap.
     CompareSwap,
     /// Fetch and add.
     FetchAdd,
-    /// Eight bytes written at once.
+    /// Write eight bytes atomically.
     AtomicWrite,
-    /// Earlier writes made visible or lasting.
+    /// Make earlier writes visible or persistent.
     Flush,
-    /// A key of this side ended.
+    /// Invalidate a local key.
     LocalInvalidate,
-    /// A window bound.
+    /// Bind a window.
     BindWindow,
-    /// Room for a message, which has come; or for a peer's write with immediate.
+    /// Receive a message, or the immediate of a peer's write.
     Recv,
 }
 
-/// What is known of a request that went well.
+/// The details of a successful work request.
 ///
 /// ```
 /// use farreach_verbs::cq::Success;
@@ -135,26 +138,27 @@ pub enum WorkKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Success {
-    /// The bytes that came; of requests other than receives, reads and atomics it means nothing.
+    /// The number of received bytes. Only valid for receives, reads and atomics.
     pub byte_len: u32,
-    /// The immediate data that came along.
+    /// The received immediate data.
     pub immediate: Option<ImmediateData>,
-    /// The key that the peer's message has ended.
+    /// The key that the peer's message invalidated.
     pub invalidated: Option<RemoteKey>,
-    /// Whether it is a peer's write with immediate that took this receive.
+    /// `true` if this receive was consumed by a peer's write with immediate.
     pub is_write: bool,
-    /// The queue pair that sent a datagram.
+    /// The number of the queue pair that sent a datagram.
     pub source_qp_num: u32,
-    /// Whether the first 40 bytes of a datagram's buffer are its routing header.
+    /// `true` if the first 40 bytes of a datagram's buffer are its global route header.
     pub has_routing_header: bool,
 }
 
 impl Success {
-    /// The completion is of a request that went well: only then its fields mean something.
+    /// Converts a successful completion. The fields are only valid if the work request succeeded.
     #[inline]
     fn from_raw(wc: &sys::ibv_wc) -> Self {
         let has = |flag: u32| wc.wc_flags & flag != 0;
-        // SAFETY: both members are numbers of the same 32 bits, which began as zeroes: any bits are valid.
+        // SAFETY: both union fields are numbers of the same 32 bits, which were initialised with
+        // zeroes; any bits are valid.
         let (immediate, invalidated) =
             unsafe { (wc.__bindgen_anon_1.imm_data, wc.__bindgen_anon_1.invalidated_rkey) };
         Self {
@@ -168,7 +172,8 @@ impl Success {
     }
 }
 
-/// Why a request failed. It displays as what the device said; [`cause`](Self::cause) says what that means here.
+/// The cause of a failed work request. `Display` shows the device's status; [`cause`](Self::cause)
+/// explains it.
 ///
 /// ```
 /// use farreach_verbs::cq::{Failure, WorkStatus};
@@ -179,14 +184,14 @@ impl Success {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// What the device said.
+    /// The device's status.
     pub status: WorkStatus,
-    /// The maker's own number for it.
+    /// The vendor's error number.
     pub vendor_error: u32,
 }
 
 c_enum! {
-    /// How a request ended.
+    /// The status of a completed work request.
     ///
     /// ```
     /// use farreach_verbs::cq::WorkStatus;
@@ -195,39 +200,39 @@ c_enum! {
     /// ```
     #[doc(alias = "ibv_wc_status")]
     pub enum WorkStatus(u32) {
-        /// It went well.
+        /// The work request succeeded.
         Success = sys::IBV_WC_SUCCESS, "success";
         /// A local buffer is too short or too long.
         LocalLength = sys::IBV_WC_LOC_LEN_ERR, "local length error";
-        /// The queue pair cannot do this.
+        /// The queue pair does not support the operation.
         LocalQueuePair = sys::IBV_WC_LOC_QP_OP_ERR, "local queue pair operation error";
-        /// A local key does not allow it.
+        /// A local key does not permit the access.
         LocalProtection = sys::IBV_WC_LOC_PROT_ERR, "local protection error";
-        /// The queue pair failed before this request was done.
+        /// The queue pair failed before the work request was executed.
         Flushed = sys::IBV_WC_WR_FLUSH_ERR, "flushed";
         /// A window could not be bound.
         WindowBind = sys::IBV_WC_MW_BIND_ERR, "memory window bind error";
-        /// The peer's answer makes no sense.
+        /// The peer's response is invalid.
         BadResponse = sys::IBV_WC_BAD_RESP_ERR, "bad response";
-        /// The peer's write does not fit.
+        /// The peer's write violates the local access rights.
         LocalAccess = sys::IBV_WC_LOC_ACCESS_ERR, "local access error";
-        /// The peer does not understand the request, or has no room for the message.
+        /// The peer does not support the request, or its receive is too short for the message.
         RemoteInvalid = sys::IBV_WC_REM_INV_REQ_ERR, "remote invalid request";
-        /// The peer's key does not allow it.
+        /// The peer's key does not permit the access.
         RemoteAccess = sys::IBV_WC_REM_ACCESS_ERR, "remote access error";
-        /// The peer could not do it.
+        /// The peer could not complete the operation.
         RemoteOperation = sys::IBV_WC_REM_OP_ERR, "remote operation error";
         /// The peer does not answer.
         RetryExceeded = sys::IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded";
         /// The peer has no receive posted.
         ReceiverNotReady = sys::IBV_WC_RNR_RETRY_EXC_ERR, "receiver not ready retry counter exceeded";
-        /// The peer gave up the request.
+        /// The peer aborted the request.
         RemoteAborted = sys::IBV_WC_REM_ABORT_ERR, "remote aborted";
-        /// The device is broken.
+        /// The device has failed.
         Fatal = sys::IBV_WC_FATAL_ERR, "fatal error";
-        /// No answer came in time.
+        /// No response arrived in time.
         ResponseTimeout = sys::IBV_WC_RESP_TIMEOUT_ERR, "response timeout";
-        /// None of these.
+        /// Any other error.
         General = sys::IBV_WC_GENERAL_ERR, "general error";
     }
 }
@@ -238,17 +243,18 @@ impl Failure {
         Self { status: WorkStatus::from_raw(wc.status), vendor_error: wc.vendor_err }
     }
 
-    /// Whether it is only the echo of an earlier failure: the first one of a queue pair tells, the rest are flushed.
+    /// Returns `true` if this only follows from an earlier failure: the first failure of a queue
+    /// pair has the cause, and the rest are flushed.
     pub fn is_flush(&self) -> bool {
         self.status == WorkStatus::Flushed
     }
 
-    /// What it means here.
+    /// Returns an explanation of the failure.
     pub fn cause(&self) -> &'static str {
         self.meaning().0
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the failure.
     pub fn fix(&self) -> &'static str {
         self.meaning().1
     }
@@ -256,34 +262,34 @@ impl Failure {
     fn meaning(&self) -> (&'static str, &'static str) {
         match self.status {
             WorkStatus::Flushed => (
-                "the queue pair had failed, or was told to, before this request was done",
-                "look at the first failure of this queue pair",
+                "the queue pair entered the error state before this work request was executed",
+                "check the first failure of this queue pair",
             ),
             WorkStatus::RetryExceeded => (
                 "no acknowledgement from the peer after all retries: it is gone, or its packets do not arrive",
-                "check that the peer lives; if it does, that UDP port 4791 (RoCE v2) passes every firewall on the way, and check GID, \
+                "check that the peer is alive; if it is, that UDP port 4791 (RoCE v2) passes every firewall on the path, and check GID, \
                  VLAN and PFC on the path",
             ),
             WorkStatus::ReceiverNotReady => {
                 ("the peer has posted no receive for this message", "post receives ahead, or raise rnr_retry")
             }
             WorkStatus::RemoteAccess => (
-                "the peer's key is wrong or dead, its range too short, or its rights do not allow this",
-                "ask the peer for a key that is alive, and check address, length and rights",
+                "the peer's key is wrong or revoked, its range is too short, or its rights do not permit this",
+                "request a valid key from the peer, and check address, length and rights",
             ),
             WorkStatus::RemoteInvalid | WorkStatus::RemoteOperation => (
-                "the peer's receive is too short for the message, or it does not do this operation",
+                "the peer's receive is too short for the message, or it does not support this operation",
                 "post longer receives, or check the rights of the peer's queue pair",
             ),
             WorkStatus::LocalProtection => (
-                "a buffer's key does not allow this in the queue pair's protection domain",
+                "a buffer's key does not permit this in the queue pair's protection domain",
                 "register the memory with the access that the operation needs",
             ),
             WorkStatus::LocalLength => (
-                "a message longer than the receive that took it, or than the device can send",
+                "a message is longer than its receive, or than the device can send",
                 "post longer receives, or send shorter messages",
             ),
-            _ => ("the device gives no further reason", "look into dmesg, and up the vendor error"),
+            _ => ("the device gives no further reason", "check dmesg, and look up the vendor error"),
         }
     }
 }

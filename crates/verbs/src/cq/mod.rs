@@ -1,4 +1,4 @@
-//! Completion queues, and the channels that wake who waits for them.
+//! Completion queues, their pollers, and the channels that signal completions.
 
 mod channel;
 mod completion;
@@ -29,9 +29,9 @@ use crate::handle::{Destroy, Owned};
 use crate::leak;
 use crate::limits::{CreationRefused, Excess};
 
-/// A completion queue: where the device tells what became of work requests.
+/// A completion queue, in which the device reports completed work requests.
 ///
-/// Cheap to clone; it is destroyed when the last clone, and every queue pair on it, is gone.
+/// It is cheap to clone. It is destroyed when the last clone, and every queue pair on it, is gone.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -52,27 +52,29 @@ pub struct CompletionQueue(Arc<Inner>);
 pub(crate) struct Inner {
     cq: Owned<sys::ibv_cq, Parents>,
     is_extended: bool,
-    /// Whose requests complete here.
+    /// The queues whose work requests complete here.
     registry: Registry,
     polling: Mutex<PollState>,
 }
 
-/// What a completion queue stands on.
+/// The objects that a completion queue depends on.
 struct Parents {
     context: Context,
     channel: Option<CompletionChannel>,
-    /// Events that were taken from the channel and not acknowledged. The C object points to it.
+    /// Counts events that were taken from the channel and not acknowledged. The C object points to
+    /// it.
     ledger: Arc<Ledger>,
 }
 
-/// What a completion queue shall be like.
+/// Configures and creates a [`CompletionQueue`].
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
 /// use farreach_verbs::cq::CompletionQueueBuilder;
 ///
 /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
-/// let cq = CompletionQueueBuilder::new(64).vector(context.completion_vector_count() - 1).build(&context)?;
+/// let last = context.completion_vector_count() - 1;
+/// let cq = CompletionQueueBuilder::new(64).vector(last).build(&context)?;
 /// # Ok::<(), farreach_verbs::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -83,27 +85,29 @@ pub struct CompletionQueueBuilder {
 }
 
 impl CompletionQueueBuilder {
-    /// A queue that holds at least `depth` completions, on the first completion vector, without a channel.
+    /// Configures a queue that holds at least `depth` completions, on the first completion vector,
+    /// without a channel.
     pub fn new(depth: u32) -> Self {
         Self { depth, vector: 0, channel: None }
     }
 
-    /// Which of the device's completion vectors raises the queue's events:
-    /// below [`Context::completion_vector_count`].
+    /// Sets the completion vector that raises the queue's events. It must be below
+    /// [`Context::completion_vector_count`].
     #[must_use]
     pub fn vector(mut self, vector: u32) -> Self {
         self.vector = vector;
         self
     }
 
-    /// The channel that its events go to.
+    /// Sets the channel for the queue's events.
     #[must_use]
     pub fn channel(mut self, channel: &CompletionChannel) -> Self {
         self.channel = Some(channel.clone());
         self
     }
 
-    /// Creates the queue: `ibv_create_cq_ex(3)`, or `ibv_create_cq(3)` where the provider has only that.
+    /// Creates the queue: `ibv_create_cq_ex(3)`, or `ibv_create_cq(3)` if the provider has only
+    /// that.
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn build(&self, context: &Context) -> Result<CompletionQueue, Error> {
@@ -121,7 +125,7 @@ impl CompletionQueueBuilder {
         Ok(CompletionQueue(inner))
     }
 
-    /// The C object, and whether it is an extended one.
+    /// Returns the C object, and whether it is an extended one.
     fn create(&self, context: &Context) -> Result<(Owned<sys::ibv_cq, Parents>, bool), Error> {
         if let Some(channel) = &self.channel {
             context.check_same(channel.context(), "completion channel")?;
@@ -137,13 +141,14 @@ impl CompletionQueueBuilder {
             wc_flags: u64::from(sys::IBV_WC_STANDARD_FLAGS),
             ..Default::default()
         };
-        // C counts with a sign; what does not fit is more than any device has.
+        // C uses signed numbers. A number that does not fit exceeds the limit of any device.
         let number = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
         let (depth, vector) = (number(self.depth), number(self.vector));
         let lib = context.lib();
         let end = (leak::Kind::CompletionQueue, Destroy::Exported(Ibverbs::ibv_destroy_cq));
-        // SAFETY: a `Context` is open, and the channel is null or lives on the same one: `check_same` has seen to that. The queue is made
-        // here, on both, and holds them, and the ledger that it points to.
+        // SAFETY: a `Context` is open, and the channel is null or belongs to the same one
+        // (`check_same`). The queue is created here, on both, and holds them and the ledger that it
+        // points to.
         let (cq, is_extended) = unsafe {
             let extended = sys::ibv_cq_ex_to_cq(sys::ibv_create_cq_ex(context.as_raw(), &raw mut attr));
             let is_extended = !extended.is_null();
@@ -173,73 +178,78 @@ impl CompletionQueueBuilder {
 }
 
 impl Context {
-    /// Creates a completion queue without a channel: a [`CompletionQueueBuilder`] says more.
+    /// Creates a completion queue without a channel. A [`CompletionQueueBuilder`] has more options.
     pub fn create_cq(&self, depth: u32) -> Result<CompletionQueue, Error> {
         CompletionQueueBuilder::new(depth).build(self)
     }
 }
 
 impl CompletionQueue {
-    /// How many completions it holds: at least as many as were asked for.
+    /// Returns the number of completions that the queue holds, which is at least the requested
+    /// number.
     pub fn depth(&self) -> u32 {
         u32::try_from(self.0.cq.cqe()).unwrap_or(0)
     }
 
-    /// The open device that it is on.
+    /// Returns the open device.
     pub fn context(&self) -> &Context {
         &self.0.cq.parents().context
     }
 
-    /// The channel that its events go to.
+    /// Returns the channel of the queue's events.
     pub fn channel(&self) -> Option<&CompletionChannel> {
         self.0.cq.parents().channel.as_ref()
     }
 
-    /// The kernel's number for it within its context: what [`AsyncEvent`](crate::event::AsyncEvent)s name it by.
+    /// Returns the kernel's handle of the queue within its context.
+    /// [`AsyncEvent`](crate::event::AsyncEvent)s contain it.
     pub fn handle(&self) -> u32 {
         self.0.cq.handle()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It is valid while `self` or a clone lives.
     #[inline]
     pub fn as_raw(&self) -> *mut sys::ibv_cq {
         self.0.cq.as_ptr()
     }
 
-    /// The C object in its extended form, whose completions are read one field at a time; none where the provider has no such
-    /// queues. The fields of `IBV_WC_STANDARD_FLAGS` can be read.
+    /// Returns the C object in its extended form, whose completions are read one field at a time.
+    /// `None` if the provider does not support that. The fields of `IBV_WC_STANDARD_FLAGS` can be
+    /// read.
     #[doc(alias = "ibv_start_poll")]
     #[inline]
     pub fn as_raw_ex(&self) -> Option<*mut sys::ibv_cq_ex> {
         self.0.is_extended.then(|| self.as_raw().cast())
     }
 
-    /// Takes completions out of the queue: `ibv_poll_cq(3)`. How many, from the front of `completions`.
+    /// Takes completions from the queue: `ibv_poll_cq(3)`. Returns the number of completions, which
+    /// are at the front of `completions`.
     ///
     /// # Safety
     ///
-    /// A completion is what proves that a request's memory is free, and only who takes it knows. The caller posted the
-    /// requests of every queue pair on this queue himself, and keeps their account.
+    /// A completion proves that the memory of a work request is free, and only the caller learns of
+    /// it. So the caller must have posted all work requests of every queue pair on this queue by
+    /// the raw API, and must track them.
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub unsafe fn poll_raw(&self, completions: &mut [sys::ibv_wc]) -> Result<usize, Error> {
         let room = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the queue lives as long as `self`, and `completions` has room for as many as are asked for.
+        // SAFETY: the queue lives as long as `self`, and `completions` has room for `room` entries.
         let count = unsafe { sys::ibv_poll_cq(self.as_raw(), room, completions.as_mut_ptr()) };
         usize::try_from(count).map_err(|_| self.poll_error(count))
     }
 
     #[cold]
     fn poll_error(&self, answer: c_int) -> Error {
-        // Providers answer -1 or minus an errno; `errno` itself is not always set.
+        // Providers return -1 or a negative errno; `errno` itself is not always set.
         let errno = if answer == -1 { libc::EIO } else { -answer };
         Error::call("ibv_poll_cq", self.context().device().name(), errno)
     }
 
-    /// Asks for one event on the channel at the next completion, or at the next one that its sender marked as solicited (an error
-    /// counts as such): `ibv_req_notify_cq(3)`.
+    /// Requests one event on the channel for the next completion, or for the next solicited one (an
+    /// error counts as solicited): `ibv_req_notify_cq(3)`.
     ///
-    /// A completion that came before raises no event: arm, then poll once more, then sleep.
+    /// Earlier completions raise no event: arm the queue, poll once more, then sleep.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         match self.0.cq.req_notify(solicited_only) {
@@ -248,7 +258,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Changes how many completions it holds: `ibv_resize_cq(3)`. Those in it stay. Not to fewer than the queues on it need.
+    /// Changes the number of completions that the queue holds: `ibv_resize_cq(3)`. Pending
+    /// completions stay. It cannot be lower than its queues need.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&self, depth: u32) -> Result<(), Error> {
         let context = self.context();
@@ -268,7 +279,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Lets it know of a queue whose requests complete here, if it has room for them.
+    /// Registers a queue whose work requests complete here, if there is room for its completions.
     pub(crate) fn attach(&self, source: Source) -> Result<(), Error> {
         let depth = self.depth();
         self.registry().add(source, depth).map_err(|needed| self.overcommitted(depth, needed))
@@ -302,7 +313,7 @@ fn refused(operation: &'static str, context: &Context, errno: Option<Errno>, exc
 }
 
 impl PartialEq for CompletionQueue {
-    /// Whether both are the same queue.
+    /// Returns `true` if both are the same queue.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -326,8 +337,8 @@ impl Drop for Inner {
         if let Some(channel) = channel {
             channel.remove_queue();
         }
-        // Destroying, which follows, waits until every event that was taken is acknowledged.
-        // SAFETY: the ledger is the queue's, which lives until its handle is dropped.
+        // The destruction that follows waits until every taken event is acknowledged.
+        // SAFETY: the ledger belongs to the queue, which lives until its handle is dropped.
         unsafe { ledger.close(self.cq.lib(), self.cq.as_ptr()) };
     }
 }

@@ -1,4 +1,7 @@
-//! Polling: completions in, buffers out.
+//! Takes completions from the device and returns the buffers of their work requests.
+//!
+//! Invariant: one thread at a time polls a completion queue, and each work request is returned
+//! exactly once.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -12,10 +15,10 @@ use super::{CompletionQueue, registry::Registry};
 use crate::error::Error;
 use crate::qp::queue::{Queue, WorkRequestId};
 
-/// Completions that are taken from the device at once.
+/// The number of completions taken from the device at once.
 const BATCH: usize = 32;
 
-/// The right to poll a completion queue: one thread at a time has it.
+/// The exclusive right to poll a completion queue.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -37,11 +40,11 @@ impl fmt::Debug for Poller<'_> {
     }
 }
 
-/// What a completion queue keeps from one poll to the next.
+/// The state of a completion queue between polls.
 pub(crate) struct PollState {
     table: Table,
     batch: [sys::ibv_wc; BATCH],
-    /// The completions of the batch that were not handed out whole yet.
+    /// The range of the batch that was not fully returned yet.
     next: usize,
     filled: usize,
 }
@@ -54,20 +57,21 @@ impl PollState {
 }
 
 impl CompletionQueue {
-    /// The right to poll; waits until no other thread has it.
+    /// Returns the right to poll. Blocks while another thread has it.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poller(&self) -> Poller<'_> {
-        // A panic while polling leaves the completions that were not handed out where they are: there is nothing to poison.
+        // A panic while polling leaves the remaining completions in place, so there is nothing to
+        // poison.
         Poller { cq: self, state: self.poll_state().lock() }
     }
 }
 
 impl Poller<'_> {
-    /// Takes what has completed, without waiting: `ibv_poll_cq(3)`. A budget of some dozens at a time; what the caller leaves comes
-    /// with the next call.
+    /// Takes completions without waiting: `ibv_poll_cq(3)`. It takes a limited number at once;
+    /// completions that the caller does not consume are returned by the next call.
     ///
-    /// Every request comes back exactly once. One without a completion of its own comes before the signalled one that
-    /// follows it. A failed poll gives nothing back.
+    /// Every work request is returned exactly once. One without a completion of its own is returned
+    /// before the next signalled one. A failed poll returns nothing.
     #[inline]
     pub fn poll(&mut self) -> Result<Completions<'_>, Error> {
         self.fetch()?;
@@ -75,13 +79,13 @@ impl Poller<'_> {
         Ok(Completions { batch: &batch[..*filled], next, table, registry: self.cq.registry(), recent: None })
     }
 
-    /// Whether there may be something to [poll](Self::poll) for. What it has seen waits for that.
+    /// Returns `true` if [`poll`](Self::poll) may have completions. They stay until it is called.
     ///
     /// ```no_run
     /// # use farreach_verbs::cq::CompletionQueue;
     /// # fn may_sleep(cq: &CompletionQueue) -> Result<bool, farreach_verbs::Error> {
     /// cq.req_notify(false)?;
-    /// // What completed before arming raises no event.
+    /// // Completions before arming raise no event.
     /// let is_idle = !cq.poller().has_completions()?;
     /// # Ok(is_idle)
     /// # }
@@ -90,7 +94,8 @@ impl Poller<'_> {
         self.fetch()
     }
 
-    /// Takes a batch from the device, if there is nothing left of the last one. Whether there is something now.
+    /// Takes a batch from the device if the last one is used up. Returns `true` if there are
+    /// completions.
     #[inline]
     pub(super) fn fetch(&mut self) -> Result<bool, Error> {
         let PollState { table, batch, next, filled } = &mut *self.state;
@@ -98,20 +103,21 @@ impl Poller<'_> {
             table.forget_earlier();
             table.follow(self.cq.registry());
             (*next, *filled) = (0, 0);
-            // SAFETY: this is the account: every request of a queue on the table is in its ring until its completion
-            // is taken here, and what is of nobody's was posted by the raw API.
+            // SAFETY: the rings track the work requests: every work request of a queue in the table
+            // stays in its ring until its completion is taken here. Other completions belong to the
+            // raw API.
             *filled = unsafe { self.cq.poll_raw(batch) }?;
         }
         Ok(*filled > 0)
     }
 
-    /// The completion queue.
+    /// Returns the completion queue.
     pub fn cq(&self) -> &CompletionQueue {
         self.cq
     }
 }
 
-/// What has completed, one request at a time.
+/// An iterator over completed work requests.
 ///
 /// ```no_run
 /// # use farreach_verbs::cq::CompletionQueue;
@@ -121,7 +127,7 @@ impl Poller<'_> {
 /// if let Some(first) = completions.next() {
 ///     println!("{} is done", first.tag());
 /// }
-/// // Those that were not taken come with the next poll.
+/// // The rest is returned by the next poll.
 /// # Ok(())
 /// # }
 /// ```
@@ -130,7 +136,7 @@ pub struct Completions<'poller> {
     next: &'poller mut usize,
     table: &'poller mut Table,
     registry: &'poller Registry,
-    /// Whose the last completion was: likely, whose the next one is.
+    /// The queue of the last completion, which is likely that of the next one too.
     recent: Option<&'poller Queue>,
 }
 
@@ -165,8 +171,8 @@ impl<'poller> Iterator for Completions<'poller> {
             if let Some(queue) = queue {
                 self.recent = Some(queue);
                 if let Some((number, request)) = queue.ring.retire_up_to(id.number) {
-                    // A completion stands for all requests up to its own. Those before it went well: had one failed,
-                    // it would have a completion of its own.
+                    // A completion stands for all work requests up to its own. The earlier ones
+                    // succeeded: a failed one would have a completion of its own.
                     let is_own = number == id.number;
                     if is_own {
                         *self.next += 1;
@@ -177,7 +183,7 @@ impl<'poller> Iterator for Completions<'poller> {
                     return Some(WorkCompletion { request, wc, is_own });
                 }
             }
-            // Of a queue that is gone, or of the raw API: nobody's here.
+            // A completion of a queue that is gone, or of the raw API, has no work request here.
             *self.next += 1;
         }
     }
@@ -190,11 +196,13 @@ impl<'poller> Completions<'poller> {
             Some(source) => source,
             None => self.find_new(queue)?,
         };
-        // SAFETY: the table keeps it until the next batch is taken, which nobody can do before `'poller` is over.
+        // SAFETY: the table keeps the source until the next batch is taken, which requires the
+        // poller that is borrowed for `'poller`.
         Some(unsafe { source.as_ref() })
     }
 
-    /// A queue pair may have been made, and have completed, after the table was copied.
+    /// Looks again in the registry: a queue pair may have been created, and have completed, after
+    /// the table was copied.
     #[cold]
     fn find_new(&mut self, queue: u32) -> Option<NonNull<Source>> {
         self.table.follow(self.registry);

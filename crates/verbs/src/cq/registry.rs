@@ -1,4 +1,7 @@
-//! Whose requests complete on a completion queue.
+//! The queues whose work requests complete on a completion queue.
+//!
+//! Invariant: the depths of all registered queues together do not exceed the depth of the
+//! completion queue, so it cannot overflow.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::qp::queue::{Queue, SharedQueue};
 
-/// The queues whose requests complete here.
+/// A queue whose work requests complete here.
 #[derive(Clone)]
 pub(crate) enum Source {
     Queue(Arc<Queue>),
@@ -21,7 +24,7 @@ impl Source {
         }
     }
 
-    /// Requests that it can have in flight.
+    /// Returns the number of work requests that it can have in flight.
     fn depth(&self) -> u32 {
         match self {
             Self::Queue(queue) => queue.ring.depth(),
@@ -30,11 +33,11 @@ impl Source {
     }
 }
 
-/// Every source of a completion queue. Who polls works on a copy, so that polling waits for nobody who makes or
-/// destroys queue pairs.
+/// All sources of a completion queue. A poller uses a copy, so that polling does not wait for
+/// threads that create or destroy queue pairs.
 #[derive(Default)]
 pub(crate) struct Registry {
-    /// Counts the changes.
+    /// Counts changes.
     version: AtomicU64,
     known: Mutex<Known>,
 }
@@ -42,7 +45,8 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Known {
     sources: Vec<Source>,
-    /// Requests that all of them together can have in flight, each of which may have a completion.
+    /// The number of work requests that all sources together can have in flight. Each may have a
+    /// completion.
     credits: u64,
 }
 
@@ -53,13 +57,15 @@ impl Known {
 }
 
 impl Registry {
-    /// Adds a source, if the completion queue has room for everything that is in flight on all of them: for `depth` completions.
-    /// Otherwise, the room that is needed.
+    /// Adds a source, if a completion queue of `depth` has room for everything that can be in
+    /// flight. Otherwise returns the room that is needed.
     ///
-    /// A queue that overflows loses completions, and with them the buffers of their requests.
+    /// An overflowing queue would lose completions, and with them the buffers of their work
+    /// requests.
     pub(crate) fn add(&self, source: Source, depth: u32) -> Result<(), u64> {
         let mut known = self.lock();
-        // A shared queue is there once for each queue pair on it, and has its requests once.
+        // A shared queue is registered once for each of its queue pairs, but its work requests
+        // count once.
         let own = if known.has(source.number()) { 0 } else { u64::from(source.depth()) };
         let needed = known.credits + own;
         if needed > u64::from(depth) {
@@ -72,7 +78,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes one of the sources of this number: a shared queue is one for each queue pair on it.
+    /// Removes one source with this number. A shared queue has one for each of its queue pairs.
     pub(crate) fn remove(&self, number: u32) {
         let mut known = self.lock();
         if let Some(index) = known.sources.iter().position(|source| source.number() == number) {
@@ -85,7 +91,7 @@ impl Registry {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// How many completions there must be room for.
+    /// Returns the number of completions that need room.
     pub(crate) fn credits(&self) -> u64 {
         self.lock().credits
     }
@@ -95,18 +101,18 @@ impl Registry {
     }
 }
 
-/// A copy of a registry, for looking up.
+/// A copy of a registry, for lookups: a hash table with open addressing.
 ///
-/// Numbers are given out in sequence, so the last bits of a number are a place of its own for most; the others take
-/// the next free place.
+/// Numbers are assigned in sequence, so the low bits of a number are usually a place of its own.
+/// Otherwise the next free place is used.
 pub(crate) struct Table {
     version: u64,
-    /// One less than there are places, which are a power of two.
+    /// The number of places, which is a power of two, minus one.
     mask: u32,
-    /// By place: the number of the queue there, or 0, which is no queue's.
+    /// By place: the number of the queue, or 0, which is not a queue's number.
     numbers: Box<[u32]>,
     sources: Box<[Option<Source>]>,
-    /// Earlier copies: completions that lie in their queues may be in somebody's hands.
+    /// Earlier copies. Completions that point into their queues may still be in use.
     earlier: Vec<Box<[Option<Source>]>>,
 }
 
@@ -115,7 +121,7 @@ impl Table {
         Self { version: 0, mask: 0, numbers: [0].into(), sources: [None].into(), earlier: Vec::new() }
     }
 
-    /// Forgets earlier copies: no completion of theirs is left.
+    /// Drops earlier copies. The caller guarantees that no completion of theirs is left.
     #[inline]
     pub(crate) fn forget_earlier(&mut self) {
         if !self.earlier.is_empty() {
@@ -123,10 +129,10 @@ impl Table {
         }
     }
 
-    /// Copies the registry anew if it has changed.
+    /// Copies the registry again if it has changed.
     #[inline]
     pub(crate) fn follow(&mut self, registry: &Registry) {
-        // Read before the copy: what changes after this is seen next time.
+        // Read before the copy: a later change is seen next time.
         let version = registry.version.load(Ordering::Acquire);
         if version != self.version {
             self.copy(registry, version);
@@ -136,7 +142,7 @@ impl Table {
     #[cold]
     fn copy(&mut self, registry: &Registry, version: u64) {
         let sources = &registry.lock().sources;
-        // Never full: a search always ends at an empty place.
+        // Never full, so a search always ends at an empty place.
         let size = (2 * sources.len() + 1).next_power_of_two();
         self.mask = size as u32 - 1;
         self.numbers = vec![0; size].into();
@@ -153,15 +159,17 @@ impl Table {
         self.version = version;
     }
 
-    /// The source of this number. It stays where it is until earlier copies are forgotten.
+    /// Returns the source with this number. It does not move until earlier copies are dropped.
     #[inline]
     pub(crate) fn find(&self, number: u32) -> Option<NonNull<Source>> {
         let mut place = number & self.mask;
         loop {
-            // SAFETY: `new` and `copy` make both arrays one longer than `mask`, so that no place lies behind the last.
+            // SAFETY: `new` and `copy` make both arrays of `mask + 1` entries, and `place` is
+            // masked.
             let found = unsafe { *self.numbers.get_unchecked(place as usize) };
             if found == number && number != 0 {
-                // SAFETY: the place is inside, as for the numbers. Where `copy` puts a number, which is never 0, it puts the source too.
+                // SAFETY: the place is in bounds, as for the numbers. Where `copy` stores a number,
+                // which is never 0, it stores the source too.
                 let source =
                     unsafe { self.sources.get_unchecked(place as usize).as_ref().unwrap_unchecked() };
                 return Some(NonNull::from(source));
@@ -192,11 +200,11 @@ mod tests {
         table.follow(&registry);
         for queue in &queues {
             let found = table.find(queue.number).expect("it was added");
-            // SAFETY: a source stays where it is until earlier copies are forgotten.
+            // SAFETY: a source does not move until earlier copies are dropped.
             assert!(matches!(unsafe { found.as_ref() }, Source::Queue(found) if Arc::ptr_eq(found, queue)));
         }
         registry.remove(queues[7].number);
-        assert!(table.find(queues[7].number).is_some(), "a copy is a copy");
+        assert!(table.find(queues[7].number).is_some(), "the copy is unchanged");
         table.follow(&registry);
         assert!(table.find(queues[7].number).is_none());
         assert!(table.find(queues[8].number).is_some());
@@ -236,7 +244,7 @@ mod tests {
         assert!(table.find(shared.number).is_none());
     }
 
-    /// Completions that somebody has in his hand lie in their queue.
+    /// Completions that are still in use point into their queue.
     #[test]
     fn a_queue_that_is_gone_stays_until_earlier_copies_are_forgotten() {
         let (registry, mut table) = (Registry::default(), Table::new());

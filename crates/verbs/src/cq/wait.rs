@@ -1,11 +1,11 @@
-//! Waiting for completions: without rest, asleep, or first the one and then the other.
+//! Waits for completions by busy polling, by sleeping, or by both in sequence.
 
 use std::time::{Duration, Instant};
 
 use super::{CompletionChannel, Completions, Poller};
 use crate::error::Error;
 
-/// How to wait.
+/// A strategy to wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -15,26 +15,29 @@ use crate::error::Error;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// Polls without rest: the shortest delay, and a processor for it.
+    /// Polls without pause. It has the lowest latency, and occupies a processor.
     Busy,
-    /// Sleeps on the queue's channel: no processor while nothing comes, and a wake-up for each that does.
+    /// Sleeps on the queue's channel. It uses no processor while idle, and costs a wake-up for each
+    /// event.
     Event,
-    /// Polls for a while, then sleeps: what comes soon is met awake, and who waits long uses nothing.
+    /// Polls for a while, then sleeps. It has low latency for early completions and uses no
+    /// processor in long waits.
     Adaptive {
-        /// How long it polls before it sleeps.
+        /// The time to poll before sleeping.
         spin: Duration,
     },
 }
 
 impl Default for Wait {
-    /// Adaptive: about as long awake as a wake-up takes, so that it costs twice the best at most.
+    /// Returns `Adaptive` with about the time of a wake-up, so that a wait costs at most twice the
+    /// optimum.
     fn default() -> Self {
         Self::Adaptive { spin: Duration::from_micros(20) }
     }
 }
 
 impl Wait {
-    /// How long it polls before it sleeps; none where it never does.
+    /// Returns the time to poll before sleeping. `None` if it never sleeps.
     fn spin(self) -> Option<Duration> {
         match self {
             Self::Busy => None,
@@ -45,10 +48,10 @@ impl Wait {
 }
 
 impl Poller<'_> {
-    /// Waits until something has completed, or the time is over: then there is nothing.
+    /// Waits until something has completed, or the deadline has passed; then the result is empty.
     ///
-    /// To sleep, the queue needs a channel that no other queue is on: who sleeps takes the events. Several queues on one channel are
-    /// waited for by [`CompletionChannel::wait_event`].
+    /// To sleep, the queue needs a channel without other queues, because the wait takes the
+    /// channel's events. [`CompletionChannel::wait_event`] waits for several queues on one channel.
     ///
     /// ```no_run
     /// # use farreach_verbs::cq::CompletionQueue;
@@ -86,11 +89,13 @@ impl Poller<'_> {
                 continue;
             }
             self.cq().req_notify(false)?;
-            // What completed between the last look and the arming raises no event: who slept now would sleep through it.
+            // A completion between the last poll and the arming raises no event. Sleeping without a
+            // second poll would miss it.
             if self.fetch()? {
                 break;
             }
-            // The event may be a leftover of an earlier arming, whose completion was met by the second look.
+            // The event may be from an earlier arming, whose completion the second poll found. So
+            // this loops.
             channel.wait_event(deadline.map(|deadline| deadline.saturating_duration_since(now)))?;
             awake_since = Instant::now();
         }
@@ -102,9 +107,9 @@ impl Poller<'_> {
             let subject = self.cq().context().device().name().to_owned();
             Error::Unsupported { operation: "sleeping on a completion queue", subject, why }
         };
-        let channel = self.cq().channel().ok_or_else(|| cannot("it was made without a channel"))?;
+        let channel = self.cq().channel().ok_or_else(|| cannot("it has no channel"))?;
         if channel.queue_count() > 1 {
-            return Err(cannot("its channel has other queues too, whose events would be taken"));
+            return Err(cannot("its channel has other queues, whose events would be lost"));
         }
         Ok(channel)
     }

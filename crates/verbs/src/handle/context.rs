@@ -1,4 +1,4 @@
-//! Open devices, and what is made on them alone.
+//! Open devices, and objects that depend on a context only.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,10 +13,11 @@ use crate::device::Device;
 use crate::leak::Kind;
 
 impl Owned<sys::ibv_context, Device> {
-    /// None where the device does not open, and `errno` says why.
+    /// Opens a device. Returns `None` with `errno` set on failure.
     pub(crate) fn open_device(device: &Device) -> Result<Option<Self>, SymbolMissing> {
         let lib = device.lib();
-        // SAFETY: a `Device` is listed, by this library, as long as somebody holds it, and the context is made here, on it.
+        // SAFETY: a `Device` stays listed, by this library, while it is held, and the context is
+        // created here, on it.
         unsafe {
             let context = lib.ibv_open_device(device.as_ptr())?;
             let end = (Kind::Context, Destroy::Exported(Ibverbs::ibv_close_device));
@@ -25,7 +26,7 @@ impl Owned<sys::ibv_context, Device> {
     }
 
     pub(crate) fn query_device(&self, attributes: &mut sys::ibv_device_attr_ex) -> Answer {
-        // SAFETY: `Owned`: the context is open. Without an input, all is asked for.
+        // SAFETY: `Owned`: the context is open. A null input requests all attributes.
         unsafe { sys::ibv_query_device_ex(self.lib(), self.as_ptr(), null(), attributes) }
     }
 
@@ -34,9 +35,9 @@ impl Owned<sys::ibv_context, Device> {
         unsafe { sys::ibv_query_port(self.lib(), self.as_ptr(), port, attributes) }
     }
 
-    /// How many of the entries were filled, or minus an errno.
+    /// Returns the number of filled entries, or a negative errno.
     pub(crate) fn query_gid_table(&self, entries: &mut [sys::ibv_gid_entry]) -> Result<isize, SymbolMissing> {
-        // SAFETY: `Owned`: the context is open. The library is told how many entries there are.
+        // SAFETY: `Owned`: the context is open. The library gets the array with its length.
         unsafe { sys::ibv_query_gid_table(self.lib(), self.as_ptr(), entries.as_mut_ptr(), entries.len(), 0) }
     }
 
@@ -47,20 +48,24 @@ impl Owned<sys::ibv_context, Device> {
 }
 
 impl Handle<sys::ibv_context> {
-    /// The descriptor that is readable where there is an event.
+    /// Returns the descriptor that is readable while an event is pending.
     pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `Handle`: the context is open. The field does not change, and the descriptor is closed with the context.
+        // SAFETY: `Handle`: the context is open. The field does not change, and the descriptor is
+        // closed with the context.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 }
 
-/// What is made on a context, and on nothing else. None where it is not made, and `errno` says why.
+/// Objects that depend on a context only. Functions return `None` with `errno` set on failure.
 impl<T> Owned<T, Context> {
+    /// Wraps a new object of a context.
+    ///
     /// # Safety
     ///
-    /// As for [`Owned::new`], where the object was made on `context`.
+    /// As for [`Owned::new`], with an object that was created on `context`.
     unsafe fn on(context: &Context, object: *mut T, end: (Kind, Destroy<T>)) -> Option<Self> {
-        // SAFETY: the caller vouches for the object, and a `Context` holds the C context that it was made on.
+        // SAFETY: the caller guarantees that the object is new, and a `Context` holds the C context
+        // that it was created on.
         unsafe { Self::new(object, context.lib(), end, || context.clone()) }
     }
 }
@@ -68,7 +73,7 @@ impl<T> Owned<T, Context> {
 impl Owned<sys::ibv_pd, Context> {
     pub(crate) fn alloc_pd(context: &Context) -> Result<Option<Self>, SymbolMissing> {
         let end = (Kind::ProtectionDomain, Destroy::Exported(Ibverbs::ibv_dealloc_pd));
-        // SAFETY: a `Context` is open, and the domain is made here, on it.
+        // SAFETY: a `Context` is open, and the domain is created here, on it.
         unsafe { Ok(Self::on(context, context.lib().ibv_alloc_pd(context.as_raw())?, end)) }
     }
 }
@@ -76,7 +81,7 @@ impl Owned<sys::ibv_pd, Context> {
 impl Owned<sys::ibv_comp_channel, Context> {
     pub(crate) fn create_comp_channel(context: &Context) -> Result<Option<Self>, SymbolMissing> {
         let end = (Kind::CompletionChannel, Destroy::Exported(Ibverbs::ibv_destroy_comp_channel));
-        // SAFETY: a `Context` is open, and the channel is made here, on it.
+        // SAFETY: a `Context` is open, and the channel is created here, on it.
         unsafe { Ok(Self::on(context, context.lib().ibv_create_comp_channel(context.as_raw())?, end)) }
     }
 }
@@ -84,13 +89,13 @@ impl Owned<sys::ibv_comp_channel, Context> {
 impl Owned<sys::ibv_dm, Context> {
     pub(crate) fn alloc_dm(context: &Context, attributes: &mut sys::ibv_alloc_dm_attr) -> Option<Self> {
         let end = (Kind::DeviceMemory, Destroy::Inline(sys::ibv_free_dm));
-        // SAFETY: a `Context` is open, and the memory is made here, on it.
+        // SAFETY: a `Context` is open, and the memory is allocated here, on it.
         unsafe { Self::on(context, sys::ibv_alloc_dm(context.as_raw(), attributes), end) }
     }
 }
 
 impl Owned<sys::ibv_xrcd, Context> {
-    /// `file` is that of the domain, or none.
+    /// Opens an XRC domain, shared by `file` if it is given.
     pub(crate) fn open_xrcd(context: &Context, file: Option<BorrowedFd<'_>>) -> Option<Self> {
         let mut attributes = sys::ibv_xrcd_init_attr {
             comp_mask: sys::IBV_XRCD_INIT_ATTR_FD | sys::IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -98,7 +103,8 @@ impl Owned<sys::ibv_xrcd, Context> {
             oflags: libc::O_CREAT,
         };
         let end = (Kind::XrcDomain, Destroy::Inline(sys::ibv_close_xrcd));
-        // SAFETY: a `Context` is open, and the domain is made here, on it. The kernel keeps the file.
+        // SAFETY: a `Context` is open, and the domain is created here, on it. The kernel keeps the
+        // file.
         unsafe { Self::on(context, sys::ibv_open_xrcd(context.as_raw(), &raw mut attributes), end) }
     }
 }

@@ -9,21 +9,22 @@ use farreach_verbs_sys::{Ibverbs, SymbolMissing};
 
 use super::Handle;
 
-/// The C list, freed when the last of its devices is let go.
+/// The C list, freed when the last of its devices is dropped.
 struct List {
     lib: &'static Ibverbs,
     list: NonNull<*mut sys::ibv_device>,
 }
 
-// SAFETY: the list is only read, and libibverbs frees it on any thread.
+// SAFETY: the list is only read, and libibverbs can free it on any thread.
 unsafe impl Send for List {}
-// SAFETY: the list is only read, until whoever holds it last frees it.
+// SAFETY: the list is only read, until the last holder frees it.
 unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // A library that has ibv_get_device_list has this too.
-        // SAFETY: the list came from ibv_get_device_list, and each `ListedDevice` of it holds it: none is left.
+        // A library that has ibv_get_device_list has this function too.
+        // SAFETY: the list came from ibv_get_device_list. Each of its `ListedDevice`s holds it, so
+        // none is left.
         let _ = unsafe { self.lib.ibv_free_device_list(self.list.as_ptr()) };
     }
 }
@@ -35,7 +36,7 @@ pub(crate) struct ListedDevice {
     list: Arc<List>,
 }
 
-/// What a listed device says of itself.
+/// The fields of a listed device.
 pub(crate) struct DeviceFields {
     pub(crate) name: [c_char; 64],
     pub(crate) dev_name: [c_char; 64],
@@ -45,15 +46,16 @@ pub(crate) struct DeviceFields {
 }
 
 impl ListedDevice {
-    /// All that this library finds; none where there can be no devices, and `errno` says why.
+    /// Lists all devices that this library finds. Returns `None` with `errno` set on failure.
     pub(crate) fn all(lib: &'static Ibverbs) -> Result<Option<Vec<Self>>, SymbolMissing> {
         let mut count: c_int = 0;
-        // SAFETY: `count` is a variable of this function.
+        // SAFETY: `count` is a local variable.
         let list = unsafe { lib.ibv_get_device_list(&raw mut count) }?;
         let Some(list) = NonNull::new(list) else { return Ok(None) };
         let owner = Arc::new(List { lib, list });
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: the list holds `count` devices. Each lives until the list is freed, and what is made of it here holds the list.
+        // SAFETY: the list holds `count` devices. Each lives until the list is freed, and the
+        // `ListedDevice` that is made of it holds the list.
         let device = |place| unsafe { Handle::new(list.as_ptr().add(place).read()) };
         let devices = (0..count).filter_map(device);
         Ok(Some(devices.map(|device| Self { device, list: Arc::clone(&owner) }).collect()))
@@ -68,17 +70,18 @@ impl ListedDevice {
     }
 
     pub(crate) fn guid(&self) -> Result<u64, SymbolMissing> {
-        // SAFETY: the device lives: `list` keeps it.
+        // SAFETY: the device lives, because `list` keeps it.
         unsafe { self.lib().ibv_get_device_guid(self.as_ptr()) }
     }
 
     pub(crate) fn index(&self) -> Result<c_int, SymbolMissing> {
-        // SAFETY: the device lives: `list` keeps it.
+        // SAFETY: the device lives, because `list` keeps it.
         unsafe { self.lib().ibv_get_device_index(self.as_ptr()) }
     }
 
     pub(crate) fn fields(&self) -> DeviceFields {
-        // SAFETY: the device lives: `list` keeps it. The library writes these fields before it lists a device, and never again.
+        // SAFETY: the device lives, because `list` keeps it. The library writes these fields before
+        // it lists a device, and never again.
         unsafe {
             let device = self.as_ptr();
             DeviceFields {

@@ -8,10 +8,12 @@ use crate::device::Device;
 use crate::event::{AsyncEvent, EventType};
 
 impl Owned<sys::ibv_context, Device> {
-    /// Takes an event, copies it and acknowledges it; none where there is none, and `errno` says why.
+    /// Takes an event, copies it and acknowledges it. Returns `None` with `errno` set if there is
+    /// none or the call failed.
     pub(crate) fn take_async_event(&self) -> Result<Option<AsyncEvent>, SymbolMissing> {
         let mut event = sys::ibv_async_event::default();
-        // SAFETY: `Owned`: the context is open. An event is read after it was taken, acknowledged once, and not used after: `read` copies.
+        // SAFETY: `Owned`: the context is open. The event is copied by `read` after it was taken,
+        // then acknowledged once, and not used afterwards.
         unsafe {
             if self.lib().ibv_get_async_event(self.as_ptr(), &raw mut event)? != 0 {
                 return Ok(None);
@@ -23,13 +25,16 @@ impl Owned<sys::ibv_context, Device> {
     }
 }
 
+/// Copies an event.
+///
 /// # Safety
 ///
-/// The event was taken and not acknowledged: destroying the object that it points to waits for that, so it lives.
+/// The event was taken and not acknowledged. Destroying the object that it points to waits for
+/// that, so the object lives.
 unsafe fn read(event: &sys::ibv_async_event) -> AsyncEvent {
     let kind = EventType::from_raw(event.event_type);
-    // SAFETY: the type says which of the union's fields the library has filled. An object that it points to lives, for which the caller
-    // vouches, and its number is a constant.
+    // SAFETY: the type determines the union field that the library has filled. The caller
+    // guarantees that the object it points to lives, and the number of the object is constant.
     unsafe {
         match event.event_type {
             sys::IBV_EVENT_PORT_ACTIVE
@@ -39,7 +44,7 @@ unsafe fn read(event: &sys::ibv_async_event) -> AsyncEvent {
             | sys::IBV_EVENT_SM_CHANGE
             | sys::IBV_EVENT_CLIENT_REREGISTER
             | sys::IBV_EVENT_GID_CHANGE => {
-                // Ports are numbered by one byte.
+                // Port numbers fit one byte.
                 AsyncEvent::Port { port: event.element.port_num as u8, kind }
             }
             sys::IBV_EVENT_QP_FATAL
@@ -67,7 +72,8 @@ mod tests {
 
     #[test]
     fn an_event_names_its_object() {
-        // SAFETY: the test has the objects that its events point to; of a kind that is not known, none is read.
+        // SAFETY: the test owns the objects that its events point to. For an unknown type, no
+        // pointer is read.
         let read = |event: &_| unsafe { read(event) };
         let mut qp = sys::ibv_qp { qp_num: 17, ..Default::default() };
         let mut srq = sys::ibv_srq { handle: 3, ..Default::default() };

@@ -1,8 +1,10 @@
-//! The C objects of libibverbs, behind types that make most calls of it safe.
+//! Wraps the C objects of libibverbs in types that make most calls safe.
 //!
-//! A [`Handle`] is a pointer to an object that lives; an [`Owned`] object is one that its holder destroys, with what it stands on. Their methods are
-//! safe where a function asks for no more than live objects, and for arguments that are valid by their type. What asks for
-//! more (memory that a device reaches, posting, the order of calls) is called where that is seen to: in `mr`, `dm`, `mw`, `cq`, `qp`.
+//! A [`Handle`] is a pointer to a live object. An [`Owned`] object destroys its C object on drop,
+//! and holds the objects that it depends on. Their methods are safe if the C function requires only
+//! live objects and arguments that are valid by their type. Functions with further requirements
+//! (memory that a device accesses, posting, the order of calls) are called in the modules that
+//! uphold these: `mr`, `dm`, `mw`, `cq`, `qp`.
 
 mod context;
 mod device;
@@ -23,27 +25,28 @@ pub(crate) use pd::RegionParents;
 
 use crate::leak;
 
-/// What a function says that is not in every library: mostly 0 or an errno.
+/// The result of a function that not every library has: usually 0 or an errno.
 pub(crate) type Answer = Result<c_int, SymbolMissing>;
 
 /// A pointer to a C object of libibverbs.
 ///
-/// Invariant: the object lives as long as the handle is used, and so does all that it stands on. It was made by libibverbs, which takes
-/// such objects from any thread and from several at once.
+/// Invariant: the object, and all that it depends on, lives as long as the handle is used.
+/// libibverbs created it, and accepts such objects from any thread and from several threads at
+/// once.
 pub(crate) struct Handle<T>(NonNull<T>);
 
-// SAFETY: the invariant: libibverbs takes the object from any thread.
+// SAFETY: by the invariant, libibverbs accepts the object from any thread.
 unsafe impl<T> Send for Handle<T> {}
-// SAFETY: the invariant: libibverbs takes the object from several threads at once.
+// SAFETY: by the invariant, libibverbs accepts the object from several threads at once.
 unsafe impl<T> Sync for Handle<T> {}
 
 impl<T> Handle<T> {
-    /// None where a C function made nothing.
+    /// Wraps a pointer. Returns `None` for null.
     ///
     /// # Safety
     ///
-    /// The object is null, or libibverbs made it and takes it from any thread. It lives, with what it stands on, as long as the handle
-    /// is used.
+    /// The object is null, or libibverbs created it and accepts it from any thread. It lives, with
+    /// all that it depends on, as long as the handle is used.
     pub(crate) unsafe fn new(object: *mut T) -> Option<Self> {
         NonNull::new(object).map(Self)
     }
@@ -54,12 +57,14 @@ impl<T> Handle<T> {
     }
 }
 
-/// Reads of fields. The library writes them before it hands the object out, and never again.
+/// Defines getters of constant fields. The library writes them before it returns the object, and
+/// never again.
 macro_rules! constants {
     ($($object:ident { $($field:ident: $type:ty),* })*) => {$(impl Handle<sys::$object> {$(
         #[inline]
         pub(crate) fn $field(&self) -> $type {
-            // SAFETY: `Handle`: the object lives. Whoever adds a field to the list below vouches that nobody writes to it any more.
+            // SAFETY: `Handle`: the object lives. Only fields that are never written again may be
+            // added to the list below.
             unsafe { (*self.as_ptr()).$field }
         }
     )*})*};
@@ -73,19 +78,20 @@ constants! {
     ibv_qp { qp_num: u32 }
 }
 
-/// A C object that is destroyed when this is dropped, and what it stands on.
+/// A C object that is destroyed on drop, and the objects that it depends on.
 ///
-/// Invariant: the object is this one's alone, and stands on `parents`. Each object that was made on it holds it in turn, by its own
-/// parents: so where nobody holds it any more, nothing stands on it.
+/// Invariant: this is the only owner of the object, which depends on `parents`. Each object that
+/// was created on it holds it by its own parents. So when it is dropped, nothing depends on it.
 ///
-/// An object that the kernel does not give up may still be used by the device: it stays, with its parents, and is counted.
+/// The device may still use an object that the kernel refuses to release. Such an object stays,
+/// with its parents, and is counted.
 pub(crate) struct Owned<T, P> {
     object: Handle<T>,
     state: State,
     kind: leak::Kind,
     destroy: Destroy<T>,
     lib: &'static Ibverbs,
-    /// Dropped when the object is gone, and only then.
+    /// Dropped only after the object was destroyed.
     parents: ManuallyDrop<P>,
 }
 
@@ -93,7 +99,7 @@ pub(crate) struct Owned<T, P> {
 enum State {
     Live,
     Destroyed,
-    /// Not given up by the kernel.
+    /// The kernel refused to release it.
     Kept,
 }
 
@@ -104,48 +110,51 @@ pub(crate) enum Destroy<T> {
 }
 
 impl<T, P> Owned<T, P> {
-    /// None where a C function made nothing: then `parents` is not asked for, and `errno` stays as it is.
+    /// Wraps a new object. Returns `None` for null; then `parents` is not called, and `errno` is
+    /// preserved.
     ///
     /// # Safety
     ///
-    /// The object is null, or `lib` has just made it, on `parents` and on nothing else, and nobody else has it. `destroy` is the function for
-    /// objects of its type, which libibverbs takes from any thread.
+    /// The object is null, or `lib` has just created it, on `parents` and nothing else, and it has
+    /// no other owner. `destroy` is the function for objects of its type, which libibverbs accepts
+    /// from any thread.
     pub(crate) unsafe fn new(
         object: *mut T,
         lib: &'static Ibverbs,
         (kind, destroy): (leak::Kind, Destroy<T>),
         parents: impl FnOnce() -> P,
     ) -> Option<Self> {
-        // SAFETY: the object is new and this one's alone, so that it lives until it is released here; its parents are held until then.
+        // SAFETY: the object is new and has no other owner, so it lives until it is released here.
+        // Its parents are held until then.
         let object = unsafe { Handle::new(object) }?;
         Some(Self { object, state: State::Live, kind, destroy, lib, parents: ManuallyDrop::new(parents()) })
     }
 
-    /// What it stands on.
+    /// Returns the objects that it depends on.
     #[inline]
     pub(crate) fn parents(&self) -> &P {
         &self.parents
     }
 
-    /// The library that made it.
+    /// Returns the library that created it.
     pub(crate) fn lib(&self) -> &'static Ibverbs {
         self.lib
     }
 
-    /// Destroys it; where the kernel refuses, that is counted, and the errno says why.
+    /// Destroys the object. If the kernel refuses, that is counted, and the errno is returned.
     pub(crate) fn destroy(mut self) -> Result<(), i32> {
-        // SAFETY: `self` ends here.
+        // SAFETY: `self` is consumed here.
         unsafe { self.release() }
     }
 
-    /// As [`destroy`](Self::destroy), for who cannot give it away.
+    /// Like [`destroy`](Self::destroy), for callers that cannot move it.
     ///
     /// # Safety
     ///
-    /// After success it is not used any more, but for its parents, and dropped.
+    /// After success, only the parents are used, and it is dropped.
     pub(crate) unsafe fn release(&mut self) -> Result<(), i32> {
-        // SAFETY: `Owned`: the object lives, `destroy` is its function, and nothing stands on it: whatever does would hold it, and it is
-        // borrowed exclusively.
+        // SAFETY: `Owned`: the object lives, `destroy` is its function, and nothing depends on it:
+        // a dependent object would hold it, and it is borrowed exclusively.
         let answer = unsafe {
             match self.destroy {
                 Destroy::Exported(destroy) => destroy(self.lib, self.as_ptr()),
@@ -170,12 +179,12 @@ impl<T, P> Deref for Owned<T, P> {
 impl<T, P> Drop for Owned<T, P> {
     fn drop(&mut self) {
         if self.state == State::Live {
-            // A failure is counted; a drop has nobody else to tell.
-            // SAFETY: nobody uses `self` after its drop.
+            // A failure is counted by `leak::judge`; `drop` cannot return it.
+            // SAFETY: `self` is not used after its drop.
             let _ = unsafe { self.release() };
         }
         if self.state == State::Destroyed {
-            // SAFETY: dropped once, here: nobody uses `self` after its drop.
+            // SAFETY: dropped once, here; `self` is not used after its drop.
             unsafe { ManuallyDrop::drop(&mut self.parents) };
         }
     }

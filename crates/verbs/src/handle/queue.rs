@@ -1,4 +1,4 @@
-//! Calls on queues, and on the channels of their events.
+//! Functions on queues, and on the channels of their events.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -9,17 +9,19 @@ use super::{Answer, Handle, Owned};
 use crate::ah::{Gid, Lid};
 
 impl Handle<sys::ibv_comp_channel> {
-    /// The descriptor that is readable where there is an event.
+    /// Returns the descriptor that is readable while an event is pending.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `Handle`: the channel lives. The field does not change, and the descriptor is closed with the channel.
+        // SAFETY: `Handle`: the channel lives. The field does not change, and the descriptor is
+        // closed with the channel.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 }
 
 impl Handle<sys::ibv_cq> {
-    /// How many completions it holds.
+    /// Returns the number of completions that the queue holds.
     pub(crate) fn cqe(&self) -> c_int {
-        // SAFETY: `Handle`: the queue lives. Resizing writes the field, which is one word, and read as one.
+        // SAFETY: `Handle`: the queue lives. Resizing writes the field, which is one word, and is
+        // read as one.
         unsafe { (&raw const (*self.as_ptr()).cqe).read_volatile() }
     }
 
@@ -31,7 +33,7 @@ impl Handle<sys::ibv_cq> {
 
 impl<P> Owned<sys::ibv_cq, P> {
     pub(crate) fn resize(&self, cqe: c_int) -> Answer {
-        // SAFETY: `Owned`: the queue lives. Its provider guards it against those who poll meanwhile.
+        // SAFETY: `Owned`: the queue lives. Its provider locks it against concurrent polling.
         unsafe { self.lib().ibv_resize_cq(self.as_ptr(), cqe) }
     }
 }
@@ -48,7 +50,7 @@ impl<P> Owned<sys::ibv_srq, P> {
     }
 
     pub(crate) fn modify(&self, attributes: &mut sys::ibv_srq_attr, mask: u32) -> Answer {
-        // SAFETY: `Owned`: the queue lives. The mask says which attributes are read.
+        // SAFETY: `Owned`: the queue lives. The mask determines the attributes that are read.
         unsafe { self.lib().ibv_modify_srq(self.as_ptr(), attributes, mask as c_int) }
     }
 }

@@ -1,4 +1,4 @@
-//! What queue pairs are like.
+//! Types, states, sizes and attributes of queue pairs.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::ah::Gid;
 use crate::mr::AccessFlags;
 use crate::port::Mtu;
 
-/// What kind of service a queue pair gives.
+/// The transport service of a queue pair.
 ///
 /// ```
 /// use farreach_verbs::qp::QueuePairType;
@@ -19,21 +19,22 @@ use crate::port::Mtu;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QueuePairType {
-    /// Reliable connection: everything arrives, once and in order, or the connection ends. Every operation.
+    /// Reliable connection: all messages arrive, once and in order, or the connection ends.
+    /// Supports all operations.
     Rc,
-    /// Unreliable connection: what is lost is lost. SEND and RDMA WRITE.
+    /// Unreliable connection: lost packets are not sent again. Supports SEND and RDMA WRITE.
     Uc,
-    /// Unreliable datagrams of up to a packet, to and from anybody. SEND.
+    /// Unreliable datagrams of up to one packet, to and from any queue pair. Supports SEND.
     Ud,
-    /// The sending end of an extended reliable connection.
+    /// The sending side of an extended reliable connection.
     XrcSend,
-    /// The receiving end of an extended reliable connection: made by
+    /// The receiving side of an extended reliable connection, created by
     /// [`XrcDomain::create_qp`](crate::xrc::XrcDomain::create_qp).
     XrcRecv,
 }
 
 impl QueuePairType {
-    /// The value that C gives it.
+    /// Returns the C value.
     pub fn raw(self) -> u32 {
         match self {
             Self::Rc => sys::IBV_QPT_RC,
@@ -58,7 +59,7 @@ impl fmt::Display for QueuePairType {
 }
 
 c_enum! {
-    /// What a queue pair can do at the moment.
+    /// The state of a queue pair.
     ///
     /// ```
     /// use farreach_verbs::qp::QueuePairState;
@@ -67,31 +68,32 @@ c_enum! {
     /// ```
     #[doc(alias = "ibv_qp_state")]
     pub enum QueuePairState(u32) {
-        /// Nothing, as it was created.
+        /// The initial state: nothing can be posted.
         Reset = sys::IBV_QPS_RESET, "RESET";
         /// Receives can be posted.
         Init = sys::IBV_QPS_INIT, "INIT";
-        /// It receives.
+        /// It can receive.
         ReadyToReceive = sys::IBV_QPS_RTR, "RTR";
-        /// It receives and sends.
+        /// It can receive and send.
         ReadyToSend = sys::IBV_QPS_RTS, "RTS";
-        /// It receives, finishes what it was sending, and begins no more.
+        /// It can receive. It finishes the sends in progress and starts no more.
         SendQueueDrained = sys::IBV_QPS_SQD, "SQD";
-        /// A send failed: it receives and sends no more. Of datagrams and unreliable connections.
+        /// A send failed. It can receive, but sends no more. Only for datagrams and unreliable
+        /// connections.
         SendQueueError = sys::IBV_QPS_SQE, "SQE";
-        /// Everything posted is flushed.
+        /// All posted work requests are flushed.
         Error = sys::IBV_QPS_ERR, "ERR";
     }
 }
 
 impl QueuePairState {
-    /// Whether sends may be posted.
+    /// Returns `true` if sends may be posted.
     pub(super) fn can_send(self) -> bool {
         !matches!(self, Self::Reset | Self::Init | Self::ReadyToReceive)
     }
 }
 
-/// How much a queue pair holds.
+/// The sizes of a queue pair.
 ///
 /// ```
 /// use farreach_verbs::qp::Capacity;
@@ -102,20 +104,20 @@ impl QueuePairState {
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Requests on the send queue.
+    /// Maximum number of work requests in flight on the send queue.
     pub max_send_wr: u32,
-    /// Requests on the receive queue.
+    /// Maximum number of work requests in flight on the receive queue.
     pub max_recv_wr: u32,
-    /// Scatter-gather elements of a request on the send queue.
+    /// Maximum number of scatter-gather elements of a work request on the send queue.
     pub max_send_sge: u32,
-    /// Scatter-gather elements of a request on the receive queue.
+    /// Maximum number of scatter-gather elements of a work request on the receive queue.
     pub max_recv_sge: u32,
-    /// Bytes that a request can carry in itself.
+    /// Maximum number of bytes that a work request can carry inline.
     pub max_inline_data: u32,
 }
 
 impl Default for Capacity {
-    /// 64 requests of one element on each queue: small enough for every device.
+    /// Returns 64 work requests of one element on each queue, which every device supports.
     fn default() -> Self {
         Self { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 }
     }
@@ -143,7 +145,7 @@ impl Capacity {
     }
 }
 
-/// A queue pair's attributes: see [`QueuePair::query`](super::QueuePair::query).
+/// The attributes of a queue pair. See [`QueuePair::query`](super::QueuePair::query).
 ///
 /// ```no_run
 /// # fn with(qp: &farreach_verbs::qp::QueuePair) -> Result<(), farreach_verbs::Error> {
@@ -156,49 +158,50 @@ impl Capacity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairAttributes {
-    /// What it can do at the moment.
+    /// The state.
     pub state: QueuePairState,
-    /// Whether it still finishes what it was sending, in [`QueuePairState::SendQueueDrained`].
+    /// `true` while sends are still in progress, in [`QueuePairState::SendQueueDrained`].
     pub is_draining: bool,
-    /// What its peer may do.
+    /// The access of the peer.
     pub access: AccessFlags,
-    /// The port that it uses.
+    /// The local port.
     pub port: u8,
-    /// Its place in the port's P_Key table.
+    /// The index in the port's P_Key table.
     pub pkey_index: u16,
-    /// Its key, of datagrams.
+    /// The Q_Key, for datagrams.
     pub qkey: u32,
-    /// How many bytes of a message go into a packet.
+    /// The path MTU.
     pub path_mtu: Mtu,
-    /// The peer's queue pair.
+    /// The number of the peer's queue pair.
     pub dest_qp_num: u32,
-    /// The peer's address.
+    /// The peer's GID.
     pub peer_gid: Gid,
-    /// Its own place in the port's GID table.
+    /// The index of the local GID in the port's table.
     pub gid_index: u8,
-    /// How the network shall treat its packets.
+    /// The traffic class.
     pub traffic_class: u8,
-    /// How many routers its packets pass at most.
+    /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
-    /// The lane that its packets take through an InfiniBand subnet.
+    /// The service level, which selects a virtual lane through an InfiniBand subnet.
     pub service_level: u8,
-    /// The number of the next packet that is expected.
+    /// The sequence number of the next packet to receive.
     pub rq_psn: u32,
-    /// The number of the next packet that is sent.
+    /// The sequence number of the next packet to send.
     pub sq_psn: u32,
-    /// RDMA READs and atomics that it has under way at once.
+    /// Maximum number of RDMA READs and atomics in flight at once.
     pub max_rd_atomic: u8,
-    /// RDMA READs and atomics that it serves at once.
+    /// Maximum number of the peer's RDMA READs and atomics that are served at once.
     pub max_dest_rd_atomic: u8,
-    /// How long a sender shall wait where no receive is posted, as a code of `ibv_modify_qp(3)`.
+    /// The delay that a sender must observe if no receive is posted, as a code of
+    /// `ibv_modify_qp(3)`.
     pub min_rnr_timer: u8,
-    /// How long it waits for an acknowledgement: 4.096 µs × 2^this; 0 for ever.
+    /// The timeout for an acknowledgement: 4.096 µs × 2^value; 0 means for ever.
     pub timeout: u8,
-    /// How often it sends again what was not acknowledged.
+    /// The number of retries without an acknowledgement.
     pub retry_count: u8,
-    /// How often it sends again what no receive was posted for; 7 for ever.
+    /// The number of retries without a posted receive; 7 means for ever.
     pub rnr_retry: u8,
-    /// How much fits.
+    /// The sizes.
     pub capacity: Capacity,
 }
 
@@ -233,7 +236,7 @@ impl From<&sys::ibv_qp_attr> for QueuePairAttributes {
 }
 
 bitflags::bitflags! {
-    /// Operations that a queue pair can build by its `ibv_wr_*` functions.
+    /// Operations that a queue pair supports by its `ibv_wr_*` functions.
     ///
     /// ```
     /// use farreach_verbs::qp::SendOperations;
@@ -258,11 +261,11 @@ bitflags::bitflags! {
         const ATOMIC_CMP_AND_SWP = sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
         /// Fetch and add.
         const ATOMIC_FETCH_AND_ADD = sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-        /// Invalidation of an own key.
+        /// Invalidation of a local key.
         const LOCAL_INV = sys::IBV_QP_EX_WITH_LOCAL_INV;
-        /// Binding of a window of type 2.
+        /// Binding a window of type 2.
         const BIND_MW = sys::IBV_QP_EX_WITH_BIND_MW;
-        /// SEND with invalidation of a key of the peer's.
+        /// SEND with invalidation of a key of the peer.
         const SEND_WITH_INV = sys::IBV_QP_EX_WITH_SEND_WITH_INV;
         /// FLUSH.
         const FLUSH = sys::IBV_QP_EX_WITH_FLUSH;

@@ -1,4 +1,4 @@
-//! Binding windows by the safe API.
+//! Binds windows by the safe API.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -28,14 +28,15 @@ impl QueuePair {
         }
     }
 
-    /// Binds a window: of type 2 by a request, of type 1 by a function of its own. Both complete like a send.
+    /// Binds a window: type 2 by a work request, type 1 by a function of its own. Both complete
+    /// like a send.
     pub(super) fn bind(
         &self,
         poster: &mut Poster<'_, InFlight>,
         request: &SendRequest,
     ) -> Result<(), Refusal> {
         let Some(binding) = &request.extra.binding else {
-            return Err(Refusal::Unsupported("binding nothing"));
+            return Err(Refusal::Unsupported("a binding without a window"));
         };
         check_flags(request.operation, request.flags)?;
         let Binding { window, region, offset, len, access } = binding;
@@ -69,17 +70,18 @@ impl QueuePair {
         };
         let (kind, kept) = (WorkKind::BindWindow, Kept::Window(under_way));
         room.push(InFlight { tag: request.tag, kind, buffers: Buffers::None, kept });
-        // SAFETY: the window keeps the region that it is bound to, or may be, until it is revoked, and nobody has a reference to that one's
-        // bytes: it is an `ExposedRegion`.
+        // SAFETY: the window holds every region that it is or may be bound to, until it is revoked,
+        // and no reference to the bytes of that region exists: it is an `ExposedRegion`.
         let started = unsafe { self.start_bind(request, id, window.kind(), &mut state, bind_info) };
         if let Err((is_refused, operation, errno)) = started {
             if !is_refused {
                 state.in_doubt.push(Arc::clone(region));
             }
-            // What is in flight locks the state when it ends.
+            // Dropping the work request in flight locks the state.
             drop(state);
             if is_refused {
-                // SAFETY: the library names the request as the one that it did not take (`bad`), or was not called: no completion will come.
+                // SAFETY: the library names the work request as the one that it refused (`bad`), or
+                // was not called, so no completion of it will come.
                 drop(unsafe { poster.take_back() });
             }
             return Err(refusal(is_refused, self.failed(operation, errno)));
@@ -90,11 +92,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Where it fails: whether the device is known not to have the request, the function, and its errno.
+    /// Posts the binding. An error contains whether the device is known not to have the work
+    /// request, the name of the function, and its errno.
     ///
     /// # Safety
     ///
-    /// What `bind_info` names lives, and may be reached by peers, until the window is bound elsewhere or revoked.
+    /// The region that `bind_info` names lives, and peers may access it, until the window is bound
+    /// elsewhere or revoked.
     unsafe fn start_bind(
         &self,
         request: &SendRequest,
@@ -107,7 +111,8 @@ impl QueuePair {
         if window == WindowType::One {
             let send_flags = request.flags.bits();
             let mut bind = sys::ibv_mw_bind { wr_id: id.to_raw(), send_flags, bind_info };
-            // SAFETY: no other queue pair binds: the request holds a `BindingUnderWay`. For the region the caller vouches.
+            // SAFETY: no other queue pair binds the window, because the work request holds a
+            // `BindingUnderWay`. The caller guarantees that the region lives.
             return match unsafe { state.bind_type_1(self, &raw mut bind) } {
                 0 => Ok(()),
                 errno => Err((false, "ibv_bind_mw", errno)),
@@ -118,13 +123,14 @@ impl QueuePair {
         wr.__bindgen_anon_2.bind_mw =
             sys::ibv_send_wr__bindgen_ty_4__bindgen_ty_1 { mw: mw.as_ptr(), rkey: key.0, bind_info };
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives as long as `self`, and the window until it is revoked, which its lock prevents: `state` is had
-        // exclusively. For the region the caller vouches.
+        // SAFETY: the queue pair lives as long as `self`. The window lives until it is revoked,
+        // which its lock prevents: `state` is borrowed exclusively. The caller guarantees that the
+        // region lives.
         let errno = unsafe { sys::ibv_post_send(self.as_raw(), &raw mut wr, &mut bad) };
         if errno != 0 {
             return Err((std::ptr::eq(bad, &raw const wr), "ibv_post_send", errno));
         }
-        // The next binding names the window by the key of this one.
+        // The next binding names the window by this key.
         mw.set_rkey(key.0);
         state.key = key;
         Ok(())

@@ -1,4 +1,4 @@
-//! Creating queue pairs.
+//! Creates queue pairs.
 
 use std::ptr::null_mut;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use crate::pd::ProtectionDomain;
 use crate::srq::SharedReceiveQueue;
 use crate::xrc::XrcDomain;
 
-/// What a queue pair shall be like.
+/// Configures and creates a [`QueuePair`].
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -52,7 +52,7 @@ pub struct QueuePairBuilder {
     operations: SendOperations,
 }
 
-/// Sets a size of the [`Capacity`].
+/// Defines setters for the sizes of the [`Capacity`].
 macro_rules! sizes {
     ($($(#[$meta:meta])* $name:ident;)*) => {$(
         $(#[$meta])*
@@ -65,8 +65,8 @@ macro_rules! sizes {
 }
 
 impl QueuePairBuilder {
-    /// A queue pair whose sends complete on one queue and whose receives on the other, which may be the same, with
-    /// the [`Capacity`] that is the default.
+    /// Configures a queue pair with the default [`Capacity`]. Its sends complete on the first queue
+    /// and its receives on the second, which may be the same.
     pub fn new(kind: QueuePairType, send_cq: &CompletionQueue, recv_cq: &CompletionQueue) -> Self {
         Self {
             kind,
@@ -80,40 +80,43 @@ impl QueuePairBuilder {
     }
 
     sizes! {
-        /// Requests on the send queue.
+        /// Sets the maximum number of work requests on the send queue.
         max_send_wr;
-        /// Requests on the receive queue; without meaning where the receives come from a shared one.
+        /// Sets the maximum number of work requests on the receive queue. It is ignored with a
+        /// shared receive queue.
         max_recv_wr;
-        /// Scatter-gather elements of a request on the send queue.
+        /// Sets the maximum number of scatter-gather elements of a work request on the send queue.
         max_send_sge;
-        /// Scatter-gather elements of a request on the receive queue.
+        /// Sets the maximum number of scatter-gather elements of a work request on the receive
+        /// queue.
         max_recv_sge;
-        /// Bytes that a request can carry in itself.
+        /// Sets the maximum number of bytes that a work request can carry inline.
         max_inline_data;
     }
 
-    /// All sizes at once.
+    /// Sets all sizes.
     #[must_use]
     pub fn capacity(mut self, capacity: Capacity) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// Takes its receives from a shared queue.
+    /// Sets a shared receive queue.
     #[must_use]
     pub fn srq(mut self, srq: &SharedReceiveQueue) -> Self {
         self.srq = Some(srq.clone());
         self
     }
 
-    /// Whether every send completes, without asking for it.
+    /// Sets whether every send has a completion, without a flag.
     #[must_use]
     pub fn sq_sig_all(mut self, sq_sig_all: bool) -> Self {
         self.sq_sig_all = sq_sig_all;
         self
     }
 
-    /// Asks for the `ibv_wr_*` functions of these operations; without any, requests go through `ibv_post_send(3)` alone.
+    /// Requests the `ibv_wr_*` functions of these operations. Without any, work requests are posted
+    /// by `ibv_post_send(3)` only.
     #[doc(alias = "send_ops_flags")]
     #[must_use]
     pub fn send_operations(mut self, operations: SendOperations) -> Self {
@@ -121,11 +124,13 @@ impl QueuePairBuilder {
         self
     }
 
-    /// Creates the queue pair: `ibv_create_qp(3)`, or `ibv_create_qp_ex(3)` where operations are asked for.
+    /// Creates the queue pair: `ibv_create_qp(3)`, or `ibv_create_qp_ex(3)` if operations were
+    /// requested.
     ///
-    /// [`Error::Unsupported`] where the device or its provider library lacks one of the operations; [`Error::Creation`]
-    /// where the kernel refuses, with the sizes that are too large for the device; [`Error::Overcommitted`] where a completion queue
-    /// does not have room for everything that could be in flight on all its queues.
+    /// Returns [`Error::Unsupported`] if the device or its provider library lacks one of the
+    /// operations; [`Error::Creation`] if the kernel refuses, with the sizes that exceed the
+    /// device's limits; and [`Error::Overcommitted`] if a completion queue has no room for
+    /// everything that could be in flight on all its queues.
     #[doc(alias = "ibv_create_qp")]
     #[doc(alias = "ibv_create_qp_ex")]
     pub fn build(&self, pd: &ProtectionDomain) -> Result<QueuePair, Error> {
@@ -140,14 +145,15 @@ impl QueuePairBuilder {
         Ok(qp)
     }
 
-    /// All that the queue pair stands on is of one context.
+    /// Checks that all parents of the queue pair belong to one context.
     fn check_context(&self, context: &Context) -> Result<(), Error> {
         context.check_same(self.send_cq.context(), "send completion queue")?;
         context.check_same(self.recv_cq.context(), "receive completion queue")?;
         self.srq.iter().try_for_each(|srq| context.check_same(srq.context(), "shared receive queue"))
     }
 
-    /// rdma-core creates queue pairs for ATOMIC WRITE and FLUSH without asking whether the kernel has them.
+    /// Checks the device's capabilities: rdma-core creates queue pairs for ATOMIC WRITE and FLUSH
+    /// without checking that the kernel supports them.
     fn check_device(&self, context: &Context) -> Result<(), Error> {
         let newer = SendOperations::FLUSH | SendOperations::ATOMIC_WRITE;
         if !self.operations.intersects(newer) {
@@ -172,7 +178,8 @@ impl QueuePairBuilder {
     fn attributes(&self, pd: &ProtectionDomain) -> sys::ibv_qp_init_attr_ex {
         let is_xrc = self.kind == QueuePairType::XrcSend;
         let mut cap = self.capacity.to_raw();
-        // A request without a list of buffers has one: that is not asked about again at each post.
+        // A work request with a single buffer needs one element. With at least one, posting need
+        // not check that.
         (cap.max_send_sge, cap.max_recv_sge) = (cap.max_send_sge.max(1), cap.max_recv_sge.max(1));
         if is_xrc || self.srq.is_some() {
             (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
@@ -195,7 +202,7 @@ impl QueuePairBuilder {
         attr
     }
 
-    /// The C object, and how much fits. None where the kernel refuses, and `errno` says why.
+    /// Returns the C object and its sizes, or `None` with `errno` set if the kernel refuses.
     fn create(&self, pd: &ProtectionDomain) -> Result<Option<Created>, Error> {
         self.check_context(pd.context())?;
         let mut attr = self.attributes(pd);
@@ -208,12 +215,14 @@ impl QueuePairBuilder {
             srq: self.srq.clone(),
             xrcd: None,
         };
-        // SAFETY: `attributes` names the domain and the queues of these parents, all of one context: `check_context` has seen to that.
+        // SAFETY: `attributes` names the domain and the queues of these parents, which all belong
+        // to one context (`check_context`).
         let qp = unsafe { create(pd.context(), &mut attr, parents) }?;
         Ok(qp.map(|qp| (qp, attr.cap)))
     }
 
-    /// Why the kernel refused: what is too large, and how much can be inline.
+    /// Returns the error for a refused creation, with the sizes that are too large and the inline
+    /// size that works.
     fn refused(&self, pd: &ProtectionDomain) -> Error {
         let context = pd.context();
         let operation = match self.operations.is_empty() {
@@ -237,15 +246,16 @@ impl QueuePairBuilder {
         }))
     }
 
-    /// Devices report no limit for inline data, so it is found by halving: the largest that makes a queue pair which is
-    /// otherwise as small as they come. None where the one that was asked for is not to blame.
+    /// Finds the largest inline size that the device accepts, by bisection, because devices report
+    /// no limit for it. All other sizes are minimal. Returns `None` if the requested inline size is
+    /// not the cause.
     fn inline_that_works(&self, pd: &ProtectionDomain) -> Option<u32> {
         let smallest =
             Capacity { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
         let accepts = |inline: u32| {
             let mut builder = self.clone();
             builder.capacity = Capacity { max_inline_data: inline, ..smallest };
-            // What is made is destroyed at once.
+            // The created queue pair is destroyed at once.
             builder.create(pd).is_ok_and(|created| created.is_some())
         };
         if accepts(self.capacity.max_inline_data) || !accepts(0) {
@@ -255,7 +265,7 @@ impl QueuePairBuilder {
     }
 }
 
-/// The largest that is accepted, where `works` is and `refused` is not.
+/// Returns the largest accepted value, given that `works` is accepted and `refused` is not.
 fn largest(mut works: u32, mut refused: u32, accepts: impl Fn(u32) -> bool) -> u32 {
     while refused - works > 1 {
         let middle = works + (refused - works) / 2;
@@ -267,12 +277,14 @@ fn largest(mut works: u32, mut refused: u32, accepts: impl Fn(u32) -> bool) -> u
     works
 }
 
-/// A new queue pair, and how much fits.
+/// A new queue pair and its sizes.
 type Created = (Owned<sys::ibv_qp, Parents>, sys::ibv_qp_cap);
 
+/// Creates a C queue pair.
+///
 /// # Safety
 ///
-/// The attributes name objects of `parents`, which are of this context, and no others.
+/// The attributes name objects of `parents`, which belong to this context, and no others.
 unsafe fn create(
     context: &Context,
     attr: &mut sys::ibv_qp_init_attr_ex,
@@ -280,8 +292,8 @@ unsafe fn create(
 ) -> Result<Option<Owned<sys::ibv_qp, Parents>>, Error> {
     let lib = context.lib();
     let end = (leak::Kind::QueuePair, Destroy::Exported(Ibverbs::ibv_destroy_qp));
-    // SAFETY: a `Context` is open; the caller vouches that the attributes name live objects of it, which the queue pair then holds. It is
-    // made here.
+    // SAFETY: a `Context` is open. The caller guarantees that the attributes name live objects of
+    // it, which the queue pair then holds. It is created here.
     unsafe { Ok(Owned::new(sys::ibv_create_qp_ex(lib, context.as_raw(), attr)?, lib, end, parents)) }
 }
 
@@ -324,16 +336,17 @@ impl QueuePair {
             srq: None,
             xrcd: Some(xrcd.clone()),
         };
-        // SAFETY: the attributes name the XRC domain, which is of its own context.
+        // SAFETY: the attributes name the XRC domain, which belongs to this context.
         let qp = unsafe { create(context, &mut attr, parents) }?;
         let qp = qp.ok_or_else(|| context.failed("ibv_create_qp_ex"))?;
         let flight = Flight::new(qp.parents(), Capacity::from_raw(&attr.cap))?;
         Ok(Self::new(qp, QueuePairType::XrcRecv, &attr.cap, flight))
     }
 
-    /// Takes the table of `ibv_wr_*` functions, in which every one that was asked for must be there.
+    /// Gets the table of `ibv_wr_*` functions, and checks that it has all requested ones.
     fn extend(&mut self, operations: SendOperations) -> Result<(), Error> {
-        // SAFETY: `Owned`: the queue pair lives. The table is a part of it, and is used as long as `self.qp` is.
+        // SAFETY: `Owned`: the queue pair lives. The table is a part of it, and is used only while
+        // `self.qp` lives.
         let table = unsafe { Handle::new(self.qp.lib().ibv_qp_to_qp_ex(self.as_raw())?) };
         let missing = |operation: &'static str| Error::Unsupported {
             operation,
@@ -341,7 +354,7 @@ impl QueuePair {
             why: "the provider library created the queue pair without it",
         };
         let table = table.ok_or_else(|| missing("ibv_wr_start"))?;
-        // SAFETY: `attributes` has asked for these operations, so that the queue pair's table reaches to their entries.
+        // SAFETY: `attributes` requested these operations, so the table extends to their entries.
         if let Some(operation) = unsafe { first_missing(table.as_ptr(), operations, self.kind) } {
             return Err(missing(operation));
         }
@@ -350,20 +363,22 @@ impl QueuePair {
     }
 }
 
-/// The first function that is not there, of those that the operations and every request need.
+/// Returns the first missing function of those that the operations and every work request need.
 ///
 /// # Safety
 ///
-/// The table is of a queue pair that was created with these operations: an older library's ends before newer ones.
+/// The table belongs to a queue pair that was created with these operations. The table of an older
+/// library ends before newer entries.
 unsafe fn first_missing(
     table: *mut sys::ibv_qp_ex,
     operations: SendOperations,
     kind: QueuePairType,
 ) -> Option<&'static str> {
-    /// Whether an entry is needed and empty.
+    /// Returns the name of an entry that is needed and empty.
     macro_rules! lacks {
         ($entry:ident, $needed:expr) => {
-            // SAFETY: an entry is read only where it is needed: by every request, or by an operation, which the caller vouches for.
+            // SAFETY: an entry is read only if it is needed: by every work request, or by an
+            // operation that the caller guarantees the table has.
             ($needed && unsafe { (*table).$entry.is_none() }).then_some(concat!("ibv_", stringify!($entry)))
         };
     }
@@ -428,7 +443,7 @@ mod tests {
         assert_eq!(missing(&mut table, SendOperations::FLUSH, rc), Some("ibv_wr_flush"));
     }
 
-    /// What every queue pair has.
+    /// Fills the entries that every queue pair has.
     fn fill(table: &mut sys::ibv_qp_ex) {
         unsafe extern "C" fn complete(_: *mut sys::ibv_qp_ex) -> i32 {
             0

@@ -1,4 +1,4 @@
-//! What can be told of a request before the device is asked. One that fails there ends the connection.
+//! Checks a work request before it is posted. One that fails on the device ends the connection.
 
 use std::sync::atomic::Ordering;
 
@@ -6,11 +6,11 @@ use super::elements::{Naming, writable};
 use super::{QueuePair, QueuePairType, SendOperations};
 use crate::wr::{Buffers, Extra, Operation, Refusal, RemoteRange, SendFlags};
 
-/// The bytes of an atomic operation.
+/// The size of an atomic operation, in bytes.
 const WORD: usize = size_of::<u64>();
 
 impl QueuePair {
-    /// How a send request names its buffers.
+    /// Returns how a send work request names its buffers.
     #[inline(always)]
     pub(super) fn send_naming(&self, flags: SendFlags) -> Naming {
         Naming {
@@ -20,14 +20,15 @@ impl QueuePair {
         }
     }
 
-    /// How a receive request names its buffers.
+    /// Returns how a receive work request names its buffers.
     #[inline(always)]
     pub(super) fn recv_naming(&self) -> Naming {
         Naming { domain: self.domain, buffers_max: self.capacity.max_recv_sge, is_inline: false }
     }
 
-    /// Whether the operation can be done, with `len` bytes, by this queue pair. Inlined, so that a request that is made where
-    /// it is posted is checked for what it is only.
+    /// Checks that this queue pair can execute the operation with `len` bytes. It is inlined, so
+    /// that for a work request that is made where it is posted, only the checks for its operation
+    /// remain.
     #[inline(always)]
     pub(super) fn check(
         &self,
@@ -70,10 +71,11 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What depends on the type of the queue pair and on its state.
+    /// Checks that depend on the type of the queue pair and on its state.
     ///
-    /// Datagrams and requests to XRC receivers say where they go; no others do. And none can be sent too early: Soft-RoCE's library
-    /// puts them into the queue before the kernel refuses, and there they are, to be sent when it is time.
+    /// Datagrams and work requests to XRC receivers have a destination; others do not. No work
+    /// request may be posted too early: Soft-RoCE's library puts it into the queue before the
+    /// kernel refuses it, and it would be sent later.
     fn look(
         &self,
         operation: Operation,
@@ -100,7 +102,7 @@ impl QueuePair {
         Err(Refusal::unsupported(refused))
     }
 
-    /// Whether it is ready to send, and its type takes the flags.
+    /// Checks that the queue pair is ready to send, and that its type supports the flags.
     pub(super) fn check_ready(&self, operation: Operation, flags: SendFlags) -> Result<(), Refusal> {
         let state = self.told_state();
         if !state.can_send() {
@@ -119,7 +121,7 @@ impl QueuePair {
     }
 }
 
-/// Whether the operation takes these flags, on whatever queue pair.
+/// Checks that the operation supports these flags, on any queue pair.
 #[inline(always)]
 pub(super) fn check_flags(operation: Operation, flags: SendFlags) -> Result<(), Refusal> {
     let excess = flags.difference(operation.flags());

@@ -1,4 +1,4 @@
-//! The scatter-gather list of a request.
+//! The scatter-gather list of a work request.
 
 use std::mem::MaybeUninit;
 
@@ -7,31 +7,31 @@ use farreach_verbs_sys as sys;
 
 use crate::wr::{Buffers, Refusal};
 
-/// Buffers of one request: as many as any device takes that we know of, and few enough for the stack, where nothing is
-/// filled in for those that a request does not have.
+/// Maximum number of buffers of one work request: as many as any known device supports, and few
+/// enough for the stack. Unused elements stay uninitialised.
 pub(super) const BUFFERS_MAX: usize = 32;
 
 /// How a queue names buffers to its device.
 #[derive(Clone, Copy)]
 pub(super) struct Naming {
     pub(super) domain: DomainId,
-    /// How many buffers a request has at most: one always.
+    /// Maximum number of buffers of a work request, at least one.
     pub(super) buffers_max: u32,
-    /// The bytes are copied when the request is posted, and need no key.
+    /// `true` if the bytes are copied when the work request is posted, and need no key.
     pub(super) is_inline: bool,
 }
 
-/// What was filled in.
+/// The elements that were filled in.
 #[derive(Clone, Copy)]
 pub(super) struct Filled {
     pub(super) count: usize,
-    /// The bytes of all of them.
+    /// The total length in bytes.
     pub(super) len: usize,
 }
 
 impl Naming {
-    /// Fills in one element for each buffer, from the front of `elements`: of which there is one, for requests without a list, or
-    /// as many as a request has.
+    /// Fills in one element for each buffer, from the front of `elements`. `N` is 1 for work
+    /// requests without a list.
     #[inline(always)]
     pub(super) fn fill<const N: usize>(
         self,
@@ -81,7 +81,7 @@ impl Naming {
     }
 }
 
-/// Nobody may read what a device writes to.
+/// Checks that a device may write to all buffers, that is, that none is shared with readers.
 #[inline(always)]
 pub(super) fn writable(buffers: &Buffers) -> Result<(), Refusal> {
     match buffers.are_writable() {

@@ -1,4 +1,4 @@
-//! Messages out of regions, by the safe API.
+//! Sends messages from regions by the safe API.
 
 use std::ptr::null_mut;
 
@@ -12,8 +12,9 @@ use crate::cq::WorkKind;
 use crate::wr::{Buffers, Extra, Operation, PostError, Refusal, RegionPart, SendFlags};
 
 impl QueuePair {
-    /// Posts a message that the device gathers from a region: `ibv_post_send(3)`. The region stays until it has completed, which takes nothing
-    /// from its owner but the right to end it meanwhile. `tag` comes back with the completion.
+    /// Posts a message that the device gathers from a region: `ibv_post_send(3)`. The work request
+    /// holds the region until it has completed; its owner can use it, but not end it meanwhile. The
+    /// completion returns `tag`.
     ///
     /// ```no_run
     /// # use std::sync::Arc;
@@ -21,7 +22,7 @@ impl QueuePair {
     /// use farreach_verbs::wr::RegionPart;
     ///
     /// # fn send(qp: &QueuePair, region: &Arc<OnChipRegion>) {
-    /// let message = RegionPart::on_chip(region, 0..64).expect("it is inside");
+    /// let message = RegionPart::on_chip(region, 0..64).expect("the range is inside");
     /// if let Err(refused) = qp.post_send_from(message, 7) {
     ///     println!("{refused}; {}", refused.reason.fix());
     /// }
@@ -51,15 +52,17 @@ impl QueuePair {
         let kept = Kept::Region { _region: part.region().clone() };
         room.push(InFlight { tag, kind: WorkKind::Send, buffers: Buffers::None, kept });
         let mut bad = null_mut();
-        // SAFETY: the queue pair lives as long as `self`. The element names bytes of a region of its domain, inside of it as every `RegionPart` is.
-        // The ring keeps the region now, and nobody has a reference to the bytes: they are the device's own, or exposed to peers.
+        // SAFETY: the queue pair lives as long as `self`. The element names bytes of a region of
+        // its domain, within the region, as for every `RegionPart`. The ring holds the region, and
+        // no reference to the bytes exists: they are the device's memory, or exposed to peers.
         let errno = unsafe { sys::ibv_post_send(self.as_raw(), &raw mut wr, &mut bad) };
         if errno == 0 {
             return Ok(());
         }
         let is_refused = std::ptr::eq(bad, &raw const wr);
         if is_refused {
-            // SAFETY: the library names the request as the one that it did not take (`bad`): no completion of it will come.
+            // SAFETY: the library names the work request as the one that it refused (`bad`), so no
+            // completion of it will come.
             drop(unsafe { poster.take_back() });
         }
         Err(refusal(is_refused, self.failed("ibv_post_send", errno)))

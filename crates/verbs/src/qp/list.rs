@@ -1,4 +1,4 @@
-//! Lists of send requests, handed to the device at once.
+//! Posts lists of send work requests with one call.
 
 use std::mem::{MaybeUninit, take};
 use std::ptr::null_mut;
@@ -13,24 +13,27 @@ use super::start::send_wr;
 use crate::error::Error;
 use crate::wr::{Refusal, SendRequest};
 
-/// Requests that the device is handed at once. A longer list is handed over in several parts.
+/// Maximum number of work requests in one call. A longer list is posted in several parts.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Their buffers: one each, and some more for those that have a list.
+/// The elements of one call: one for each work request, and some more for those with a list of
+/// buffers.
 pub(super) const ELEMENTS: usize = AT_ONCE + BUFFERS_MAX;
 
 impl QueuePair {
-    /// Posts a list of requests, up to 64 by one call of the device's: `ibv_post_send(3)`. They are taken from the front of the list.
+    /// Posts a list of work requests, up to 64 by one call: `ibv_post_send(3)`. Posted ones are
+    /// removed from the front of the list.
     ///
-    /// Where one is refused, those before it are in flight, and it is the first one of those that are left: the list can be posted again
-    /// when the reason is gone. The list keeps its room: posting allocates nothing.
+    /// If one is refused, those before it are in flight, and it is the first one left in the list,
+    /// which can be posted again later. The list keeps its capacity, and posting allocates nothing.
     ///
     /// ```no_run
     /// # use farreach_memory::Slice;
     /// # use farreach_verbs::qp::QueuePair;
     /// # use farreach_verbs::wr::{RemoteRange, SendRequest};
     /// # fn write_all(qp: &QueuePair, pages: Vec<Slice>, to: RemoteRange) {
-    /// let mut requests: Vec<SendRequest> = pages.into_iter().map(|page| SendRequest::write(page, to)).collect();
+    /// let mut requests: Vec<SendRequest> =
+    ///     pages.into_iter().map(|page| SendRequest::write(page, to)).collect();
     /// if let Err(reason) = qp.post_send_list(&mut requests) {
     ///     println!("{} requests are left: {reason}", requests.len());
     /// }
@@ -41,11 +44,12 @@ impl QueuePair {
         self.post_list(self.flight.send().ring.poster(), requests)
     }
 
-    /// As [`post_send_list`](Self::post_send_list), for the one who has the queue pair for himself: that spares the lock that keeps two threads from posting
-    /// at once.
+    /// Like [`post_send_list`](Self::post_send_list), with exclusive access, which saves the lock
+    /// against concurrent posting.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_list_mut(&mut self, requests: &mut Vec<SendRequest>) -> Result<(), Refusal> {
-        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
+        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, so
+        // nothing else posts to it.
         let poster = unsafe { self.flight.send().ring.sole_poster() };
         self.post_list(poster, requests)
     }
@@ -61,7 +65,7 @@ impl QueuePair {
         })
     }
 
-    /// One that a list cannot have.
+    /// Posts a work request that cannot be part of a list.
     fn post_apart(&self, poster: &mut Poster<'_, InFlight>, request: &SendRequest) -> Part {
         let posted = match request.extra.binding {
             Some(_) => self.bind(poster, request),
@@ -74,7 +78,7 @@ impl QueuePair {
         }
     }
 
-    /// ATOMIC WRITE and FLUSH, which have no buffers.
+    /// Posts an ATOMIC WRITE or a FLUSH, which have no buffers.
     fn post_extended(&self, poster: &mut Poster<'_, InFlight>, request: &SendRequest) -> Result<(), Refusal> {
         let SendRequest { operation, buffers, flags, tag, extra } = request;
         self.check(*operation, buffers, *flags, extra, 0)?;
@@ -83,14 +87,15 @@ impl QueuePair {
         let mut wr = send_wr(id, *operation, *flags, extra, null_mut(), 0);
         let kind = operation.kind();
         room.push(InFlight { tag: *tag, kind, buffers: Default::default(), kept: Kept::Nothing });
-        // SAFETY: the request names no memory of this side, and `check` has seen that the queue pair was made for it.
+        // SAFETY: the work request names no local memory, and `check` has verified that the queue
+        // pair was created for the operation.
         match unsafe { self.start(*operation, &mut wr, &mut null_mut()) } {
             0 => Ok(()),
             errno => Err(Refusal::InDoubt(self.failed("ibv_wr_complete", errno))),
         }
     }
 
-    /// As many as one call takes.
+    /// Posts as many work requests as one call takes.
     fn post_some(&self, poster: &mut Poster<'_, InFlight>, requests: &mut [SendRequest]) -> Part {
         let mut elements = [MaybeUninit::<sys::ibv_sge>::uninit(); ELEMENTS];
         let mut wrs = [const { MaybeUninit::<sys::ibv_send_wr>::uninit() }; AT_ONCE];
@@ -128,9 +133,10 @@ impl QueuePair {
         }
         let wrs = wrs[..count].as_mut_ptr().cast::<sys::ibv_send_wr>();
         let mut bad = null_mut();
-        // SAFETY: `count` requests are written, and as many linked and posted. Every element names memory of a buffer that is in the ring
-        // now, as `fill_list` and `check` have seen, and out of everybody's hand until its completion, or the end of the queue pair, takes it
-        // out. The queue pair lives as long as `self`.
+        // SAFETY: `count` work requests are initialised, linked and posted. Every element names
+        // memory of a buffer, as `fill_list` and `check` have verified. The ring holds these
+        // buffers, so nothing else accesses them until their completion, or the end of the queue
+        // pair. The queue pair lives as long as `self`.
         let errno = unsafe {
             for index in 1..count {
                 (*wrs.add(index - 1)).next = wrs.add(index);
@@ -142,19 +148,19 @@ impl QueuePair {
         }
         let posted = taken(wrs, bad, count);
         for request in requests[posted..count].iter_mut().rev() {
-            // SAFETY: the library names the first request that it did not take (`bad`), and this is that one or one behind it, from the last
-            // on: no completion of it will come.
+            // SAFETY: the library names the first work request that it refused (`bad`). This is
+            // that one or a later one, taken from the end, so no completion of it will come.
             request.buffers = unsafe { poster.take_back() }.buffers;
         }
         Part { posted, stopped: Some(refusal(posted < count, self.failed("ibv_post_send", errno))) }
     }
 }
 
-/// What became of a part of a list.
+/// The result of posting a part of a list.
 pub(super) struct Part {
-    /// How many from its front are in flight.
+    /// The number of work requests from its front that are in flight.
     pub(super) posted: usize,
-    /// Why no more are, if not because the part was long enough.
+    /// The reason why no more are, unless the part was complete.
     pub(super) stopped: Option<Refusal>,
 }
 
@@ -170,20 +176,22 @@ pub(super) fn post_all<R>(
         posted += part.posted;
         stopped = part.stopped;
     }
-    // Shells: their buffers are in flight.
+    // These are empty: their buffers are in flight.
     requests.drain(..posted);
     stopped.map_or(Ok(()), Err)
 }
 
-/// How many of a list the device has taken, of which it names the first that it has not. Where it names none of them, it may have any:
-/// they stay in flight until the queue pair is destroyed.
+/// Returns how many work requests of a list the device has taken, given the first one that it
+/// refused. If it names none of them, it may have taken any: all stay in flight until the queue
+/// pair is destroyed.
 pub(super) fn taken<W>(list: *const W, bad: *const W, count: usize) -> usize {
     let offset = bad.addr().wrapping_sub(list.addr());
     let index = offset / size_of::<W>();
     if offset.is_multiple_of(size_of::<W>()) && index < count { index } else { count }
 }
 
-/// Why the device stopped, which has taken all of a list where it is not known to have refused one.
+/// Returns the reason for a failed post: `Engine` if the device is known to have refused a work
+/// request, `InDoubt` if it may have taken all.
 pub(super) fn refusal(is_known: bool, error: Error) -> Refusal {
     if is_known { Refusal::Engine(error) } else { Refusal::InDoubt(error) }
 }

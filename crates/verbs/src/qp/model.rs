@@ -1,4 +1,5 @@
-//! The ring under every order in which its threads can run, with every value that a load may see: `cargo xtask model`.
+//! Models of the ring for loom, which tries every order of threads and every value that a load may
+//! see: `cargo xtask model`.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -6,11 +7,12 @@ use loom::thread;
 
 use super::ring::Ring;
 
-/// A ring for two, which another thread may be at any step with.
+/// A ring of depth two that another thread uses at the same time.
 struct Shared {
     ring: Ring<Box<u32>>,
-    /// Loom tries the orders of an access and the last one before it of the same place. Who looks at a place and then changes it
-    /// hides from it that another one looked, too: so each step is told, and looked at, here. It orders nothing.
+    /// Loom explores the order of an access and the previous access to the same location. A read
+    /// followed by a write of one location hides reads of other threads from it. So each step is
+    /// stored and loaded here too, without adding any ordering.
     step: AtomicU32,
 }
 
@@ -23,7 +25,7 @@ impl Shared {
         self.step.store(step, Ordering::Relaxed);
     }
 
-    /// Goes on after any step of the other's.
+    /// Continues after any step of the other thread.
     fn after_any_step(&self) {
         self.step.load(Ordering::Relaxed);
     }
@@ -33,7 +35,8 @@ impl Shared {
         poster.room().map(|room| room.push(Box::new(value))).is_some()
     }
 
-    /// What a completion of request `last` brings back: the requests up to it, in order.
+    /// Returns the work requests that a completion of number `last` retires: all up to it, in
+    /// order.
     fn retire(&self, last: u32) -> Vec<u32> {
         let mut values = Vec::new();
         while let Some((number, request)) = self.ring.retire_up_to(last) {
@@ -45,13 +48,13 @@ impl Shared {
         values
     }
 
-    /// What is left when the queue pair is destroyed.
+    /// Returns the work requests that are left when the queue pair is destroyed.
     fn take_back(&self) -> Vec<u32> {
         std::iter::from_fn(|| self.ring.retire_next().map(|request| *request.into_inner())).collect()
     }
 }
 
-/// A place is written again only after what was in it has left.
+/// A place is written again only after its value has been taken.
 #[test]
 fn one_posts_while_another_retires() {
     loom::model(|| {
@@ -72,8 +75,9 @@ fn one_posts_while_another_retires() {
     });
 }
 
-/// One polls what the other, who posts once more and then has destroyed the queue pair, takes back. The one may see that
-/// the last request was taken back, and not yet that it was posted.
+/// One thread polls while the other posts once more, and then takes back all, as after destroying
+/// the queue pair. The poller may see that the last work request was taken back before it sees that
+/// it was posted.
 #[test]
 fn one_polls_while_another_posts_and_destroys() {
     loom::model(|| {
@@ -97,7 +101,8 @@ fn one_polls_while_another_posts_and_destroys() {
     });
 }
 
-/// What was posted a moment ago may be done already. Who sees that it is in flight sees all of it.
+/// A work request may complete directly after its post. A thread that sees it in flight sees all of
+/// it.
 #[test]
 fn one_retires_what_another_posts() {
     loom::model(|| {

@@ -1,21 +1,25 @@
-//! A place for a request that is in flight.
+//! A place for a work request in flight.
+//!
+//! Invariant: a place is filled and emptied by one thread at a time, as the callers of its unsafe
+//! methods guarantee.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Deref;
 
 use super::sync::{AtomicBool, Ordering, UnsafeCell};
 
-/// Empty, or filled with one value. Who fills and who takes are told apart by its owner.
+/// Empty, or filled with one value. Its owner decides which thread may fill or take.
 pub(crate) struct Place<T> {
     value: UnsafeCell<MaybeUninit<T>>,
-    /// Published with release after the value has left; read with acquire before another one comes in.
+    /// Stored with Release after the value was moved out; loaded with Acquire before the next value
+    /// is written.
     is_filled: AtomicBool,
 }
 
-// SAFETY: a value moves between threads through the place and is never shared in it: filling and taking need the exclusive right
-// to it, which their callers vouch for.
+// SAFETY: a value moves between threads through the place and is never shared in it: filling and
+// taking need the exclusive right to the place, which the callers guarantee.
 unsafe impl<T: Send> Send for Place<T> {}
-// SAFETY: the same: of two threads that have the place, one at a time has the right to the value.
+// SAFETY: as for `Send`: one thread at a time has the right to the value.
 unsafe impl<T: Send> Sync for Place<T> {}
 
 impl<T> Place<T> {
@@ -23,7 +27,7 @@ impl<T> Place<T> {
         Self { value: UnsafeCell::new(MaybeUninit::uninit()), is_filled: AtomicBool::new(false) }
     }
 
-    /// One that is never empty.
+    /// Returns a place that is never empty.
     pub(crate) fn blocked() -> Self {
         Self { is_filled: AtomicBool::new(true), ..Self::empty() }
     }
@@ -33,45 +37,48 @@ impl<T> Place<T> {
         !self.is_filled.load(Ordering::Acquire)
     }
 
-    /// Fills it: `write` does.
+    /// Fills the place by calling `write`.
     ///
     /// # Safety
     ///
-    /// It is empty, and nobody else fills it. `write` writes all of the value.
+    /// The place is empty, and nothing else fills it. `write` initialises the whole value.
     #[inline(always)]
     pub(crate) unsafe fn fill_with(&self, write: impl FnOnce(&mut MaybeUninit<T>)) {
-        // SAFETY: the caller vouches that nobody else fills it, and that it is empty: nobody reads it either, and nothing is left to drop.
+        // SAFETY: the caller guarantees that nothing else fills it, and that it is empty, so
+        // nothing reads it and no value is overwritten.
         self.value.with_mut(|value| write(unsafe { &mut *value }));
         self.is_filled.store(true, Ordering::Relaxed);
     }
 
-    /// The value, and with it the right to the place.
+    /// Takes the value, and with it the right to the place.
     ///
     /// # Safety
     ///
-    /// It is filled, the filling happened before this, and nobody else takes it.
+    /// The place is filled, the filling happened before this call, and nothing else takes it.
     #[inline(always)]
     pub(crate) unsafe fn take(&self) -> Taken<'_, T> {
         Taken { place: self }
     }
 }
 
-/// A value that was taken and still lies where it was: it need not move before somebody wants it. The place is empty when this is gone.
+/// A value that was taken and is still in its place, so that it need not be moved before it is
+/// used. The place becomes empty when this is gone.
 ///
-/// Invariant: the place is filled, what filled it happened before, and nobody else reads or empties it.
+/// Invariant: the place is filled, the filling happened before, and nothing else reads or empties
+/// it.
 pub(crate) struct Taken<'a, T> {
     place: &'a Place<T>,
 }
 
 impl<T> Taken<'_, T> {
-    /// The value. Only now the place is empty.
+    /// Moves the value out. Only then is the place empty.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> T {
-        // SAFETY: all of the value is read, once.
+        // SAFETY: the whole value is read, once.
         unsafe { self.empty_with(|value| value.read()) }
     }
 
-    /// What `read` takes of the value. Only now the place is empty.
+    /// Calls `read` to move parts of the value out. Only then is the place empty.
     ///
     /// # Safety
     ///
@@ -90,7 +97,7 @@ impl<T> Deref for Taken<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: `Taken`: the place is filled, and the right to it is `self`'s, which is borrowed.
+        // SAFETY: `Taken`: the place is filled, and `self`, which is borrowed, has the right to it.
         self.place.value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 }
@@ -98,7 +105,8 @@ impl<T> Deref for Taken<'_, T> {
 impl<T> Drop for Taken<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: `Taken`: the place is filled, and the right to it is `self`'s, which ends. It is marked empty right after.
+        // SAFETY: `Taken`: the place is filled, and `self`, which ends, has the right to it. It is
+        // marked empty directly afterwards.
         self.place.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         self.place.is_filled.store(false, Ordering::Release);
     }

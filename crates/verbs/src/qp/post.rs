@@ -1,4 +1,4 @@
-//! The safe API of sending: requests go in with their buffers, which come back with the completion.
+//! Posts send work requests by the safe API. Their buffers return with the completion.
 
 use std::ffi::c_int;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -14,16 +14,17 @@ use super::start::send_wr;
 use crate::wr::{Buffers, Extra, Operation, PostError, Refusal, SendFlags, SendRequest};
 
 impl QueuePair {
-    /// Posts a request: `ibv_post_send(3)`. Its buffers are the device's until a completion brings them back.
+    /// Posts a work request: `ibv_post_send(3)`. The device has its buffers until a completion
+    /// returns them.
     ///
-    /// What is refused is handed back whole; a full queue is an ordinary answer.
+    /// A refused work request is returned whole; a full queue is an ordinary result.
     ///
-    /// It is inlined for what it saves: a request that is made where it is posted never exists as a structure of its own, and
-    /// is checked for what it is only.
+    /// It is inlined for speed: a work request that is made where it is posted need not exist as a
+    /// structure, and only the checks for its operation remain.
     #[doc(alias = "ibv_post_send")]
     #[expect(
         clippy::result_large_err,
-        reason = "the request is handed back whole, and boxing it would allocate"
+        reason = "the work request is returned whole, and boxing it would allocate"
     )]
     #[inline(always)]
     pub fn post_send(&self, request: SendRequest) -> Result<(), PostError<SendRequest>> {
@@ -34,8 +35,8 @@ impl QueuePair {
         }
     }
 
-    /// As [`post_send`](Self::post_send), for the one who has the queue pair for himself: that spares the lock that keeps two
-    /// threads from posting at once.
+    /// Like [`post_send`](Self::post_send), with exclusive access, which saves the lock against
+    /// concurrent posting.
     #[doc(alias = "ibv_post_send")]
     #[expect(clippy::result_large_err, reason = "as for post_send")]
     #[inline(always)]
@@ -43,7 +44,8 @@ impl QueuePair {
         if request.operation == Operation::BindWindow {
             return self.post_bind(request);
         }
-        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, which nobody else posts to.
+        // SAFETY: `self` is borrowed exclusively, and with it the ring of its send queue, so
+        // nothing else posts to it.
         let poster = unsafe { self.flight.send().ring.sole_poster() };
         match request.buffers {
             Buffers::List(_) => self.post_scattered(poster, request),
@@ -61,10 +63,10 @@ impl QueuePair {
         self.post::<BUFFERS_MAX>(poster, request)
     }
 
-    /// Posts a request of at most `N` buffers.
+    /// Posts a work request of at most `N` buffers.
     ///
-    /// It is taken apart at once, and no part of it is ever passed on by its address, but to what is inlined here: so that the compiler
-    /// may keep the parts in registers.
+    /// It is destructured at once, and its parts are passed by address only to inlined functions,
+    /// so that the compiler can keep them in registers.
     #[expect(clippy::result_large_err, reason = "as for post_send")]
     #[inline(always)]
     fn post<const N: usize>(
@@ -73,7 +75,7 @@ impl QueuePair {
         request: SendRequest,
     ) -> Result<(), PostError<SendRequest>> {
         let SendRequest { operation, buffers, flags, tag, extra } = request;
-        // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
+        // Never dropped here: either they are in flight, or they are returned to the caller.
         let (buffers, extra) = (ManuallyDrop::new(buffers), ManuallyDrop::new(extra));
         let mut elements = [MaybeUninit::uninit(); N];
         let reason = 'refused: {
@@ -85,14 +87,16 @@ impl QueuePair {
             let id = self.next_id(&room);
             let list = elements.as_mut_ptr().cast();
             let mut wr = send_wr(id, operation, flags, &extra, list, filled.count);
-            // SAFETY: all of the request is written. Of each of its parts there are two now, of which one is forgotten: buffers and extras by
-            // `ManuallyDrop`, where the request is in flight; otherwise what `undo` takes back.
+            // SAFETY: the whole work request is written. Each of its parts exists twice now, of
+            // which one is forgotten: buffers and extras by `ManuallyDrop` if the work request is
+            // in flight, otherwise the copy that `undo` takes back.
             unsafe {
                 room.push_with(|place| InFlight::write(place, tag, operation.kind(), &buffers, &extra));
             }
             let mut bad = null_mut();
-            // SAFETY: every element names memory of a buffer that is in the ring now, registered in this domain (or copied
-            // inline), as `admit` has seen, and out of everybody's hand until its completion, or the end of the queue pair, takes it out.
+            // SAFETY: every element names memory of a buffer that is registered in this domain (or
+            // copied inline), as `admit` has verified. The ring holds these buffers, so nothing
+            // else accesses them until their completion, or the end of the queue pair.
             let errno = unsafe { self.start(operation, &mut wr, &mut bad) };
             if errno == 0 {
                 return Ok(());
@@ -105,26 +109,27 @@ impl QueuePair {
                     request: SendRequest { operation, buffers, flags, tag, extra },
                 });
             }
-            // SAFETY: the library names the request as the one that it did not take (`bad`): no completion of it will come.
+            // SAFETY: the library names the work request as the one that it refused (`bad`), so no
+            // completion of it will come.
             unsafe { self.undo(poster, errno) }
         };
         let (buffers, extra) = (ManuallyDrop::into_inner(buffers), ManuallyDrop::into_inner(extra));
         Err(PostError { reason, request: SendRequest { operation, buffers, flags, tag, extra } })
     }
 
-    /// Whoever asks for the right to post from now on waits for good.
+    /// Makes every later request for the right to post block for ever.
     #[cfg(test)]
     pub(crate) fn lock_for_good(&self) {
         std::mem::forget(self.flight.send().ring.poster());
     }
 
-    /// How the device will name the next request.
+    /// Returns the id by which the device will name the next work request.
     #[inline(always)]
     pub(super) fn next_id(&self, room: &Room<'_, '_, InFlight>) -> WorkRequestId {
         WorkRequestId { queue: self.flight.send().number, number: room.number() }
     }
 
-    /// Why there is no room.
+    /// Returns the reason why there is no room.
     #[cold]
     pub(super) fn full(&self) -> Refusal {
         match self.flight.send().ring.depth() {
@@ -133,19 +138,19 @@ impl QueuePair {
         }
     }
 
-    /// Takes the last request out of the ring, and forgets it: who posted it has it still.
+    /// Takes the last work request out of the ring and forgets it: the caller still has it.
     ///
     /// # Safety
     ///
     /// The device has refused it.
     #[cold]
     unsafe fn undo(&self, mut poster: Poster<'_, InFlight>, errno: c_int) -> Refusal {
-        // SAFETY: the caller vouches that the device has refused it, so that nobody retires it.
+        // SAFETY: the caller guarantees that the device has refused it, so nothing retires it.
         std::mem::forget(unsafe { poster.take_back() });
         Refusal::Engine(self.failed("ibv_post_send", errno))
     }
 
-    /// Names the buffers and checks the rest.
+    /// Fills in the elements and checks the work request.
     #[inline(always)]
     pub(super) fn admit<const N: usize>(
         &self,

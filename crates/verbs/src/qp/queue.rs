@@ -1,4 +1,7 @@
-//! The requests of a queue that the device has, and the numbers by which it names them.
+//! The work requests of a queue that are in flight, and the ids by which the device names them.
+//!
+//! Invariant: a work request is taken out of its queue at most once, by its completion or by the
+//! end of the queue pair.
 
 use std::mem::{MaybeUninit, take};
 use std::ptr;
@@ -16,17 +19,17 @@ use crate::error::Error;
 use crate::mw::BindingUnderWay;
 use crate::wr::{Buffers, Extra, Region};
 
-/// A request that the device has.
+/// A work request in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) tag: u64,
     pub(crate) kind: WorkKind,
-    /// Whose bytes nobody can name until the completion brings them back.
+    /// The buffers, which nothing can access until the completion returns them.
     pub(crate) buffers: Buffers,
     pub(crate) kept: Kept,
 }
 
-/// What must not be destroyed while a request is under way.
+/// An object that must not be destroyed while a work request is in flight.
 #[derive(Debug)]
 pub(crate) enum Kept {
     Nothing,
@@ -34,14 +37,14 @@ pub(crate) enum Kept {
         _ah: AddressHandle,
     },
     Window(BindingUnderWay),
-    /// That the message lies in.
+    /// The region that contains the message.
     Region {
         _region: Region,
     },
 }
 
 impl InFlight {
-    /// It failed, or its fate is not known.
+    /// Records that the work request failed, or may have failed.
     #[cold]
     pub(crate) fn fail(&self) {
         if let Kept::Window(binding) = &self.kept {
@@ -49,11 +52,11 @@ impl InFlight {
         }
     }
 
-    /// Writes what has to be kept of a request, field by field: made elsewhere first, it would be copied once more.
+    /// Writes a work request field by field. Building it elsewhere first would cost one more copy.
     ///
     /// # Safety
     ///
-    /// Buffers and extras are forgotten afterwards; or what is written here is, if they stay.
+    /// The caller forgets either the buffers and extras, or the value that is written here.
     #[inline(always)]
     pub(super) unsafe fn write(
         place: &mut MaybeUninit<Self>,
@@ -63,13 +66,14 @@ impl InFlight {
         extra: &Extra,
     ) {
         let kept = match &extra.datagram {
-            // SAFETY: the handle is there twice now, and the caller forgets the extras, or what is written here.
+            // SAFETY: the handle exists twice now, and the caller forgets the extras, or the value
+            // that is written here.
             Some(datagram) => Kept::AddressHandle { _ah: unsafe { ptr::read(&raw const datagram.ah) } },
             None => Kept::Nothing,
         };
         let place = place.as_mut_ptr();
-        // SAFETY: `place` is borrowed, so that each field of it can be written. The buffers are there twice now, and the caller forgets them here
-        // or there.
+        // SAFETY: `place` is borrowed exclusively, so its fields can be written. The buffers exist
+        // twice now, and the caller forgets one of the two.
         unsafe {
             (&raw mut (*place).tag).write(tag);
             (&raw mut (*place).kind).write(kind);
@@ -78,13 +82,15 @@ impl InFlight {
         }
     }
 
-    /// The buffers, out of the place where they are.
+    /// Moves the buffers out of the place.
     #[inline(always)]
     pub(crate) fn into_buffers(taken: Taken<'_, Self>) -> Buffers {
-        // SAFETY: the buffers are read once and what is kept is dropped once, or is nothing; tag and kind are numbers.
+        // SAFETY: the buffers are read once. `kept` is dropped once, unless it is `Nothing`, which
+        // needs no drop; tag and kind are plain numbers.
         unsafe {
             taken.empty_with(|request| {
-                // Most requests keep nothing, and dropping that would be a call all the same: some kinds take a lock.
+                // Most work requests keep nothing. Dropping that would still be a call, because
+                // some kinds take a lock.
                 if !matches!((*request).kept, Kept::Nothing) {
                     (&raw mut (*request).kept).drop_in_place();
                 }
@@ -94,7 +100,7 @@ impl InFlight {
     }
 }
 
-/// A request that was in flight when its queue pair was destroyed, and has no completion.
+/// A work request that was in flight when its queue pair was destroyed, and has no completion.
 ///
 /// ```no_run
 /// # use farreach_verbs::qp::QueuePair;
@@ -108,15 +114,15 @@ impl InFlight {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unfinished {
-    /// The number that the caller gave it.
+    /// The tag that the caller gave it.
     pub tag: u64,
-    /// What was asked for. Whether it was done, nobody knows.
+    /// The kind. It is unknown whether it was executed.
     pub kind: WorkKind,
-    /// The buffers, which are the caller's again.
+    /// The buffers, which belong to the caller again.
     pub buffers: Buffers,
 }
 
-/// A send or receive queue of a queue pair: it completes in order.
+/// A send or receive queue of a queue pair, which completes in order.
 pub(crate) struct Queue {
     pub(crate) number: u32,
     pub(crate) ring: Ring<InFlight>,
@@ -128,23 +134,24 @@ impl Queue {
     }
 }
 
-/// The queues of a queue pair, known to the completion queues that they complete on as long as this lives.
+/// The queues of a queue pair. They are registered with their completion queues while this lives.
 pub(crate) struct Flight {
     send: Arc<Queue>,
     recv: Arc<Queue>,
-    /// What each completion queue knows of.
+    /// The registrations with the completion queues.
     attached: Vec<Attached>,
 }
 
-/// A queue that a completion queue knows of, as long as this lives.
+/// A registration of a queue with a completion queue. It ends on drop.
 struct Attached {
     number: u32,
     cq: CompletionQueue,
 }
 
 impl Flight {
-    /// Queues as deep as was asked for. The device's may be deeper, which then stays unused: so no more can be in flight than the
-    /// completion queues have room for, which is seen to here. A queue that there is not has no depth.
+    /// Creates queues of the requested depth, and registers them. The device's queues may be
+    /// deeper, and the excess stays unused: so no more can be in flight than the completion queues
+    /// have room for, which registering checks. A queue that does not exist has depth 0.
     pub(super) fn new(parents: &Parents, capacity: Capacity) -> Result<Self, Error> {
         let has_own_recv = parents.srq.is_none() && parents.recv_cq.is_some();
         let send = Arc::new(Queue::new(parents.send_cq.as_ref().map_or(0, |_| capacity.max_send_wr)));
@@ -172,13 +179,13 @@ impl Flight {
         &self.recv
     }
 
-    /// Keeps both queues for good, and their room in the completion queues: the queue pair was not destroyed, so its requests may
-    /// still complete.
+    /// Keeps both queues, and their room in the completion queues, for good: the queue pair was not
+    /// destroyed, so its work requests may still complete.
     pub(super) fn keep(&mut self) {
         std::mem::forget((Arc::clone(&self.send), Arc::clone(&self.recv), take(&mut self.attached)));
     }
 
-    /// All requests that were in flight when the queue pair was destroyed.
+    /// Returns all work requests that were in flight when the queue pair was destroyed.
     pub(super) fn take_back(&self) -> Vec<Unfinished> {
         let mut unfinished = Vec::new();
         for queue in [&self.send, &self.recv] {
@@ -205,23 +212,23 @@ impl Drop for Attached {
     }
 }
 
-/// A shared receive queue: its requests complete in any order, at whichever queue pair takes them.
+/// A shared receive queue. Its work requests complete in any order, at any of its queue pairs.
 pub(crate) struct SharedQueue {
     pub(crate) number: u32,
     places: Box<[Place<InFlight>]>,
     stock: Mutex<Stock>,
 }
 
-/// Which places of a shared queue are in use.
+/// The use of the places of a shared queue.
 pub(crate) struct Stock {
     free: Vec<u32>,
-    /// By place: whether its request is in flight.
+    /// By place: `true` if its work request is in flight.
     in_flight: Box<[bool]>,
 }
 
 impl SharedQueue {
     pub(crate) fn new(depth: u32) -> Self {
-        // All places at once: posting allocates nothing.
+        // All places are allocated at once, so posting allocates nothing.
         let places = (0..depth).map(|_| Place::empty()).collect();
         let stock = Stock { free: (0..depth).rev().collect(), in_flight: vec![false; depth as usize].into() };
         Self { number: next_number(), places, stock: Mutex::new(stock) }
@@ -231,31 +238,34 @@ impl SharedQueue {
         self.places.len() as u32
     }
 
-    /// The right to post.
+    /// Returns the right to post.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Stock> {
         self.stock.lock()
     }
 
-    /// Puts a request in flight and gives its number; a full queue hands it back.
+    /// Puts a work request in flight and returns its number. If the queue is full, returns the work
+    /// request.
     pub(crate) fn put(&self, stock: &mut Stock, request: InFlight) -> Result<u32, InFlight> {
-        // One who looks still at what he has taken keeps its place, which then is not free yet.
+        // A place is free but not empty while its `Taken` value is still in use.
         let Some(number) = stock.free.pop_if(|number| self.places[*number as usize].is_empty()) else {
             return Err(request);
         };
-        // SAFETY: the place is empty: `pop_if` has looked. Its number was free, and whoever has the lock, as `stock` shows, fills it alone.
+        // SAFETY: the place is empty, as `pop_if` has checked. Its number was free, and the lock,
+        // which `stock` proves, excludes other writers.
         unsafe { self.places[number as usize].fill_with(|place| _ = place.write(request)) };
         stock.in_flight[number as usize] = true;
         Ok(number)
     }
 
-    /// The request of this number, if it is in flight.
+    /// Takes the work request with this number, if it is in flight.
     pub(crate) fn take<'a>(&'a self, stock: &mut Stock, number: u32) -> Option<Taken<'a, InFlight>> {
         let in_flight = stock.in_flight.get_mut(number as usize)?;
         if !std::mem::replace(in_flight, false) {
             return None;
         }
         stock.free.push(number);
-        // SAFETY: it was in flight, so that its place is filled, under the lock that `stock` shows. Now it is not: nobody else takes it.
+        // SAFETY: it was in flight, so its place was filled under the lock that `stock` proves. It
+        // is no longer in flight, so nothing else takes it.
         Some(unsafe { self.places[number as usize].take() })
     }
 }
@@ -268,9 +278,10 @@ impl Drop for SharedQueue {
     }
 }
 
-/// How the device names a request: by its queue, and by its number there. Never a pointer.
+/// The id by which the device names a work request: its queue, and its number there. It is never a
+/// pointer.
 ///
-/// Queue 0 is nobody's: who posts by the raw API numbers his requests below 2^32.
+/// Queue number 0 is not used: users of the raw API choose ids below 2^32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkRequestId {
     pub(crate) queue: u32,
@@ -289,8 +300,8 @@ impl WorkRequestId {
     }
 }
 
-/// No two queues of a process have the same number, and none that is gone gives its number to another before four billion were made:
-/// a completion that arrives late finds nobody.
+/// Returns a queue number. No two queues of a process have the same number, and a number is reused
+/// only after four billion queues, so a late completion finds no queue.
 fn next_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     loop {
@@ -328,7 +339,7 @@ mod tests {
         assert!(take(99).is_none());
         assert_eq!(put(3).unwrap(), second);
         let looked_at = take(first).unwrap();
-        assert_eq!(put(4).unwrap_err().tag, 4, "its place is not empty before it is let go");
+        assert_eq!(put(4).unwrap_err().tag, 4, "its place is in use until the value is dropped");
         assert_eq!(looked_at.tag, 1);
         drop(looked_at);
         assert_eq!(put(4).unwrap(), first);

@@ -1,4 +1,4 @@
-//! The safe API of receiving: on a queue pair's own queue, and on a shared one.
+//! Posts receive work requests by the safe API: to the queue of a queue pair, and to a shared one.
 
 use std::ffi::c_int;
 use std::mem::{MaybeUninit, take};
@@ -18,15 +18,16 @@ use crate::srq::SharedReceiveQueue;
 use crate::wr::{Buffers, PostError, RecvRequest, Refusal};
 
 impl QueuePair {
-    /// Posts room for a message: `ibv_post_recv(3)`. Its buffers are the device's until a completion brings them back.
+    /// Posts buffers for a message: `ibv_post_recv(3)`. The device has them until a completion
+    /// returns them.
     #[doc(alias = "ibv_post_recv")]
     #[inline]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), PostError<RecvRequest>> {
         OwnQueue { qp: self, poster: self.flight.recv().ring.poster() }.post(request)
     }
 
-    /// Posts room for many messages, by one call of the device's for up to 64: `ibv_post_recv(3)`. What is refused stays in the list,
-    /// as with [`post_send_list`](Self::post_send_list).
+    /// Posts buffers for many messages, up to 64 by one call: `ibv_post_recv(3)`. Refused work
+    /// requests stay in the list, as in [`post_send_list`](Self::post_send_list).
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv_list(&self, requests: &mut Vec<RecvRequest>) -> Result<(), Refusal> {
         let mut queue = OwnQueue { qp: self, poster: self.flight.recv().ring.poster() };
@@ -35,14 +36,14 @@ impl QueuePair {
 }
 
 impl SharedReceiveQueue {
-    /// Posts room for a message to whichever queue pair takes it: `ibv_post_srq_recv(3)`.
+    /// Posts buffers for a message to any of the queue pairs: `ibv_post_srq_recv(3)`.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), PostError<RecvRequest>> {
         SharedOne { srq: self, stock: self.queue().lock() }.post(request)
     }
 
-    /// Posts room for many messages, by one call of the device's for up to 64: `ibv_post_srq_recv(3)`. What is refused stays in the
-    /// list, as with [`QueuePair::post_send_list`].
+    /// Posts buffers for many messages, up to 64 by one call: `ibv_post_srq_recv(3)`. Refused work
+    /// requests stay in the list, as in [`QueuePair::post_send_list`].
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv_list(&self, requests: &mut Vec<RecvRequest>) -> Result<(), Refusal> {
         let mut queue = SharedOne { srq: self, stock: self.queue().lock() };
@@ -50,35 +51,37 @@ impl SharedReceiveQueue {
     }
 }
 
-/// A queue that room is posted to. Who has it, has it alone: it is locked.
+/// A locked queue that receive work requests are posted to. Its holder has exclusive access.
 trait Receives {
-    /// How its requests name their buffers.
+    /// Returns how its work requests name their buffers.
     fn naming(&self) -> Naming;
 
-    /// Puts a request in flight, before the device is told of it; a full queue hands it back.
+    /// Puts a work request in flight, before it is passed to the device. If the queue is full,
+    /// returns it.
     fn put(&mut self, request: InFlight) -> Result<WorkRequestId, InFlight>;
 
-    /// Takes a request back that was the last one put.
+    /// Takes back the work request that was put last.
     ///
     /// # Safety
     ///
     /// The device has refused it.
     unsafe fn take_back(&mut self, id: WorkRequestId) -> Buffers;
 
-    /// Hands a list to the device; 0, or an errno and the first one that it did not take.
+    /// Passes a list to the device. Returns 0, or an errno with the first refused work request in
+    /// `bad`.
     ///
     /// # Safety
     ///
-    /// The list is valid, and every request in it was [`put`](Self::put).
+    /// The list is valid, and every work request in it was [`put`](Self::put).
     unsafe fn start(&self, list: *mut sys::ibv_recv_wr, bad: &mut *mut sys::ibv_recv_wr) -> c_int;
 
-    /// Why it takes no more.
+    /// Returns the reason why the queue is full.
     fn full(&self) -> Refusal;
 
-    /// What the device said.
+    /// Returns the device's error.
     fn failed(&self, errno: c_int) -> Error;
 
-    /// Posts one request.
+    /// Posts one work request.
     #[inline]
     fn post(&mut self, request: RecvRequest) -> Result<(), PostError<RecvRequest>> {
         let mut elements = [MaybeUninit::<sys::ibv_sge>::uninit(); BUFFERS_MAX];
@@ -98,15 +101,16 @@ trait Receives {
         };
         let mut wr = recv_wr(id, &mut elements, filled.count);
         let mut bad = null_mut();
-        // SAFETY: every element names memory of a buffer that is in flight now, registered in the queue's domain, and out of everybody's
-        // hand until its completion, or the end of the queue, takes it out.
+        // SAFETY: every element names memory of a buffer that is in flight and registered in the
+        // queue's domain. Nothing else accesses it until its completion, or the end of the queue.
         let errno = unsafe { self.start(&raw mut wr, &mut bad) };
         if errno == 0 {
             return Ok(());
         }
         let is_refused = std::ptr::eq(bad, &raw const wr);
         let buffers = match is_refused {
-            // SAFETY: the library names the request, the last one put, as the one that it did not take (`bad`): no completion will come.
+            // SAFETY: the library names the work request, which was put last, as the one that it
+            // refused (`bad`), so no completion of it will come.
             true => unsafe { self.take_back(id) },
             false => Buffers::None,
         };
@@ -114,7 +118,7 @@ trait Receives {
         Err(PostError { reason, request: RecvRequest { buffers, tag } })
     }
 
-    /// Posts as many as one call takes.
+    /// Posts as many work requests as one call takes.
     fn post_some(&mut self, requests: &mut [RecvRequest]) -> Part {
         let mut elements = [MaybeUninit::<sys::ibv_sge>::uninit(); ELEMENTS];
         let mut wrs = [const { MaybeUninit::<sys::ibv_recv_wr>::uninit() }; AT_ONCE];
@@ -149,8 +153,9 @@ trait Receives {
         }
         let list = wrs[..count].as_mut_ptr().cast::<sys::ibv_recv_wr>();
         let mut bad = null_mut();
-        // SAFETY: `count` requests are written, and as many linked and posted. Every element names memory of a buffer that is in flight now,
-        // registered in the queue's domain, and out of everybody's hand until its completion, or the end of the queue, takes it out.
+        // SAFETY: `count` work requests are initialised, linked and posted. Every element names
+        // memory of a buffer that is in flight and registered in the queue's domain. Nothing else
+        // accesses it until its completion, or the end of the queue.
         let errno = unsafe {
             for index in 1..count {
                 (*list.add(index - 1)).next = list.add(index);
@@ -162,8 +167,9 @@ trait Receives {
         }
         let posted = taken(list, bad, count);
         for (request, id) in requests[posted..count].iter_mut().zip(&ids[posted..count]).rev() {
-            // SAFETY: the library names the first request that it did not take (`bad`), and this is that one or one behind it: no completion of
-            // it will come. Those behind it were taken back before, so that it is the last.
+            // SAFETY: the library names the first work request that it refused (`bad`), and this is
+            // that one or a later one, so no completion of it will come. Later ones were taken back
+            // before, so it is the last.
             request.buffers = unsafe { self.take_back(*id) };
         }
         Part { posted, stopped: Some(refusal(posted < count, self.failed(errno))) }
@@ -200,13 +206,14 @@ impl Receives for OwnQueue<'_> {
     }
 
     unsafe fn take_back(&mut self, _: WorkRequestId) -> Buffers {
-        // SAFETY: the caller vouches that the device has refused the last request.
+        // SAFETY: the caller guarantees that the device has refused the last work request.
         unsafe { self.poster.take_back() }.buffers
     }
 
     #[inline]
     unsafe fn start(&self, list: *mut sys::ibv_recv_wr, bad: &mut *mut sys::ibv_recv_wr) -> c_int {
-        // SAFETY: the queue pair lives as long as it is borrowed; the caller vouches for the list.
+        // SAFETY: the queue pair lives while it is borrowed. The caller guarantees that the list is
+        // valid.
         unsafe { sys::ibv_post_recv(self.qp.as_raw(), list, bad) }
     }
 
@@ -222,7 +229,8 @@ impl Receives for OwnQueue<'_> {
     }
 }
 
-/// The lock is held over the post: a completion may be polled before that returns, and finds the request then.
+/// A locked shared queue. The lock is held during the post: a completion may be polled before the
+/// post returns, and waits for the lock to find the work request.
 struct SharedOne<'a> {
     srq: &'a SharedReceiveQueue,
     stock: MutexGuard<'a, Stock>,
@@ -245,7 +253,8 @@ impl Receives for SharedOne<'_> {
     }
 
     unsafe fn start(&self, list: *mut sys::ibv_recv_wr, bad: &mut *mut sys::ibv_recv_wr) -> c_int {
-        // SAFETY: the queue lives as long as it is borrowed; the caller vouches for the list.
+        // SAFETY: the queue lives while it is borrowed. The caller guarantees that the list is
+        // valid.
         unsafe { sys::ibv_post_srq_recv(self.srq.as_raw(), list, bad) }
     }
 

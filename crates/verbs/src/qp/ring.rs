@@ -1,38 +1,43 @@
-//! What is in flight on a queue whose requests complete in the order of posting.
+//! The work requests in flight on a queue that completes in the order of posting.
+//!
+//! Invariant: a place is filled by the poster while it is empty, and taken by the one thread that
+//! moves the tail over it.
 
 use std::mem::MaybeUninit;
 
 use super::place::{Place, Taken};
 use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
-/// A ring of requests: posted at the head, retired at the tail.
+/// A ring of work requests: posted at the head, retired at the tail.
 ///
-/// **Who may touch a place.** Places from the tail up to the head are filled and belong to whoever retires; the others belong to
-/// whoever posts, as soon as they are empty. The head moves under the poster's lock, and is published with release after the
-/// place was written. The tail moves by a compare-and-exchange: who wins it has taken the place before it, and empties that when he
-/// is done. So a thread that posts and one that polls never wait for each other.
+/// **Access to places.** Places from the tail up to the head are filled and belong to the retiring
+/// threads; the others belong to the poster, once they are empty. The head moves under the poster's
+/// lock, and is published with Release after the place was written. The tail moves by a
+/// compare-and-exchange: the thread that wins it has taken the place before it, and empties that
+/// place when it is done. So posting and polling threads never wait for each other.
 ///
-/// A request's number is its place in the sequence of all requests of this queue, modulo 2^32.
+/// The number of a work request is its position in the sequence of all work requests of this queue,
+/// modulo 2^32.
 pub(crate) struct Ring<T> {
     places: Box<[Place<T>]>,
-    /// One less than there are places.
+    /// The number of places, which is a power of two, minus one.
     mask: u32,
-    /// Requests that may be in flight at once; no more than there are places.
+    /// The maximum number of work requests in flight; at most the number of places.
     depth: u32,
     head: AtomicU32,
     tail: AtomicU32,
-    /// Of a kind that cannot be poisoned: it holds no data, and costs a third of one that can.
+    /// A lock without poisoning: it guards no data, and costs a third of one with poisoning.
     posting: Mutex<()>,
 }
 
-/// Larger queues do not exist: C counts their depth in an `int`.
+/// Larger queues do not exist: C stores their depth in an `int`.
 const DEPTH_MAX: u32 = 1 << 30;
 
 impl<T> Ring<T> {
-    /// An empty ring for `depth` requests, at most 2^30.
+    /// Creates an empty ring for `depth` work requests, at most 2^30.
     pub(crate) fn new(depth: u32) -> Self {
-        assert!(depth <= DEPTH_MAX, "a queue of {depth} requests");
-        // A power of two, so that a number that wraps keeps its place.
+        assert!(depth <= DEPTH_MAX, "a queue of {depth} work requests exceeds the maximum");
+        // A power of two, so that numbers that wrap keep their place.
         let count = depth.max(1).next_power_of_two();
         let places = match depth {
             0 => [Place::blocked()].into(),
@@ -48,41 +53,43 @@ impl<T> Ring<T> {
         }
     }
 
-    /// The right to post.
+    /// Returns the right to post. Blocks while another thread has it.
     #[inline(always)]
     pub(crate) fn poster(&self) -> Poster<'_, T> {
         let lock = lock(&self.posting);
-        // Only who has the lock changes it.
+        // Relaxed suffices: only the holder of the lock changes the head.
         Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: Some(lock) }
     }
 
-    /// The right to post, of one who need not ask for it.
+    /// Returns the right to post without taking the lock.
     ///
     /// # Safety
     ///
-    /// Nobody else has the right to post, or asks for it, as long as this lives.
+    /// Nothing else has or requests the right to post while this lives.
     #[inline(always)]
     pub(crate) unsafe fn sole_poster(&self) -> Poster<'_, T> {
         Poster { ring: self, head: self.head.load(Ordering::Relaxed), _lock: None }
     }
 
-    /// Requests that may be in flight at once.
+    /// Returns the maximum number of work requests in flight.
     pub(crate) fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Requests that are in flight.
+    /// Returns the number of work requests in flight.
     pub(crate) fn len(&self) -> u32 {
         let tail = self.tail.load(Ordering::Acquire);
         self.head.load(Ordering::Acquire).wrapping_sub(tail)
     }
 
-    /// Takes the oldest request out of flight, with its number: one up to `last`. None where `last` is not in flight: it may be a
-    /// leftover of a queue that is gone.
+    /// Retires the oldest work request, if its number is not after `last`, and returns it with its
+    /// number. Returns `None` if `last` is not in flight: the completion may be a late one of an
+    /// earlier queue.
     #[inline(always)]
     pub(crate) fn retire_up_to(&self, last: u32) -> Option<(u32, Taken<'_, T>)> {
-        // Acquired, though the exchange below decides: who sees that a request was taken must see that it was posted, too. With an
-        // older head than tail, less than nothing would be in flight, which is a very large number.
+        // Acquire, although the exchange below decides: a thread that sees that a work request was
+        // taken must also see that it was posted. With a head older than the tail, the difference
+        // would wrap to a very large number in flight.
         let number = self.tail.load(Ordering::Acquire);
         let in_flight = self.head.load(Ordering::Acquire).wrapping_sub(number);
         if last.wrapping_sub(number) >= in_flight {
@@ -90,11 +97,12 @@ impl<T> Ring<T> {
         }
         let next = number.wrapping_add(1);
         self.tail.compare_exchange(number, next, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-        // SAFETY: the place was in tail..head, so it is filled. Who moves the tail over it, as the exchange has, takes it alone.
+        // SAFETY: the place was in tail..head, so it is filled. Only the thread that moves the tail
+        // over it, which the exchange has just done, takes it.
         Some((number, unsafe { self.place(number).take() }))
     }
 
-    /// Takes the oldest request out of flight.
+    /// Retires the oldest work request.
     pub(crate) fn retire_next(&self) -> Option<Taken<'_, T>> {
         loop {
             let oldest = self.tail.load(Ordering::Relaxed);
@@ -104,13 +112,14 @@ impl<T> Ring<T> {
             if self.len() == 0 {
                 return None;
             }
-            // Another one was faster, and took that request.
+            // Another thread retired that work request first.
         }
     }
 
     #[inline(always)]
     fn place(&self, number: u32) -> &Place<T> {
-        // SAFETY: there is one place more than `mask`, which `new` sets and nobody changes, so that no place lies behind the last.
+        // SAFETY: there are `mask + 1` places, which `new` sets and nothing changes, so the index
+        // is in bounds.
         unsafe { self.places.get_unchecked((number & self.mask) as usize) }
     }
 }
@@ -124,31 +133,33 @@ impl<T> Drop for Ring<T> {
 /// The right to post to a ring.
 pub(crate) struct Poster<'a, T> {
     ring: &'a Ring<T>,
-    /// What the ring's head is.
+    /// A copy of the ring's head.
     head: u32,
     _lock: Option<MutexGuard<'a, ()>>,
 }
 
 impl<'a, T> Poster<'a, T> {
-    /// Room for one more request; none where the ring is full.
+    /// Returns room for one more work request, or `None` if the ring is full.
     #[inline(always)]
     pub(crate) fn room(&mut self) -> Option<Room<'_, 'a, T>> {
-        // Whether the request `depth` before it is gone, and its place empty: then fewer than `depth` are left. The next
-        // place itself, which lies as far back or farther, was looked at so when a request before it was posted.
+        // Checks that the work request `depth` before it is gone and its place is empty: then fewer
+        // than `depth` are in flight. The place at the head itself, which is as far back or
+        // farther, was checked in the same way when an earlier work request was posted.
         let has_room = self.ring.place(self.head.wrapping_sub(self.ring.depth)).is_empty();
         if has_room { Some(Room(self)) } else { None }
     }
 
-    /// Takes the last request back: the card has refused it.
+    /// Takes back the last work request, which the device has refused.
     ///
     /// # Safety
     ///
-    /// The card does not have the request, so that nobody can retire it.
+    /// The device does not have the work request, so nothing can retire it.
     #[inline]
     pub(crate) unsafe fn take_back(&mut self) -> T {
         self.move_head(self.head.wrapping_sub(1));
-        // SAFETY: the request was the last one pushed, and the caller vouches that nobody has retired it: its place is filled, and lies
-        // outside of tail..head now, so that it is the poster's.
+        // SAFETY: the work request was the last one pushed, and the caller guarantees that nothing
+        // has retired it. Its place is filled, and now outside of tail..head, so it belongs to the
+        // poster.
         unsafe { self.ring.place(self.head).take() }.into_inner()
     }
 
@@ -159,34 +170,36 @@ impl<'a, T> Poster<'a, T> {
     }
 }
 
-/// Room for one request at the head of a ring.
+/// Room for one work request at the head of a ring.
 ///
-/// Invariant: the place at the head is empty, and outside of tail..head: the poster, which is borrowed, may fill it.
+/// Invariant: the place at the head is empty and outside of tail..head, so the poster, which is
+/// borrowed, may fill it.
 pub(crate) struct Room<'p, 'a, T>(&'p mut Poster<'a, T>);
 
 impl<T> Room<'_, '_, T> {
-    /// The number that the request gets.
+    /// Returns the number of the next work request.
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
         self.0.head
     }
 
-    /// Puts a request in flight, before the card is told of it.
+    /// Puts a work request in flight, before it is passed to the device.
     #[inline(always)]
     pub(crate) fn push(self, request: T) {
-        // SAFETY: all of the request is written.
+        // SAFETY: the whole work request is written.
         unsafe { self.push_with(|place| _ = place.write(request)) };
     }
 
-    /// As [`push`](Self::push), where `write` writes the request to its place.
+    /// Like [`push`](Self::push), but `write` writes the work request to its place.
     ///
     /// # Safety
     ///
-    /// `write` writes all of the request.
+    /// `write` initialises the whole work request.
     #[inline(always)]
     pub(crate) unsafe fn push_with(self, write: impl FnOnce(&mut MaybeUninit<T>)) {
         let Self(poster) = self;
-        // SAFETY: `Room`: the place is empty, and nobody else fills it. That all of it is written, the caller vouches for.
+        // SAFETY: `Room`: the place is empty, and nothing else fills it. The caller guarantees that
+        // `write` initialises it.
         unsafe { poster.ring.place(poster.head).fill_with(write) };
         poster.move_head(poster.head.wrapping_add(1));
     }
@@ -197,7 +210,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// As who posts does; a full ring hands it back.
+    /// Pushes like a poster; returns the value if the ring is full.
     fn push<T>(ring: &Ring<T>, request: T) -> Result<(), T> {
         let mut poster = ring.poster();
         match poster.room() {
@@ -209,7 +222,7 @@ mod tests {
         }
     }
 
-    /// As who polls does.
+    /// Retires like a poller.
     fn retire<T>(ring: &Ring<T>, last: u32) -> Option<(u32, T)> {
         ring.retire_up_to(last).map(|(number, request)| (number, request.into_inner()))
     }
@@ -238,7 +251,7 @@ mod tests {
         push(&ring, 2).unwrap();
         let (_, first) = ring.retire_up_to(1).unwrap();
         let (_, second) = ring.retire_up_to(1).unwrap();
-        assert_eq!(push(&ring, 3), Err(3), "both are looked at still");
+        assert_eq!(push(&ring, 3), Err(3), "both are still in use");
         assert_eq!(second.into_inner(), 2);
         assert_eq!(push(&ring, 3), Err(3), "the place of the first is next");
         assert_eq!(first.into_inner(), 1);
@@ -271,7 +284,7 @@ mod tests {
         let ring = Ring::new(2);
         push(&ring, "kept").unwrap();
         push(&ring, "refused").unwrap();
-        // SAFETY: there is no card, and this test alone retires.
+        // SAFETY: there is no device, and only this test retires.
         assert_eq!(unsafe { ring.poster().take_back() }, "refused");
         assert_eq!(ring.len(), 1);
         push(&ring, "next").unwrap();
@@ -318,7 +331,8 @@ mod tests {
         });
     }
 
-    /// One polls what the other, who has destroyed the queue pair, takes back: each request comes out once.
+    /// One thread polls while another takes back all, as after destroying the queue pair. Each work
+    /// request comes out once.
     #[test]
     fn two_who_retire_share_what_is_left() {
         const COUNT: u32 = if cfg!(miri) { 50 } else { 10_000 };

@@ -1,4 +1,4 @@
-//! Requests as the device's library has them.
+//! Builds work requests in the C representation, and passes them to the device.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -12,8 +12,8 @@ use crate::wr::{Datagram, Extra, FlushLevel, FlushPlacement, Operation, RemoteRa
 
 type Remote = sys::ibv_send_wr__bindgen_ty_2;
 
-/// The C structure, with its scatter-gather list. Of its unions, only what the operation needs is written: most of its
-/// 128 bytes are of no request's concern.
+/// Builds the C structure with its scatter-gather list. Only the union fields that the operation
+/// needs are written: most of its 128 bytes are unused.
 #[inline(always)]
 pub(super) fn send_wr(
     id: WorkRequestId,
@@ -52,7 +52,7 @@ pub(super) fn send_wr(
 }
 
 impl Operation {
-    /// What its completion will say it was.
+    /// Returns the kind that its completion reports.
     #[inline(always)]
     pub(super) fn kind(self) -> WorkKind {
         match self {
@@ -68,12 +68,13 @@ impl Operation {
         }
     }
 
-    /// Whether it is a message and nothing more.
+    /// Returns `true` for a plain message.
     pub(super) fn is_message(self) -> bool {
         matches!(self, Self::Send | Self::SendImmediate(_))
     }
 
-    /// What it is that unreliable connections do not have: the specification has no packets for it.
+    /// Returns a description of the operation if unreliable connections do not support it: the
+    /// specification defines no packets for it.
     pub(super) fn beyond_unreliable(self) -> Option<&'static str> {
         match self {
             Self::Read(_)
@@ -81,24 +82,25 @@ impl Operation {
             | Self::FetchAdd { .. }
             | Self::AtomicWrite { .. }
             | Self::Flush(..) => Some("operations that the peer answers"),
-            Self::SendInvalidate(_) => Some("messages that end a key"),
+            Self::SendInvalidate(_) => Some("messages that invalidate a key"),
             _ => None,
         }
     }
 
-    /// Whether it is handed over by a function of its own: the newer `ibv_wr_*` ones, or that of windows of type 1.
+    /// Returns `true` if the operation is posted by a function of its own: a newer `ibv_wr_*`
+    /// function, or that of windows of type 1.
     #[inline(always)]
     pub(super) fn is_apart(self) -> bool {
         self.is_extended() || self == Self::BindWindow
     }
 
-    /// Whether only the newer `ibv_wr_*` functions have it.
+    /// Returns `true` if only the newer `ibv_wr_*` functions support the operation.
     #[inline(always)]
     fn is_extended(self) -> bool {
         matches!(self, Self::AtomicWrite { .. } | Self::Flush(..))
     }
 
-    /// Its code, its immediate data or key, and where it goes.
+    /// Returns the opcode, the immediate data or key, and the remote address.
     #[inline(always)]
     fn to_raw(self) -> (sys::ibv_wr_opcode, u32, Remote) {
         let nowhere = rdma(RemoteRange::NOWHERE);
@@ -136,11 +138,13 @@ fn atomic(remote: RemoteRange, compare_add: u64, swap: u64) -> Remote {
 }
 
 impl QueuePair {
-    /// Hands a request to the device; 0, or an errno: and then, `bad` is the request if the device is known not to have it.
+    /// Passes a work request to the device. Returns 0 or an errno. On failure, `bad` is the work
+    /// request if the device is known not to have it.
     ///
     /// # Safety
     ///
-    /// As for [`post_send_raw`](Self::post_send_raw); [`check`](Self::check) was asked, and the poster of the send queue is held.
+    /// As for [`post_send_raw`](Self::post_send_raw). [`check`](Self::check) has succeeded, and the
+    /// poster of the send queue is held.
     #[inline(always)]
     pub(super) unsafe fn start(
         &self,
@@ -149,14 +153,15 @@ impl QueuePair {
         bad: &mut *mut sys::ibv_send_wr,
     ) -> c_int {
         if operation.is_extended() {
-            // SAFETY: the caller vouches for the request, and has asked `check`.
+            // SAFETY: the caller guarantees that the work request is valid and was checked.
             return unsafe { self.start_extended(operation, wr) };
         }
-        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the request and what it names.
+        // SAFETY: the queue pair lives as long as `self`. The caller guarantees that the work
+        // request, and all that it names, is valid.
         unsafe { sys::ibv_post_send(self.as_raw(), wr, bad) }
     }
 
-    /// The operations that only the newer functions have.
+    /// Passes a work request that only the newer functions support.
     ///
     /// # Safety
     ///
@@ -164,8 +169,9 @@ impl QueuePair {
     #[cold]
     unsafe fn start_extended(&self, operation: Operation, wr: &sys::ibv_send_wr) -> c_int {
         let Some(qp) = self.as_raw_ex() else { return libc::EOPNOTSUPP };
-        // SAFETY: the caller vouches that the queue pair was made for the operation, so that `extend` has found its entries in the table. Who
-        // posts holds the poster of the ring, which lets nobody else into the sequence from start to end.
+        // SAFETY: the caller guarantees that the queue pair was created for the operation, so
+        // `extend` has found its entries in the table. The caller holds the poster of the ring,
+        // which excludes other threads from start to complete.
         unsafe {
             sys::ibv_wr_start(qp);
             (*qp).wr_id = wr.wr_id;

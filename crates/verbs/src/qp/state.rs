@@ -1,7 +1,7 @@
-//! From RESET to RTS by hand, without the connection manager.
+//! Moves a queue pair from RESET to RTS without the connection manager.
 //!
-//! Each side brings its queue pair to INIT and tells the other its [`PeerAddress`], by whatever means; then both connect. What
-//! nobody wants to choose is chosen: see [`ConnectionParameters`].
+//! Each side moves its queue pair to INIT and sends its [`PeerAddress`] to the other, by any means.
+//! Then both connect. [`ConnectionParameters`] provides defaults for all other values.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::mr::AccessFlags;
 use crate::os;
 use crate::port::{LinkLayer, Mtu};
 
-/// What one side of a connection tells the other.
+/// The address that one side of a connection sends to the other.
 ///
 /// ```
 /// use farreach_verbs::ah::Lid;
@@ -31,30 +31,31 @@ use crate::port::{LinkLayer, Mtu};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddress {
-    /// The queue pair's number: 24 bits.
+    /// The queue pair number: 24 bits.
     pub qp_num: u32,
-    /// The number of the first packet that it sends: 24 bits.
+    /// The sequence number of the first packet that it sends: 24 bits.
     pub psn: u32,
-    /// Its port's address.
+    /// The GID of its port.
     pub gid: Gid,
-    /// Its port's address within an InfiniBand subnet.
+    /// The address of its port within an InfiniBand subnet.
     pub lid: Lid,
-    /// The largest packets that its port takes.
+    /// The largest path MTU of its port.
     pub mtu: Mtu,
-    /// RDMA READs and atomics that it serves at once.
+    /// The number of RDMA READs and atomics that it serves at once.
     pub rd_atomic: u8,
-    /// The key that datagrams for it must carry.
+    /// The Q_Key that datagrams to it must carry.
     pub qkey: u32,
 }
 
-/// 24 bits.
+/// The largest 24-bit number.
 const NUMBER_MAX: u32 = 0xff_ffff;
 
 impl PeerAddress {
-    /// How many bytes it is on the wire.
+    /// The size in bytes on the wire.
     pub const BYTES: usize = 32;
 
-    /// As bytes, in network order: number, PSN, Q_Key (four each), GID (16), LID (two), MTU's code, READs at once.
+    /// Encodes the address in network order: queue pair number, PSN, Q_Key (four bytes each), GID
+    /// (16), LID (two), MTU code, READs at once.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[0..4].copy_from_slice(&self.qp_num.to_be_bytes());
@@ -62,13 +63,14 @@ impl PeerAddress {
         bytes[8..12].copy_from_slice(&self.qkey.to_be_bytes());
         bytes[12..28].copy_from_slice(&self.gid.to_bytes());
         bytes[28..30].copy_from_slice(&self.lid.0.to_be_bytes());
-        // MTUs are numbered from 1 to 5.
+        // MTU codes range from 1 to 5.
         bytes[30] = self.mtu.raw() as u8;
         bytes[31] = self.rd_atomic;
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) made; none where a number has more than 24 bits or the MTU is none.
+    /// Decodes the result of [`to_bytes`](Self::to_bytes). Returns `None` if a number exceeds 24
+    /// bits or the MTU code is invalid.
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let mut gid = [0; 16];
@@ -88,8 +90,8 @@ impl PeerAddress {
     }
 }
 
-/// How a queue pair uses its port and treats its peer: chosen by [`choose`](Self::choose), then changed where the caller knows
-/// better.
+/// The parameters of a connection: port, path, timeouts and limits. [`choose`](Self::choose) sets
+/// defaults, which the caller may change.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -108,68 +110,79 @@ impl PeerAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionParameters {
-    /// The port, counted from 1.
+    /// The local port, numbered from 1.
     pub port: u8,
-    /// The GID to send from, and why.
+    /// The GID to send from, and the reason for it.
     pub gid: GidChoice,
-    /// The port's address within an InfiniBand subnet.
+    /// The address of the port within an InfiniBand subnet.
     pub lid: Lid,
-    /// Whether every packet must carry a global route header: on Ethernet, and where the port says so.
+    /// `true` if every packet must carry a global route header: on Ethernet, and if the port
+    /// requires it.
     pub is_grh_required: bool,
-    /// The largest packets: the port's active MTU. The path's is the smaller of both sides'.
+    /// The largest path MTU. Default: the port's active MTU. The connection uses the smaller value
+    /// of both sides.
     pub mtu: Mtu,
-    /// The place of the partition in the port's P_Key table: the first, which is usually the default one.
+    /// The index in the port's P_Key table. Default: 0, usually the default partition.
     pub pkey_index: u16,
-    /// What the peer may do: nothing but send.
+    /// The access of the peer. Default: none, so it can only send.
     pub access: AccessFlags,
-    /// How long to wait for an acknowledgement: 4.096 µs × 2^this.
+    /// The timeout for an acknowledgement: 4.096 µs × 2^value.
     pub timeout: u8,
-    /// How often to send again what was not acknowledged: 0 to 7. 7 is for ever on some devices, as Soft-RoCE.
+    /// The number of retries without an acknowledgement: 0 to 7. On some devices, such as
+    /// Soft-RoCE, 7 means for ever.
     pub retry_count: u8,
-    /// How often to send again what no receive was posted for: 0 to 6, or 7 for ever.
+    /// The number of retries without a posted receive: 0 to 6, or 7 for ever.
     pub rnr_retry: u8,
-    /// How long a peer shall wait where no receive is posted: a code of `ibv_modify_qp(3)`.
+    /// The delay that a peer must observe if no receive is posted: a code of `ibv_modify_qp(3)`.
     pub min_rnr_timer: u8,
-    /// RDMA READs and atomics under way at once: what the device allows. What the peer serves limits it further.
+    /// Maximum number of RDMA READs and atomics in flight at once. Default: the device's limit, at
+    /// most 16. The number that the peer serves limits it further.
     pub max_rd_atomic: u8,
-    /// RDMA READs and atomics served at once: what the device allows.
+    /// Maximum number of the peer's RDMA READs and atomics that are served at once. Default: the
+    /// device's limit, at most 16.
     pub max_dest_rd_atomic: u8,
-    /// How the network shall treat the packets: DSCP in the upper six bits, ECN in the lower two.
+    /// The traffic class: DSCP in the upper six bits, ECN in the lower two.
     pub traffic_class: u8,
-    /// The lane through an InfiniBand subnet; on RoCE, the priority where there is a VLAN.
+    /// The service level, which selects a virtual lane through an InfiniBand subnet. On RoCE, the
+    /// priority in a VLAN.
     pub service_level: u8,
-    /// What routers may spread packets by: 20 bits. On RoCE v2 the UDP source port follows from it.
+    /// The flow label, by which routers may distribute packets: 20 bits. On RoCE v2 it determines
+    /// the UDP source port.
     pub flow_label: u32,
-    /// How many routers the packets pass at most.
+    /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
-    /// The key that datagrams for this side must carry: drawn at random.
+    /// The Q_Key that datagrams to this side must carry. Default: a random number.
     pub qkey: u32,
 }
 
-/// 4.096 µs × 2^15 are 134 ms. Seven attempts of that end in some 0.9 s, in twice as much where a device waits longer
-/// than it is told: soon enough to tell of a dead peer, and long enough for a busy or emulated one.
+/// 4.096 µs × 2^15 is 134 ms. Seven attempts take some 0.9 s, or twice that on devices that wait
+/// longer than configured. That is soon enough to report a dead peer, and long enough for a busy or
+/// emulated one.
 const TIMEOUT: u8 = 15;
-/// The most that ends on every device: Soft-RoCE takes 7 for ever.
+/// The largest value that is finite on every device: Soft-RoCE takes 7 as for ever.
 const RETRY_COUNT: u8 = 6;
-/// The most that ends: 7 stands for ever, and a peer that never posts a receive would hang its sender.
+/// The largest finite value: 7 means for ever, and a peer that never posts a receive would block
+/// its sender.
 const RNR_RETRY: u8 = 6;
-/// The code of 61.44 ms: seven attempts then give a peer some 0.4 s to post a receive.
+/// The code of 61.44 ms. Seven attempts give a peer some 0.4 s to post a receive.
 const MIN_RNR_TIMER: u8 = 25;
-/// As an IP packet usually starts out.
+/// The usual initial value of IP.
 const HOP_LIMIT: u8 = 64;
-/// More READs at once than hide any network's delay cost memory in every queue pair: more is not taken unasked.
+/// More READs at once than the delay of a network needs cost memory in every queue pair, so this is
+/// the default limit.
 const RD_ATOMIC_MAX: u32 = 16;
 
 impl ConnectionParameters {
-    /// Chooses for a port and a peer, whose GID or IP address is known or not. The fields say what is chosen.
+    /// Chooses parameters for a port and a peer. `peer` is its GID or IP address, if known. The
+    /// fields document the defaults.
     pub fn choose(context: &Context, port: u8, peer: Option<Gid>) -> Result<Self, Error> {
         Self::with_gid(context, port, context.choose_gid(port, peer)?)
     }
 
-    /// As [`choose`](Self::choose), to send from this GID.
+    /// Like [`choose`](Self::choose), with this GID to send from.
     pub fn with_gid(context: &Context, port: u8, gid: GidChoice) -> Result<Self, Error> {
         let (device, attributes) = (context.query_device()?, context.query_port(port)?);
-        // Fits, because of the limit.
+        // The cast is lossless because of the limit.
         let at_once = |limit: u32| limit.min(RD_ATOMIC_MAX) as u8;
         Ok(Self {
             port,
@@ -189,18 +202,18 @@ impl ConnectionParameters {
             service_level: 0,
             flow_label: 0,
             hop_limit: HOP_LIMIT,
-            // The highest bit is for keys that only the kernel gives out.
+            // The kernel reserves Q_Keys with the highest bit.
             qkey: random()? & !(1 << 31),
         })
     }
 
-    /// The way to a peer, for an address handle or a connection.
+    /// Returns the path to a peer, for an address handle or a connection.
     pub fn address_of(&self, peer: &PeerAddress) -> AddressAttributes {
         let is_elsewhere = peer.gid.subnet_prefix() != self.gid.entry.gid.subnet_prefix();
         AddressAttributes {
             port: self.port,
             gid: (self.is_grh_required || is_elsewhere).then_some(peer.gid),
-            // GID tables have fewer than 256 places: C has no room for more.
+            // GID indexes are below 256: the C field has one byte.
             gid_index: self.gid.entry.index as u8,
             lid: peer.lid,
             service_level: self.service_level,
@@ -211,14 +224,15 @@ impl ConnectionParameters {
     }
 }
 
-/// From the operating system: a PSN that can be guessed lets others inject packets, and one that was used before lets old
-/// packets in.
+/// Returns a random number from the operating system. A predictable PSN would let others inject
+/// packets, and a reused one would accept old packets.
 fn random() -> Result<u32, Error> {
     os::random().map_err(|error| Error::call("getrandom", "this host", error.raw_os_error().unwrap_or(0)))
 }
 
 impl QueuePair {
-    /// RESET to INIT: receives can be posted. What to tell the peer, with a PSN drawn at random.
+    /// Moves from RESET to INIT, so that receives can be posted. Returns the address for the peer,
+    /// with a random PSN.
     pub fn to_init(&self, parameters: &ConnectionParameters) -> Result<PeerAddress, Error> {
         let mut attr = sys::ibv_qp_attr {
             qp_state: sys::IBV_QPS_INIT,
@@ -245,7 +259,7 @@ impl QueuePair {
         })
     }
 
-    /// INIT to RTR: it receives from the peer.
+    /// Moves from INIT to RTR, so that it receives from the peer.
     pub fn to_rtr(&self, parameters: &ConnectionParameters, peer: &PeerAddress) -> Result<(), Error> {
         let mtu = parameters.mtu.raw().min(peer.mtu.raw());
         let mut attr = sys::ibv_qp_attr {
@@ -269,7 +283,8 @@ impl QueuePair {
         self.change(&mut attr, mask, QueuePairState::ReadyToReceive, Some((parameters, Some(peer))))
     }
 
-    /// RTR to RTS: it sends too. `own` is what [`to_init`](Self::to_init) gave.
+    /// Moves from RTR to RTS, so that it can send too. `own` is the result of
+    /// [`to_init`](Self::to_init).
     pub fn to_rts(
         &self,
         parameters: &ConnectionParameters,
@@ -296,11 +311,12 @@ impl QueuePair {
         self.change(&mut attr, mask, QueuePairState::ReadyToSend, Some((parameters, Some(peer))))
     }
 
-    /// INIT to RTS, towards a peer: of reliable and unreliable connections.
+    /// Moves from INIT to RTS with a peer, for reliable and unreliable connections.
     ///
     /// ```no_run
     /// # use farreach_verbs::device::DeviceList;
-    /// # use farreach_verbs::qp::{QueuePairBuilder, QueuePairType, state::{ConnectionParameters, PeerAddress}};
+    /// # use farreach_verbs::qp::state::{ConnectionParameters, PeerAddress};
+    /// # use farreach_verbs::qp::{QueuePairBuilder, QueuePairType};
     /// # fn exchange(own: PeerAddress) -> PeerAddress { own }
     /// # let context = DeviceList::get()?.iter().next().unwrap().open()?;
     /// # let pd = context.alloc_pd()?;
@@ -322,21 +338,24 @@ impl QueuePair {
         self.to_rts(parameters, own, peer)
     }
 
-    /// INIT to RTS, towards nobody in particular: of datagrams.
+    /// Moves from INIT to RTS without a peer, for datagrams.
     pub fn activate(&self, parameters: &ConnectionParameters, own: &PeerAddress) -> Result<(), Error> {
         self.connect(parameters, own, own)
     }
 
-    /// To ERR: everything posted completes, flushed, and nothing more is sent or received.
+    /// Moves to ERR: all posted work requests complete as flushed, and nothing more is sent or
+    /// received.
     pub fn to_error(&self) -> Result<(), Error> {
         let mut attr = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_ERR, ..Default::default() };
         self.change(&mut attr, sys::IBV_QP_STATE, QueuePairState::Error, None)
     }
 
-    /// RTS to SQD: finishes what is being sent and begins no more, until [`resume`](Self::resume). It still receives.
+    /// Moves from RTS to SQD: finishes the sends in progress and starts no more, until
+    /// [`resume`](Self::resume). It still receives.
     ///
-    /// [`QueuePairAttributes::is_draining`](super::QueuePairAttributes::is_draining) tells when it has finished, and so does
-    /// an event: [`EventType::SendQueueDrained`](crate::event::EventType::SendQueueDrained).
+    /// [`QueuePairAttributes::is_draining`](super::QueuePairAttributes::is_draining) becomes
+    /// `false` when it has finished, and the event
+    /// [`EventType::SendQueueDrained`](crate::event::EventType::SendQueueDrained) is raised.
     pub fn drain(&self) -> Result<(), Error> {
         let mut attr =
             sys::ibv_qp_attr { qp_state: sys::IBV_QPS_SQD, en_sqd_async_notify: 1, ..Default::default() };
@@ -344,7 +363,8 @@ impl QueuePair {
         self.change(&mut attr, mask, QueuePairState::SendQueueDrained, None)
     }
 
-    /// SQD to RTS: sends again. A device may refuse it while the queue pair is still draining.
+    /// Moves from SQD to RTS, so that it sends again. A device may refuse this while the queue pair
+    /// is still draining.
     pub fn resume(&self) -> Result<(), Error> {
         let mut attr = sys::ibv_qp_attr { qp_state: sys::IBV_QPS_RTS, ..Default::default() };
         self.change(&mut attr, sys::IBV_QP_STATE, QueuePairState::ReadyToSend, None)
@@ -375,14 +395,14 @@ impl QueuePair {
     }
 }
 
-/// A queue pair did not change its state: see [`Error::StateChange`].
+/// A state change of a queue pair was refused. See [`Error::StateChange`].
 ///
 /// ```no_run
 /// # use farreach_verbs::qp::{QueuePair, state::{ConnectionParameters, PeerAddress}};
 /// # fn with(qp: &QueuePair, parameters: &ConnectionParameters, peer: &PeerAddress) {
 /// if let Err(error) = qp.to_rtr(parameters, peer) {
-///     // ibv_modify_qp INIT to RTR of queue pair 17 on rxe0:1, GID 1 ::ffff:192.0.2.1 towards ::ffff:192.0.2.9:
-///     // Connection timed out (errno 110)
+///     // ibv_modify_qp INIT to RTR of queue pair 17 on rxe0:1, GID 1 ::ffff:192.0.2.1
+///     // towards ::ffff:192.0.2.9: Connection timed out (errno 110)
 ///     println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix());
 /// }
 /// # }
@@ -392,19 +412,19 @@ impl QueuePair {
 pub struct StateChangeRefused {
     /// The device.
     pub device: String,
-    /// The port, where the change names one.
+    /// The port, if the change names one.
     pub port: Option<u8>,
-    /// The queue pair.
+    /// The number of the queue pair.
     pub qp_num: u32,
-    /// Its state, where it can be told.
+    /// Its state, if it is known.
     pub from: Option<QueuePairState>,
     /// The state that it did not reach.
     pub to: QueuePairState,
-    /// The own GID and its place in the table.
+    /// The index and the value of the local GID.
     pub gid: Option<(u32, Gid)>,
     /// The peer's GID.
     pub peer: Option<Gid>,
-    /// Why.
+    /// The error number.
     pub errno: Errno,
 }
 
@@ -417,7 +437,8 @@ impl StateChangeRefused {
         self.meaning().1.to_owned()
     }
 
-    /// What an errno means on the way to RTR, where the path to the peer is looked for.
+    /// Returns cause and fix of an errno. The change to RTR resolves the path to the peer, so its
+    /// errnos have specific meanings.
     fn meaning(&self) -> (&'static str, &'static str) {
         if self.to != QueuePairState::ReadyToReceive {
             return match self.errno.0 {
@@ -439,16 +460,15 @@ impl StateChangeRefused {
             ),
             libc::ENETUNREACH | libc::EHOSTUNREACH => (
                 "there is no route from this GID's net device to the peer",
-                "look at: ip route get ADDRESS oif NETDEV; choose the GID of a net device that reaches the peer",
+                "check: ip route get ADDRESS oif NETDEV; choose the GID of a net device that reaches the peer",
             ),
             libc::ENODEV => (
                 "the GID has no net device that can be used: it is loopback, down, or in another network namespace",
                 "choose another GID index; in a container, use the namespace that the net device is in",
             ),
-            libc::EINVAL if families.is_some_and(|(own, peer)| own != peer) => (
-                "one GID is IPv4 and the other IPv6",
-                "choose a GID of the peer's address family on one of both sides",
-            ),
+            libc::EINVAL if families.is_some_and(|(own, peer)| own != peer) => {
+                ("one GID is IPv4 and the other IPv6", "choose GIDs of the same address family on both sides")
+            }
             libc::EINVAL => (
                 "the queue pair is not in INIT, the path MTU is above the port's active one, the global route header is \
                  missing on RoCE, or the GID index is empty",

@@ -1,12 +1,12 @@
-//! What a queue's places are made of: atomics, a lock and cells. A model (`model.rs`) has those of loom instead, which
-//! tries every order in which threads can run and every value that a load may see.
+//! The atomics, locks and cells of a queue's places. Under loom (`model.rs`) they are replaced by
+//! loom's, which tries every order of threads and every value that a load may see.
 
 #[cfg(not(all(loom, test)))]
 mod real {
     pub(in crate::qp) use parking_lot::{Mutex, MutexGuard};
     pub(in crate::qp) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-    /// A cell with loom's way of being reached.
+    /// A cell with the interface of loom's.
     pub(in crate::qp) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -14,13 +14,13 @@ mod real {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// For reading.
+        /// Calls `read` with a pointer for reading.
         #[inline(always)]
         pub(in crate::qp) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
             read(self.0.get())
         }
 
-        /// For writing.
+        /// Calls `write` with a pointer for writing.
         #[inline(always)]
         pub(in crate::qp) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
             write(self.0.get())
@@ -40,7 +40,7 @@ mod modelled {
     pub(in crate::qp) use loom::sync::{Mutex, MutexGuard};
 
     pub(in crate::qp) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-        mutex.lock().expect("nobody panics under it")
+        mutex.lock().expect("no thread panics while it holds the lock")
     }
 }
 

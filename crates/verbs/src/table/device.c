@@ -1,12 +1,12 @@
-/* The device of library.c, which follows a script: it takes requests in the order of posting, completes them when it is told
-   to, and fails where it is told to. Until then it has their memory, and touches it when it completes them: what was
-   unmapped too early ends the test. All of it is of the thread that calls. */
+/* The scripted device of library.c. It takes work requests in the order of posting, and completes
+   or fails them as the test requests. It accesses their memory on completion, so memory that was
+   unmapped too early ends the test. All state is thread-local. */
 
 struct element {
     uint64_t address;
     uint32_t length, lkey;
 };
-/* A request of either kind as far as they are alike. */
+/* The common fields of send and receive work requests. */
 struct work {
     uint64_t wr_id;
     struct work *next;
@@ -48,10 +48,10 @@ static __thread struct cq *shared_cq;
 /* The script. */
 static __thread int post_errno, post_takes, post_names;
 static __thread int failing_polls, arming_that_completes, completes_then, refuses_destroy, refuses_dealloc;
-/* What was seen. */
+/* Counters. */
 static __thread int polls, armings, events_taken, events_acknowledged;
 
-/* Puts a completion into its queue; an armed one raises its event, and is not armed any more. */
+/* Puts a completion into its queue. An armed queue raises its event, and is disarmed. */
 static void put(struct cq *cq, struct wc wc) {
     if (done_count == HELD_MAX)
         abort();
@@ -63,13 +63,13 @@ static void put(struct cq *cq, struct wc wc) {
     }
 }
 
-/* Completes the oldest requests. One that is not signaled and goes well tells nobody. */
+/* Completes the oldest work requests. An unsignaled one that succeeds has no completion. */
 long table_complete(long count, long status) {
     long completed = 0;
     for (; completed < count && completed < held_count; completed++) {
         struct held *it = &held[completed];
         volatile char *memory = (char *)it->first.address;
-        /* Its own memory begins at 0, and is nothing of the host's. */
+        /* Addresses of on-chip memory begin at 0, and are not host addresses. */
         if (it->first.length && it->first.address >= 4096)
             *memory = it->is_receive ? 'R' : *memory;
         struct wc wc = {.wr_id = it->wr_id, .status = status, .opcode = it->is_receive ? 128 : 0};
@@ -82,7 +82,7 @@ long table_complete(long count, long status) {
     return completed;
 }
 
-/* A completion that no request has. */
+/* Puts a completion without a work request. */
 long table_forge(struct cq *cq, uint64_t wr_id) {
     put(cq, (struct wc){.wr_id = wr_id});
     return 0;
@@ -97,14 +97,14 @@ long table_polls(void) { return polls; }
 long table_armings(void) { return armings; }
 long table_unacknowledged(void) { return events_taken - events_acknowledged; }
 
-/* The next post takes so many of its list and fails. Either it names the first one that it did not take; or, as Soft-RoCE's does
-   where the doorbell fails, it names none though it has all. */
+/* Makes the next post fail after it has taken `takes` of its list. It names the first one that it
+   did not take; or, like Soft-RoCE when the doorbell fails, it names none although it has all. */
 long table_fail_post(long error, long takes, long names) {
     post_errno = error, post_takes = takes, post_names = names;
     return 0;
 }
 long table_fail_polls(long count) { return failing_polls = count; }
-/* At the nth arming from now on, so many complete in the moment before it. */
+/* Completes `count` directly before the nth arming from now on. */
 long table_complete_at_arming(long nth, long count) {
     arming_that_completes = armings + nth;
     return completes_then = count;
@@ -135,7 +135,7 @@ int table_post_send(struct qp *qp, struct work *list, struct work **bad) {
 int table_post_recv(struct qp *qp, struct work *list, struct work **bad) {
     return post(qp, qp->recv_cq, list, bad, 1);
 }
-/* Whichever queue pair takes it: the one that was made last. */
+/* The queue pair that was created last takes it. */
 int table_post_srq_recv(void *srq, struct work *list, struct work **bad) {
     return post(srq, shared_cq, list, bad, 1);
 }
@@ -144,7 +144,7 @@ int table_poll_cq(struct cq *cq, int room, struct wc *wc) {
     polls++;
     if (failing_polls) {
         failing_polls--;
-        /* What a provider that stumbles over an entry leaves behind: something that looks like a completion. */
+        /* A provider that fails on an entry may leave data that looks like a completion. */
         if (done_count)
             wc[0] = done[0].wc;
         return -1;
@@ -159,7 +159,7 @@ int table_poll_cq(struct cq *cq, int room, struct wc *wc) {
     return count;
 }
 
-/* What completes in the moment before the arming raises no event. */
+/* Completions directly before the arming raise no event. */
 int table_req_notify_cq(struct cq *cq, int solicited_only) {
     if (++armings == arming_that_completes)
         table_complete(completes_then, 0);
@@ -188,7 +188,7 @@ void *ibv_create_qp(void **pd, struct init_attr *attr) {
     shared_cq = attr->srq ? attr->recv_cq : shared_cq;
     return qp;
 }
-/* It has nothing any more of a queue pair that it destroys. */
+/* Destroying a queue pair discards its work requests. */
 int ibv_destroy_qp(void *qp) {
     if (refuses_destroy)
         return EBUSY;
@@ -200,7 +200,7 @@ int ibv_destroy_qp(void *qp) {
     return destroy(qp);
 }
 int ibv_destroy_cq(struct cq *cq) {
-    /* libibverbs waits here, for good. */
+    /* libibverbs would wait here for ever. */
     violations += cq->unacknowledged != 0;
     int left = 0;
     for (int i = 0; i < done_count; i++)

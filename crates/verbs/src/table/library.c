@@ -1,6 +1,6 @@
-/* A library of the tests' own in the place of libibverbs. There is no device behind it but the one of device.c, which is compiled
-   with it: it makes objects, counts the children that each has, and notes when a parent goes before a child. Counts are of the
-   thread that calls, so that tests do not see each other's. */
+/* A replacement of libibverbs for tests, compiled with the scripted device of device.c. It creates
+   objects, counts the children of each, and records when a parent is destroyed before a child.
+   Counts are thread-local, so that tests do not affect each other. */
 
 #include <errno.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Every C object of verbs begins with its context. In front of it lies what is counted. */
+/* Every C object of verbs begins with its context. The counts are in front of it. */
 struct object {
     struct object *parents[4];
     int children;
@@ -70,7 +70,7 @@ void **ibv_get_device_list(int *count) {
 void ibv_free_device_list(void **list) { free(list); }
 uint64_t ibv_get_device_guid(void *d) { return 0; }
 
-/* An extended context reaches backwards from the plain one that is returned; Rust fills it. */
+/* An extended context extends backwards from the plain one that is returned. Rust fills it. */
 #define FRONT 4096
 void *ibv_open_device(void *d) {
     char *made = calloc(1, 2 * FRONT);
@@ -83,7 +83,7 @@ int ibv_close_device(void *context) {
     return 0;
 }
 
-/* Objects. A context counts no children: its address is not an object's. */
+/* Objects. A context counts no children, because it is not a `struct object`. */
 
 void *ibv_alloc_pd(void *context) { return make(context, 0, 0, 0, 0, 64); }
 int ibv_dealloc_pd(void *pd) { return destroy(pd); }
@@ -100,7 +100,7 @@ void *ibv_reg_mr(void **pd, void *addr, size_t length, int access) {
 }
 int ibv_dereg_mr(void *mr) { return refuses_dereg ? EBUSY : destroy(mr); }
 
-/* A pipe, through which the queues go that raise an event. */
+/* A pipe that carries the pointers of the queues that raise an event. */
 struct channel {
     void *context;
     int fd, refcnt;
@@ -147,7 +147,7 @@ struct qp {
 void *ibv_create_ah(void **pd, void *attr) { return make(*pd, pd, 0, 0, 0, 64); }
 int ibv_destroy_ah(void *ah) { return destroy(ah); }
 
-/* For the context's tables. */
+/* Functions for the context's tables. */
 
 void *table_alloc_mw(void **pd, int type) { return make(*pd, pd, 0, 0, 0, 64); }
 
@@ -183,7 +183,7 @@ void *table_alloc_dm(void *context, struct dm_attr *attr) {
 int table_free_dm(void *dm) { return destroy(dm); }
 void *table_reg_dm_mr(void **pd, void *dm, uint64_t offset, size_t length, unsigned access) {
     struct mr *mr = make(*pd, pd, dm, 0, 0, sizeof *mr);
-    /* Nobody else hands these back: the test asks what arrived. */
+    /* Returns the arguments, so that the test can check them. */
     mr->addr = 0, mr->length = length, mr->lkey = (uint32_t)offset, mr->rkey = access;
     return mr;
 }

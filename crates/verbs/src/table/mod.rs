@@ -1,6 +1,7 @@
-//! Objects over a table of operations of our own, at the boundary to C: what no software device has (on-chip memory), what
-//! a device does too seldom (refuse to release, fail to post or to poll, complete in a given moment), and what it does too slowly
-//! (every order of dropping, of nine handles).
+//! Tests of objects with a replacement of libibverbs, at the boundary to C. They cover features
+//! that no software device has (on-chip memory), behaviour that is rare on a device (refusing to
+//! release, failing to post or to poll, completing at a given moment), and cases that are too slow
+//! on a device (every order of dropping nine handles).
 
 mod part;
 mod region;
@@ -27,7 +28,7 @@ use crate::mr::AccessFlags;
 use crate::mw::WindowType;
 use crate::qp::{QueuePairBuilder, QueuePairType};
 
-/// The library of `library.c`, with the device of `device.c`, built once.
+/// Returns the library of `library.c`, with the device of `device.c`, built once.
 fn library() -> &'static (Ibverbs, PathBuf) {
     static LIBRARY: OnceLock<(Ibverbs, PathBuf)> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -38,17 +39,19 @@ fn library() -> &'static (Ibverbs, PathBuf) {
         let path = shared_object(folder_text, "table", source, "");
         // SAFETY: `library.c` and `device.c` declare each function as libibverbs does.
         let lib = unsafe { Ibverbs::open(path.to_str().unwrap()) }.unwrap();
-        // It stays open; its file is not needed any more. What is left behind in a temporary folder harms nobody.
+        // The library stays open, so its file is not needed any more. A failure leaves a temporary
+        // folder behind, which is harmless.
         let _ = std::fs::remove_dir_all(folder);
         (lib, path)
     })
 }
 
-/// A function of the library that is not libibverbs's.
+/// Returns a function of the library that libibverbs does not have.
 fn function(name: &str) -> *mut c_void {
     let (path, name) = (&library().1, CString::new(name).unwrap());
     let path = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: both are NUL-terminated; the library is open already, and is found by its name.
+    // SAFETY: both strings are NUL-terminated. The library is already open, and is found by its
+    // name.
     let found = unsafe {
         let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         assert!(!handle.is_null(), "the library is open");
@@ -58,14 +61,14 @@ fn function(name: &str) -> *mut c_void {
     found
 }
 
-/// Calls a function without arguments: counts of this thread.
+/// Calls a function without arguments, which returns a count of this thread.
 fn count(name: &str) -> c_int {
-    // SAFETY: in `library.c`, each function that tests count with takes nothing and answers an `int`.
+    // SAFETY: in `library.c`, each counting function takes no arguments and returns an `int`.
     unsafe { transmute::<*mut c_void, extern "C" fn() -> c_int>(function(name))() }
 }
 
 fn refuse_dereg(refuse: bool) {
-    // SAFETY: in `library.c`, this one takes an `int` and answers nothing.
+    // SAFETY: in `library.c`, this function takes an `int` and returns nothing.
     let set = unsafe { transmute::<*mut c_void, extern "C" fn(c_int)>(function("table_refuse_dereg")) };
     set(refuse.into());
 }
@@ -92,7 +95,7 @@ impl Functions {
     }
 }
 
-/// An open context whose tables have windows, and on-chip memory if that is asked for.
+/// Opens a context whose tables have windows, and on-chip memory if requested.
 fn open(functions: Functions, has_dm: bool) -> Context {
     let lib = &library().0;
     let context = DeviceList::of(lib).unwrap().find("table0").unwrap().open().unwrap();
@@ -100,8 +103,8 @@ fn open(functions: Functions, has_dm: bool) -> Context {
     let [alloc_mw, dealloc_mw, alloc_dm, free_dm, reg_dm_mr, queues @ ..] =
         functions.0.map(std::ptr::with_exposed_provenance::<c_void>);
     let [post_send, post_recv, post_srq_recv, poll_cq, req_notify_cq] = queues;
-    // SAFETY: `library.c` leaves 4096 bytes in front of each context, and nobody else uses this one yet. It declares the functions
-    // with the types of the entries.
+    // SAFETY: `library.c` allocates 4096 bytes in front of each context, and nothing else uses this
+    // one yet. It declares the functions with the types of the entries.
     unsafe {
         let extended = raw.byte_sub(std::mem::offset_of!(verbs_context, context)).cast::<verbs_context>();
         (*raw).abi_compat = std::ptr::without_provenance_mut(usize::MAX);
@@ -122,14 +125,15 @@ fn open(functions: Functions, has_dm: bool) -> Context {
     context
 }
 
-/// A function's address as an entry of a table.
+/// Converts the address of a function to an entry of a table.
 ///
 /// # Safety
 ///
-/// The function is of this type.
+/// The function has this type.
 unsafe fn entry<F>(address: *const c_void) -> Option<F> {
     const { assert!(size_of::<Option<F>>() == size_of::<*const c_void>()) };
-    // SAFETY: a function pointer is as wide as a data pointer, and the caller vouches for its type.
+    // SAFETY: a function pointer has the size of a data pointer, and the caller guarantees its
+    // type.
     unsafe { std::mem::transmute_copy(&address) }
 }
 
@@ -147,7 +151,7 @@ fn on_chip_memory_is_copied_to_and_from_within_its_bounds() {
         assert_eq!(dm.copy_to(offset, &vec![0; len]), outside);
         assert_eq!(dm.copy_from(offset, &mut vec![0; len]), outside);
     }
-    dm.copy_to(64, &[]).expect("nothing, at the end");
+    dm.copy_to(64, &[]).expect("zero bytes at the end");
 }
 
 #[test]
@@ -159,7 +163,7 @@ fn a_region_of_on_chip_memory_holds_it() {
         let dm = context.alloc_dm(64, 0).unwrap();
         assert!(matches!(pd.reg_dm_mr(&dm, 60, 5, AccessFlags::empty()), Err(Error::OutOfBounds { .. })));
         let region = pd.reg_dm_mr(&dm, 16, 32, AccessFlags::REMOTE_READ).unwrap();
-        // The library hands back what it was given.
+        // The library returns its arguments.
         assert_eq!((region.lkey().0, region.len()), (16, 32));
         let access = AccessFlags::REMOTE_READ | AccessFlags::ZERO_BASED;
         assert_eq!((region.rkey().0, region.access()), (access.bits(), access));
@@ -175,7 +179,7 @@ fn a_device_without_on_chip_memory_says_so() {
     let error = context.alloc_dm(64, 0).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "ibv_alloc_dm on table0: not supported, the device has no on-chip memory to give"
+        "ibv_alloc_dm on table0: not supported, the device offers no on-chip memory"
     );
 }
 
@@ -187,7 +191,8 @@ fn on_chip_memory_of_another_context_is_refused() {
     assert!(matches!(refused, Err(Error::OtherContext { object: "on-chip memory", .. })));
 }
 
-/// The right to leak: what is leaked is counted for the whole process.
+/// Returns the right to leak. Leaks are counted for the whole process, so such tests are
+/// serialised.
 fn leaking() -> MutexGuard<'static, ()> {
     static LEAKING: Mutex<()> = Mutex::new(());
     LEAKING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -200,7 +205,8 @@ fn what_is_not_released_keeps_all_it_stands_on() {
     let pd = context.alloc_pd().unwrap();
     let memory = Arc::new(OwnThread(Buffer::new(64)));
     let (start, len) = (memory.0.as_ptr(), memory.0.len());
-    // SAFETY: the region holds the memory, which frees its buffer when it is dropped, and hands out no reference.
+    // SAFETY: the region holds the memory, which frees its buffer on drop, and gives out no
+    // reference.
     let region = unsafe { pd.reg_mr_keeping(memory.clone(), start, len, AccessFlags::empty()) }.unwrap();
 
     let (counted, live) = (leaked().memory_regions, count("table_live"));
@@ -212,20 +218,20 @@ fn what_is_not_released_keeps_all_it_stands_on() {
     drop((pd, context));
     assert_eq!(count("table_live"), live, "region, protection domain and context stay");
     assert_eq!(Arc::strong_count(&memory), 2, "and the memory");
-    assert_eq!(count("table_violations"), 0, "nobody even tried");
+    assert_eq!(count("table_violations"), 0, "no parent was destroyed first");
 }
 
-/// Memory that only the test's own thread reaches.
+/// Memory that only the test's own thread accesses.
 struct OwnThread(Buffer);
 
-// SAFETY: the buffer is memory of its own, which this alone frees.
+// SAFETY: the buffer has no other owner.
 unsafe impl Send for OwnThread {}
-// SAFETY: nobody reads or writes the buffer by it: the test asks for address and length alone.
+// SAFETY: the buffer is not accessed through it: the test reads only address and length.
 unsafe impl Sync for OwnThread {}
 
 const HANDLES: usize = 9;
 
-/// A user's nine handles, of which each but the first stands on others.
+/// Creates nine handles, each of which, except the first, depends on others.
 fn everything(functions: Functions, buffer: &Buffer) -> [Box<dyn Send>; HANDLES] {
     let context = open(functions, false);
     let pd = context.alloc_pd().unwrap();
@@ -233,7 +239,7 @@ fn everything(functions: Functions, buffer: &Buffer) -> [Box<dyn Send>; HANDLES]
     let cq = CompletionQueueBuilder::new(128).channel(&channel).build(&context).unwrap();
     let srq = pd.create_srq(4, 1).unwrap();
     let qp = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).srq(&srq).build(&pd).unwrap();
-    // SAFETY: the buffer outlives the regions, and no device is there to write to it.
+    // SAFETY: the buffer outlives the regions, and no device writes to it.
     let mr = unsafe { pd.reg_mr_raw(buffer.as_ptr(), buffer.len(), AccessFlags::empty()) }.unwrap();
     let mw = pd.alloc_mw(WindowType::Two).unwrap();
     let ah = pd.create_ah(&AddressAttributes::to_gid(1, "fe80::1".parse().unwrap())).unwrap();
@@ -297,7 +303,7 @@ fn objects_go_to_any_thread() {
     any_thread::<crate::event::AsyncEvents>();
 }
 
-/// The binding that `library.c` is written for, where it goes beyond the objects' first field.
+/// Checks the layout that `library.c` assumes beyond the first field of the objects.
 const _: () = {
     assert!(std::mem::offset_of!(sys::ibv_qp_init_attr, srq) == 3 * size_of::<usize>());
     assert!(std::mem::offset_of!(sys::ibv_mr, lkey) == 4 * size_of::<usize>() + 4);

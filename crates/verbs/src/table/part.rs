@@ -1,4 +1,4 @@
-//! Messages that lie in regions: the region stays as long as the device may gather from it.
+//! Tests messages in regions: the region stays while the device may gather from it.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ fn a_message_on_the_chip_is_named_from_its_first_byte_and_keeps_its_region() {
         region.mr().access(),
         AccessFlags::REMOTE_READ | AccessFlags::LOCAL_WRITE | AccessFlags::ZERO_BASED
     );
-    assert!(RegionPart::on_chip(&region, 100..129).is_none(), "the memory has them, the region has not");
+    assert!(RegionPart::on_chip(&region, 100..129).is_none(), "inside the memory, outside of the region");
 
     qp.post_send_from(RegionPart::on_chip(&region, 16..48).unwrap(), 7).unwrap();
-    // The library's key is the place of the region.
+    // The library's key is the offset of the region.
     assert_eq!(last_element(), (16, 32, 64));
     drop((region, dm));
     assert_eq!(count("table_live"), before + 2, "memory and region: the device may still gather from them");
@@ -49,9 +49,9 @@ fn a_message_in_exposed_memory_keeps_it_mapped() {
     qp.post_send_from(RegionPart::exposed(&region, 8..LEN).unwrap(), 1).unwrap();
     assert_eq!((last_element().0, last_element().1), (start + 8, LEN as u64 - 8));
     drop(region);
-    assert!(watch.is_kept(), "the device has it");
+    assert!(watch.is_kept(), "it is in flight");
     drop(qp);
-    assert!(!watch.is_kept(), "it was destroyed, and has stopped");
+    assert!(!watch.is_kept(), "the queue pair was destroyed");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_message_that_is_refused_is_handed_back_and_one_in_doubt_is_kept() {
     assert!(matches!(refused(&qp), Refusal::InDoubt(_)));
     assert!(matches!(refused(&qp), Refusal::QueueFull { depth: 1 }));
     drop((part, region));
-    assert!(watch.is_kept(), "the device may have the request");
+    assert!(watch.is_kept(), "the device may have the work request");
     drop(qp);
     assert!(!watch.is_kept());
 }

@@ -1,4 +1,4 @@
-//! Regions and windows: memory stays as long as a card, a peer or a window may lead to it.
+//! Tests regions and windows: memory stays while a device, a peer or a window may access it.
 
 use std::sync::Arc;
 
@@ -34,13 +34,13 @@ fn a_window_keeps_its_region_until_it_is_bound_elsewhere_or_revoked() {
     let ((first, of_first), (second, of_second)) = (region(&bench), region(&bench));
     qp.post_send(SendRequest::bind(&window, &first, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
     drop(first);
-    assert!(of_first.is_kept(), "the binding is under way");
+    assert!(of_first.is_kept(), "the binding is in flight");
     bind(&bench);
     assert!(of_first.is_kept(), "the window leads to it");
 
     qp.post_send(SendRequest::bind(&window, &second, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
     drop(second);
-    assert!(of_first.is_kept(), "until the new binding is there, the window may lead to it");
+    assert!(of_first.is_kept(), "the window may lead to it until the new binding completes");
     bind(&bench);
     assert!(!of_first.is_kept() && of_second.is_kept());
     window.revoke().unwrap();
@@ -61,7 +61,7 @@ fn a_binding_that_fails_leaves_the_window_where_it_may_have_been() {
     binder.post_send(bind(&window, &second)).unwrap();
     complete_with(1, sys::IBV_WC_MW_BIND_ERR);
     assert_eq!(bench.cq.poller().poll().unwrap().count(), 1);
-    assert!(of_first.is_kept(), "nobody says that the window does not lead there");
+    assert!(of_first.is_kept(), "the window may still lead to it");
     qp.post_send(bind(&window, &second)).expect("the binding of the other queue pair has ended");
     self::bind(&bench);
     assert!(of_first.is_kept());
@@ -77,7 +77,7 @@ fn a_window_is_bound_by_one_queue_at_a_time() {
     let (region, _watch) = region(&bench);
     let request = || SendRequest::bind(&window, &region, 0..64, AccessFlags::REMOTE_WRITE);
     first.post_send(request()).unwrap();
-    first.post_send(request()).expect("its own order is known");
+    first.post_send(request()).expect("one queue binds in order");
     for _ in 0..2 {
         let error = second.post_send(request()).unwrap_err();
         assert!(matches!(error.reason, Refusal::WindowBusy), "{error}");

@@ -1,4 +1,5 @@
-//! The safe API: a buffer is its owner's again when the device has provably stopped, and not before.
+//! Tests the safe API: a buffer returns to its owner when the device has provably stopped, and not
+//! before.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::mw::WindowType;
 use crate::qp::{QueuePair, QueuePairType};
 use crate::wr::{Buffers, RecvRequest, Refusal, RemoteRange, SendRequest};
 
-/// The tags of what has completed, whose buffers are dropped.
+/// Polls, and returns the tags of the completions. Their buffers are dropped.
 fn polled(bench: &Bench) -> Vec<u64> {
     bench.cq.poller().poll().unwrap().map(|completion| completion.tag()).collect()
 }
@@ -31,7 +32,7 @@ fn a_request_in_flight_keeps_its_buffer_when_every_handle_is_gone() {
     let rest = slice.split_off(64);
     qp.post_recv(RecvRequest::new(slice).tag(7)).unwrap();
     drop((rest, bench.pd, bench.context));
-    assert!(watch.is_kept(), "the device has it");
+    assert!(watch.is_kept(), "it is in flight");
 
     complete(1);
     let mut poller = bench.cq.poller();
@@ -57,11 +58,11 @@ fn a_forgotten_completion_forgets_no_buffer_before_the_device_is_done() {
         .collect();
     complete(2);
     bench.cq.poller().poll().unwrap();
-    assert!(watches.iter().all(|watch| watch.is_kept()), "nobody has looked at them yet");
+    assert!(watches.iter().all(|watch| watch.is_kept()), "none was consumed yet");
     assert_eq!(polled(&bench).len(), 2);
     assert_eq!(watches.iter().map(|watch| watch.is_kept()).collect::<Vec<_>>(), [false, false, true, true]);
     drop(qp);
-    assert!(watches.iter().all(|watch| !watch.is_kept()), "it was destroyed, and has stopped");
+    assert!(watches.iter().all(|watch| !watch.is_kept()), "the queue pair was destroyed");
 }
 
 #[test]
@@ -74,7 +75,7 @@ fn a_failed_poll_releases_nothing() {
     fail_polls(2);
     let mut poller = bench.cq.poller();
     for _ in 0..2 {
-        let error = poller.poll().expect_err("the device says so");
+        let error = poller.poll().expect_err("the device fails the poll");
         assert_eq!(error.to_string(), "ibv_poll_cq on table0: Input/output error (errno 5)");
         assert!(watch.is_kept());
         assert_eq!(qp.in_flight(), (1, 0));
@@ -96,14 +97,14 @@ fn unsignalled_requests_come_back_in_order_with_the_next_signalled_one() {
     qp.post_send(SendRequest::send(slice.split_to(8)).tag(3)).unwrap();
     drop(slice);
     complete(3);
-    assert_eq!(polled(&bench), [9], "a completion of another queue tells nothing of these");
+    assert_eq!(polled(&bench), [9], "a completion of another queue does not retire these");
     assert_eq!(qp.in_flight(), (3, 0));
     complete_with(1, sys::IBV_WC_REM_ACCESS_ERR);
     let mut poller = bench.cq.poller();
     let told: Vec<_> =
         poller.poll().unwrap().map(|it| (it.tag(), it.outcome().map_err(|failure| failure.status))).collect();
     assert_eq!(told.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [1, 2, 3]);
-    assert!(told[0].1.is_ok() && told[1].1.is_ok(), "what the device says is of the last one");
+    assert!(told[0].1.is_ok() && told[1].1.is_ok(), "the status is that of the last one");
     assert_eq!(told[2].1, Err(WorkStatus::RemoteAccess));
     assert!(!watch.is_kept());
 }
@@ -116,7 +117,7 @@ fn a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed() {
     fail_post_in_doubt();
     let error = qp.post_send(SendRequest::send(slice).tag(1)).unwrap_err();
     assert!(matches!(error.reason, Refusal::InDoubt(_)), "{error}");
-    assert_eq!(error.request.buffers().count(), 0, "they may be the device's");
+    assert_eq!(error.request.buffers().count(), 0, "the device may have them");
     drop(error);
     let (slice, received) = bench.memory();
     fail_post_in_doubt();
@@ -130,7 +131,7 @@ fn a_post_in_doubt_keeps_its_buffer_until_the_queue_pair_is_destroyed() {
     let told: Vec<_> =
         back.iter().map(|request| (request.tag, request.kind, request.buffers.len())).collect();
     assert_eq!(told, [(1, WorkKind::Send, LEN), (2, WorkKind::Recv, LEN)]);
-    assert!(sent.is_kept() && received.is_kept(), "in our hand");
+    assert!(sent.is_kept() && received.is_kept(), "they were returned");
     drop(back);
     assert!(!sent.is_kept() && !received.is_kept());
 }
@@ -174,7 +175,7 @@ fn what_the_device_refuses_is_handed_back_and_the_rest_is_in_flight() {
     assert_eq!(polled(&bench), [1, 2], "numbers that were taken back are used again");
 }
 
-/// What the kernel does not destroy may still have requests under way.
+/// A queue pair that the kernel does not destroy may still have work requests in flight.
 #[test]
 fn a_queue_pair_that_is_not_destroyed_keeps_its_buffers_for_good() {
     let _leaking = leaking();
@@ -216,7 +217,7 @@ fn a_completion_that_nobody_waits_for_frees_nothing() {
     complete(1);
     forge(&bench.cq, first);
     forge(&bench.cq, first);
-    assert_eq!(polled(&bench), [1], "a request comes back once");
+    assert_eq!(polled(&bench), [1], "each work request is returned once");
     assert_eq!(qp.in_flight(), (1, 0));
 
     let back = other.destroy().unwrap();
@@ -227,7 +228,8 @@ fn a_completion_that_nobody_waits_for_frees_nothing() {
     assert_eq!(polled(&bench), [2]);
 }
 
-/// One request, a list of buffers in one, and lists of requests: none of them asks for the lock.
+/// Checks one work request, one with a list of buffers, and lists of work requests: none takes the
+/// lock.
 #[test]
 fn who_has_a_queue_pair_for_himself_takes_no_lock() {
     let bench = Bench::new(16);
@@ -264,7 +266,8 @@ fn a_full_queue_hands_back_what_does_not_fit() {
     assert_eq!(qp.in_flight(), (3, 0));
 }
 
-/// The device writes into a place of the completion queue for each: one that overflows loses some.
+/// The device writes each completion into an entry of the completion queue: an overflow would lose
+/// some.
 #[test]
 fn no_more_can_be_in_flight_than_the_completion_queue_holds() {
     let bench = Bench::new(16);
@@ -272,7 +275,7 @@ fn no_more_can_be_in_flight_than_the_completion_queue_holds() {
     let live = count("table_live");
     let refused = bench.builder(3).build(&bench.pd).unwrap_err();
     assert_eq!(refused, Error::Overcommitted { subject: "table0".to_owned(), depth: 16, needed: 18 });
-    assert_eq!(count("table_live"), live, "what the device made for it is destroyed");
+    assert_eq!(count("table_live"), live, "the refused queue pair is destroyed");
     let second = bench.queue_pair(2);
     assert!(matches!(bench.cq.resize(15), Err(Error::Overcommitted { depth: 15, needed: 16, .. })));
     drop(first);
@@ -280,7 +283,7 @@ fn no_more_can_be_in_flight_than_the_completion_queue_holds() {
     bench.queue_pair(8);
 }
 
-/// Its requests may still complete, and take that room.
+/// Its work requests may still complete, and need that room.
 #[test]
 fn a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue() {
     let _leaking = leaking();
@@ -293,7 +296,7 @@ fn a_queue_pair_that_is_not_destroyed_keeps_its_room_in_the_completion_queue() {
     assert!(matches!(refused, Error::Overcommitted { depth: 16, needed: 18, .. }), "{refused}");
     assert!(watch.is_kept());
     complete(1);
-    assert_eq!(polled(&bench), [1], "a completion proves what the destroying did not");
+    assert_eq!(polled(&bench), [1], "a completion proves that the device is done");
     assert!(!watch.is_kept());
 }
 
@@ -311,7 +314,7 @@ fn the_place_of_a_completion_in_the_hand_is_not_used_again() {
     let mut poller = bench.cq.poller();
     let mut hand: Vec<_> = poller.poll().unwrap().collect();
     assert_eq!(qp.in_flight(), (0, 0));
-    assert!(matches!(post(&qp, 3).unwrap_err(), Refusal::QueueFull { .. }), "both are looked at");
+    assert!(matches!(post(&qp, 3).unwrap_err(), Refusal::QueueFull { .. }), "both are still in use");
     assert_eq!(hand.remove(0).into_buffers().len(), 8);
     post(&qp, 3).unwrap();
     assert!(matches!(post(&qp, 4).unwrap_err(), Refusal::QueueFull { .. }));
@@ -319,7 +322,7 @@ fn the_place_of_a_completion_in_the_hand_is_not_used_again() {
     post(&qp, 4).unwrap();
 }
 
-/// The queue lies in memory that who polls shares with the queue pair.
+/// The queue is in memory that the poller shares with the queue pair.
 #[test]
 fn a_completion_in_the_hand_outlives_its_queue_pair() {
     let bench = Bench::new(16);
@@ -334,10 +337,10 @@ fn a_completion_in_the_hand_outlives_its_queue_pair() {
     let mut completions = poller.poll().unwrap();
     let in_hand = completions.next().unwrap();
     let back = qp.destroy().unwrap();
-    assert_eq!(back.iter().map(|buffers| buffers.len()).collect::<Vec<_>>(), [16], "one is in our hand");
-    // To know the forged one, the queues are looked up anew, where this one is gone.
+    assert_eq!(back.iter().map(|buffers| buffers.len()).collect::<Vec<_>>(), [16], "one is still in use");
+    // The forged completion causes a new lookup of the queues, in which this one is gone.
     let rest: Vec<_> = completions.map(|completion| completion.tag()).collect();
-    // What was freed is somebody else's now.
+    // Overwrites memory that was freed.
     let _others: Vec<_> = (16..2048).step_by(16).map(|len| vec![0xAA_u8; len]).collect();
     assert_eq!((rest, in_hand.tag()), (vec![3], 1));
     drop(back);
@@ -379,7 +382,8 @@ fn a_datagram_in_flight_keeps_its_address_handle() {
     assert_eq!(count("table_live"), live - 2, "the handle, and the region of the buffer");
 }
 
-/// What a device does to an operation with a flag that it does not take is not defined, so it never sees one: by whichever way it is posted.
+/// The effect of a flag that an operation does not support is undefined, so the device must never
+/// get one, by any way of posting.
 #[test]
 fn flags_that_an_operation_does_not_take_are_refused() {
     let bench = Bench::new(64);

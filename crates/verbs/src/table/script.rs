@@ -1,4 +1,5 @@
-//! The device of `device.c` as a test sees it: what it is told to do, and memory that tells when it is freed.
+//! The device of `device.c` for tests: functions that script it, and memory whose release can be
+//! observed.
 
 use std::ffi::c_void;
 use std::mem::transmute;
@@ -13,91 +14,93 @@ use crate::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 use crate::pd::ProtectionDomain;
 use crate::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 
-/// The bytes of a piece of [memory](Bench::memory).
+/// The size of the [memory](Bench::memory) of a test, in bytes.
 pub(super) const LEN: usize = 4096;
 
-/// Calls a function of the script, which is given as many numbers as it wants.
+/// Calls a function of the script with up to three numbers.
 fn call(name: &str, first: u64, second: u64, third: u64) -> u64 {
     type Function = extern "C" fn(u64, u64, u64) -> u64;
-    // SAFETY: each takes no more than three words in registers, and gives one back.
+    // SAFETY: each function takes at most three words in registers, and returns one.
     unsafe { transmute::<*mut c_void, Function>(function(name))(first, second, third) }
 }
 
-/// Completes the oldest `count` requests that the device has, with this status.
+/// Completes the oldest `count` work requests of the device with this status.
 #[track_caller]
 pub(super) fn complete_with(count: usize, status: u32) {
     let completed = call("table_complete", count as u64, status.into(), 0);
     assert_eq!(completed, count as u64, "it has no more");
 }
 
-/// Completes the oldest `count` requests that the device has: they went well.
+/// Completes the oldest `count` work requests of the device with success.
 #[track_caller]
 pub(super) fn complete(count: usize) {
     complete_with(count, sys::IBV_WC_SUCCESS);
 }
 
-/// Puts a completion into a queue that no request has.
+/// Puts a completion without a work request into a queue.
 pub(super) fn forge(cq: &CompletionQueue, wr_id: u64) {
     call("table_forge", cq.as_raw().expose_provenance() as u64, wr_id, 0);
 }
 
-/// By what the device knows the request that was posted last.
+/// Returns the id of the last posted work request.
 pub(super) fn last_id() -> u64 {
     call("table_last_id", 0, 0, 0)
 }
 
-/// Address, length and key of the first buffer of the last request that has one.
+/// Returns address, length and key of the first buffer of the last work request that has one.
 pub(super) fn last_element() -> (u64, u64, u64) {
     let asked = |name| call(name, 0, 0, 0);
     (asked("table_last_address"), asked("table_last_length"), asked("table_last_lkey"))
 }
 
-/// How many requests the device has.
+/// Returns the number of work requests that the device has.
 pub(super) fn held() -> u64 {
     call("table_held", 0, 0, 0)
 }
 
-/// How often a queue was armed.
+/// Returns how often a queue was armed.
 pub(super) fn armings() -> u64 {
     call("table_armings", 0, 0, 0)
 }
 
-/// Events that were taken and not acknowledged.
+/// Returns the number of events that were taken and not acknowledged.
 pub(super) fn unacknowledged() -> u64 {
     call("table_unacknowledged", 0, 0, 0)
 }
 
-/// The next post fails. The device takes so many of its list, and names the first that it did not take.
+/// Makes the next post fail. The device takes `count` of its list, and names the first one that it
+/// did not take.
 pub(super) fn refuse_post_after(count: usize) {
     call("table_fail_post", libc::ENOMEM as u64, count as u64, 1);
 }
 
-/// The next post fails, and names no request though the device has them all: as Soft-RoCE where the doorbell fails.
+/// Makes the next post fail without naming a work request, although the device has them all, like
+/// Soft-RoCE when the doorbell fails.
 pub(super) fn fail_post_in_doubt() {
     call("table_fail_post", libc::EIO as u64, 0, 0);
 }
 
-/// The next so many polls answer -1.
+/// Makes the next `count` polls return -1.
 pub(super) fn fail_polls(count: u64) {
     call("table_fail_polls", count, 0, 0);
 }
 
-/// The oldest `count` requests complete right before the `nth` arming from now on.
+/// Completes the oldest `count` work requests directly before the `nth` arming from now on.
 pub(super) fn complete_at_arming(nth: u64, count: u64) {
     call("table_complete_at_arming", nth, count, 0);
 }
 
-/// While `refused` runs, no queue pair is destroyed.
+/// Runs `refused` while no queue pair can be destroyed.
 pub(super) fn refusing_destroy<T>(refused: impl FnOnce() -> T) -> T {
     refusing("table_refuse_destroy", refused)
 }
 
-/// While `refused` runs, no window is deallocated.
+/// Runs `refused` while no window can be deallocated.
 pub(super) fn refusing_dealloc<T>(refused: impl FnOnce() -> T) -> T {
     refusing("table_refuse_dealloc", refused)
 }
 
-/// While `refused` runs, no region is deregistered.
+/// Runs `refused` while no region can be deregistered.
 pub(super) fn refusing_dereg<T>(refused: impl FnOnce() -> T) -> T {
     refusing("table_refuse_dereg", refused)
 }
@@ -109,7 +112,7 @@ fn refusing<T>(name: &str, refused: impl FnOnce() -> T) -> T {
     answer
 }
 
-/// Whether a piece of memory is kept by anybody.
+/// Observes whether memory is still kept alive.
 pub(super) struct Watch(Weak<()>);
 
 impl Watch {
@@ -118,7 +121,7 @@ impl Watch {
     }
 }
 
-/// A domain and a completion queue, on the device of the script.
+/// A protection domain and a completion queue on the scripted device.
 pub(super) struct Bench {
     pub(super) context: Context,
     pub(super) pd: ProtectionDomain,
@@ -126,17 +129,17 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// With room for so many completions.
+    /// Creates a bench with room for `depth` completions.
     pub(super) fn new(depth: u32) -> Self {
         Self::on(open(Functions::find(), false), depth, |_| None)
     }
 
-    /// As [`new`](Self::new), on a device with memory of its own.
+    /// Like [`new`](Self::new), on a device with on-chip memory.
     pub(super) fn with_on_chip_memory(depth: u32) -> Self {
         Self::on(open(Functions::find(), true), depth, |_| None)
     }
 
-    /// As [`new`](Self::new), on a channel.
+    /// Like [`new`](Self::new), with a channel.
     pub(super) fn with_channel(depth: u32) -> Self {
         Self::on(open(Functions::find(), false), depth, |context| {
             Some(context.create_comp_channel().unwrap())
@@ -153,7 +156,7 @@ impl Bench {
         Self { context, pd, cq }
     }
 
-    /// A queue pair for `depth` requests in each direction.
+    /// Configures a queue pair for `depth` work requests in each direction.
     pub(super) fn builder(&self, depth: u32) -> QueuePairBuilder {
         self.builder_of(QueuePairType::Rc, depth)
     }
@@ -162,7 +165,7 @@ impl Bench {
         QueuePairBuilder::new(kind, &self.cq, &self.cq).max_send_wr(depth).max_recv_wr(depth)
     }
 
-    /// Such a queue pair, ready to send.
+    /// Creates such a queue pair, ready to send.
     pub(super) fn queue_pair(&self, depth: u32) -> QueuePair {
         self.ready(&self.builder(depth))
     }
@@ -175,7 +178,7 @@ impl Bench {
         qp
     }
 
-    /// A page of its own, registered, that can be watched.
+    /// Allocates and registers a page that can be observed.
     pub(super) fn memory(&self) -> (Slice, Watch) {
         let (slice, watch) = watched();
         self.pd.register(slice.memory()).unwrap();
@@ -183,10 +186,12 @@ impl Bench {
     }
 }
 
-/// A page of its own that can be watched. It is unmapped when nobody keeps it: a device that touches it later ends the test.
+/// Allocates a page that can be observed. It is unmapped when nothing keeps it, so a device that
+/// accesses it later ends the test.
 pub(super) fn watched() -> (Slice, Watch) {
     let (page, alive) = (Memory::allocate(LEN).unwrap(), Arc::new(()));
     let (start, watch) = (page.address(), Watch(Arc::downgrade(&alive)));
-    // SAFETY: the page is mapped until the owner is dropped, which has it, and does not touch it.
+    // SAFETY: the owner holds the page, which stays mapped until the owner is dropped, and does not
+    // access it.
     (unsafe { Memory::from_raw(start, LEN, Box::new((page, alive))) }, watch)
 }

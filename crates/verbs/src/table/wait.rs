@@ -1,4 +1,4 @@
-//! Waiting: nothing that completes is slept through, and every event is acknowledged.
+//! Tests waiting: no completion is missed by sleeping, and every event is acknowledged.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ use crate::cq::{CompletionQueueBuilder, Wait};
 use crate::qp::QueuePair;
 use crate::wr::SendRequest;
 
-/// Long enough for a wait that is not slept through to be told from one that is, on a machine that has other work.
+/// Long enough to distinguish a wait that ends early from one that sleeps, on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 fn post(bench: &Bench, qp: &QueuePair, tag: u64) {
     qp.post_send(SendRequest::send(bench.memory().0).tag(tag)).unwrap();
 }
 
-/// The tags of what was waited for, and how long that took.
+/// Waits, and returns the tags of the completions and the duration.
 fn waited(bench: &Bench, wait: Wait, deadline: Duration) -> (Vec<u64>, Duration) {
     let start = Instant::now();
     let mut poller = bench.cq.poller();
@@ -38,7 +38,7 @@ fn what_completes_between_the_last_look_and_the_arming_is_found_without_an_event
     }
 }
 
-/// The queue is still armed when what it was armed for was met by the second look.
+/// The queue stays armed if the second poll found the completion that it was armed for.
 #[test]
 fn a_wake_up_of_an_earlier_arming_ends_no_wait() {
     let bench = Bench::with_channel(16);
@@ -103,7 +103,7 @@ fn a_queue_sleeps_on_a_channel_of_its_own_only() {
     assert!(waited(&bench, Wait::Event, Duration::ZERO).0.is_empty());
 }
 
-/// In C, a queue with an event that was taken and not acknowledged is destroyed never.
+/// In C, a queue with an unacknowledged event is never destroyed.
 #[test]
 fn events_are_acknowledged_in_batches_and_before_their_queue_is_destroyed() {
     let live = count("table_live");

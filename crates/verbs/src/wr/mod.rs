@@ -1,4 +1,4 @@
-//! Work requests: what a queue pair is asked to do, with the buffers that it takes along.
+//! Work requests, with the buffers that they hold.
 
 mod part;
 mod recv;

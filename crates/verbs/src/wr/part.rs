@@ -1,4 +1,4 @@
-//! Messages that lie where peers can reach.
+//! Messages in memory that peers can access.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use crate::dm::OnChipRegion;
 use crate::mr::MemoryRegion;
 use crate::region::ExposedRegion;
 
-/// A part of a region that peers may touch, to be sent as a message from where it lies: the device gathers it, from the host's memory or
-/// from its own.
+/// A part of a region that peers may access, to be sent as a message in place: the device gathers
+/// it, from host memory or from its own.
 ///
-/// There is no reference to such bytes. What a peer changes while the device gathers them is sent old or new.
+/// No reference to such bytes exists. Bytes that a peer changes during the gathering are sent in
+/// their old or new state.
 ///
 /// ```no_run
 /// # use farreach_verbs::device::DeviceList;
@@ -22,7 +23,7 @@ use crate::region::ExposedRegion;
 /// # let pd = context.alloc_pd()?;
 /// let dm = context.alloc_dm(4096, 6)?;
 /// let region = Arc::new(pd.expose_dm(&dm, 0, 4096, AccessFlags::REMOTE_READ)?);
-/// let second_half = RegionPart::on_chip(&region, 2048..4096).expect("it is inside");
+/// let second_half = RegionPart::on_chip(&region, 2048..4096).expect("the range is inside");
 /// assert_eq!(second_half.len(), 2048);
 /// assert!(RegionPart::on_chip(&region, 4096..4097).is_none());
 /// # Ok::<(), farreach_verbs::Error>(())
@@ -34,7 +35,7 @@ pub struct RegionPart {
     len: usize,
 }
 
-/// Kept while a request names it.
+/// A region that is held while a work request names it.
 #[derive(Debug, Clone)]
 pub(crate) enum Region {
     Exposed(Arc<ExposedRegion>),
@@ -51,13 +52,13 @@ impl Region {
 }
 
 impl RegionPart {
-    /// Of the host's memory; nothing if the region does not have these bytes.
+    /// Returns a part of host memory, or `None` if the range exceeds the region.
     pub fn exposed(region: &Arc<ExposedRegion>, range: Range<usize>) -> Option<Self> {
         let whole = region.remote();
         Self::new(Region::Exposed(Arc::clone(region)), whole.address(), whole.len(), range)
     }
 
-    /// Of the device's memory; nothing if the region does not have these bytes.
+    /// Returns a part of the device's memory, or `None` if the range exceeds the region.
     pub fn on_chip(region: &Arc<OnChipRegion>, range: Range<usize>) -> Option<Self> {
         let whole = region.remote();
         Self::new(Region::OnChip(Arc::clone(region)), whole.address(), whole.len(), range)
@@ -68,12 +69,12 @@ impl RegionPart {
         is_inside.then(|| Self { region, address: start + range.start as u64, len: range.end - range.start })
     }
 
-    /// Its bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns `true` if the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -82,7 +83,7 @@ impl RegionPart {
         &self.region
     }
 
-    /// As the device counts.
+    /// Returns the address that the device uses.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }

@@ -1,10 +1,10 @@
-//! Room for what a peer sends.
+//! Receive work requests.
 
 use farreach_memory::Slice;
 
 use super::Buffers;
 
-/// Room for one message: exclusive slices, filled in order.
+/// The buffers for one message: exclusive slices, filled in order.
 ///
 /// ```
 /// use farreach_memory::Memory;
@@ -22,37 +22,38 @@ pub struct RecvRequest {
 }
 
 impl RecvRequest {
-    /// Room in one slice.
+    /// Creates a work request with one slice.
     #[inline]
     pub fn new(slice: Slice) -> Self {
         Self { buffers: slice.into(), tag: 0 }
     }
 
-    /// Room in several slices, one after the other.
+    /// Creates a work request with several slices, filled in order.
     #[inline]
     pub fn scattered(slices: Vec<Slice>) -> Self {
         Self { buffers: Buffers::of_slices(slices), tag: 0 }
     }
 
-    /// No room for bytes: for a message without any, or a write with immediate.
+    /// Creates a work request without buffers, for a message without bytes or a write with
+    /// immediate.
     #[inline]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// A number of the caller's, which the completion has too.
+    /// Sets a number that the completion returns.
     #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// The buffers that it takes along.
+    /// Returns the buffers.
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// The buffers, back.
+    /// Takes the buffers back.
     pub fn into_buffers(self) -> Buffers {
         self.buffers
     }

@@ -1,4 +1,4 @@
-//! Why a request was not posted.
+//! Errors of posting.
 
 use std::fmt;
 
@@ -7,13 +7,14 @@ use crate::cq::WorkKind;
 use crate::error::Error;
 use crate::qp::QueuePairState;
 
-/// A request that was not posted, with the reason: nothing of it is in flight.
+/// A work request that was not posted, with the reason. Nothing of it is in flight, except with
+/// [`Refusal::InDoubt`].
 ///
 /// ```
 /// use farreach_memory::Memory;
 /// use farreach_verbs::wr::{PostError, Refusal, SendRequest};
 ///
-/// // A full queue is an ordinary answer: the request is ours again, and may wait.
+/// // A full queue is an ordinary result: the caller gets the work request back.
 /// fn later(error: PostError<SendRequest>, waiting: &mut Vec<SendRequest>) {
 ///     match error.reason {
 ///         Refusal::QueueFull { .. } => waiting.push(error.request),
@@ -28,80 +29,82 @@ use crate::qp::QueuePairState;
 /// ```
 #[derive(Debug)]
 pub struct PostError<R> {
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
-    /// The request, with its buffers.
+    /// The work request, with its buffers.
     pub request: R,
 }
 
-/// Why a request was not posted.
+/// The reason why a work request was not posted.
 ///
 /// ```
 /// use farreach_verbs::wr::Refusal;
 ///
 /// let refusal = Refusal::OutOfBounds { len: 4096, remote_len: 1024 };
 /// assert_eq!(refusal.to_string(), "4096 bytes do not fit into the peer's range of 1024");
-/// assert_eq!(refusal.fix(), "check the peer's range, and what is left of it");
+/// assert_eq!(refusal.fix(), "check the length of the peer's range");
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// As many requests are in flight as the queue holds: poll its completion queue, then try again.
+    /// The queue is full: poll its completion queue, then post again.
     QueueFull {
-        /// How many that is.
+        /// The maximum number of work requests in flight.
         depth: u32,
     },
     /// A buffer's memory is not registered in the queue pair's protection domain.
     NotRegistered,
-    /// More buffers than the queue pair takes in one request.
+    /// More buffers than the queue pair allows in one work request.
     TooManyBuffers {
-        /// How many there are.
+        /// The number of buffers.
         count: usize,
-        /// How many it takes.
+        /// The maximum number of buffers.
         max: u32,
     },
     /// More bytes than one buffer or message can have.
     TooLong {
-        /// How many there are.
+        /// The number of bytes.
         len: usize,
-        /// How many are possible.
+        /// The maximum number of bytes.
         max: usize,
     },
-    /// The bytes reach beyond the end of the peer's range.
+    /// The bytes exceed the peer's range.
     OutOfBounds {
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
-        /// How many the range has.
+        /// The length of the range, in bytes.
         remote_len: u64,
     },
-    /// An atomic operation on anything but eight bytes, aligned to eight.
+    /// An atomic operation needs eight bytes, aligned to eight.
     NotEightAlignedBytes,
-    /// A buffer that the card writes to is shared with readers.
+    /// A buffer that the device writes to is shared with readers.
     SharedDestination,
-    /// A window or a region is of another protection domain.
+    /// A window or a region belongs to another protection domain.
     OtherDomain,
-    /// A flag that the operation does not take.
+    /// The operation does not support a flag.
     Flag {
-        /// What was to be done.
+        /// The kind of the work request.
         kind: WorkKind,
-        /// What it does not take.
+        /// The unsupported flags.
         flags: SendFlags,
     },
-    /// Another queue pair is binding the window: in which order a device does both is not known.
+    /// Another queue pair is binding the window. The order in which the device executes both is
+    /// undefined.
     WindowBusy,
-    /// The queue pair was not made for this operation, or its type does not have it.
+    /// The queue pair was not created for this operation, or its type does not support it.
     Unsupported(&'static str),
-    /// The queue pair is not ready to send: this is the state that it is in.
+    /// The queue pair is not ready to send, because it is in this state.
     NotReady(QueuePairState),
-    /// The card or its library refused it.
+    /// The device or its library refused the work request.
     Engine(Error),
-    /// The library failed and does not say that the card has not got the request. Its buffers stay in flight, and the request is handed
-    /// back without them: the end of the queue pair gives them back.
+    /// The library failed without naming the work request as refused, so the device may have it.
+    /// Its buffers stay in flight, and the work request is returned without them: the end of the
+    /// queue pair returns them.
     InDoubt(Error),
 }
 
 impl Refusal {
-    /// For the inlined path of a post: made out of its way, so that it costs nothing there.
+    /// Constructs the error outside of the inlined path of a post, so that it costs nothing there.
     #[cold]
     #[inline(never)]
     pub(crate) fn not_registered() -> Self {
@@ -143,25 +146,25 @@ impl Refusal {
         Self::Unsupported(what)
     }
 
-    /// What to do about it.
+    /// Returns an instruction that resolves the refusal.
     pub fn fix(&self) -> String {
         match self {
             Self::QueueFull { .. } => "poll the completion queue and post again".to_owned(),
             Self::NotRegistered => "register it: ProtectionDomain::register(slice.memory())".to_owned(),
-            Self::TooManyBuffers { .. } => "use fewer buffers, or make the queue pair for more".to_owned(),
-            Self::TooLong { .. } => "split it into several requests".to_owned(),
-            Self::OutOfBounds { .. } => "check the peer's range, and what is left of it".to_owned(),
+            Self::TooManyBuffers { .. } => "use fewer buffers, or create the queue pair for more".to_owned(),
+            Self::TooLong { .. } => "split it into several work requests".to_owned(),
+            Self::OutOfBounds { .. } => "check the length of the peer's range".to_owned(),
             Self::NotEightAlignedBytes => {
                 "use eight bytes at an address that is a multiple of eight".to_owned()
             }
             Self::SharedDestination => "use a slice that is not shared".to_owned(),
-            Self::OtherDomain => "make queue pair, window and region in one protection domain".to_owned(),
+            Self::OtherDomain => "create queue pair, window and region in one protection domain".to_owned(),
             Self::Flag { .. } => "post it without that flag".to_owned(),
             Self::WindowBusy => "wait for the completion of the other binding".to_owned(),
-            Self::Unsupported(_) => "ask for the operation when the queue pair is built".to_owned(),
-            Self::NotReady(_) => "connect the queue pair first: it sends from RTS on".to_owned(),
+            Self::Unsupported(_) => "request the operation when the queue pair is built".to_owned(),
+            Self::NotReady(_) => "connect the queue pair first: it can send in RTS".to_owned(),
             Self::Engine(error) => error.fix(),
-            Self::InDoubt(_) => "destroy the queue pair: that gives its buffers back".to_owned(),
+            Self::InDoubt(_) => "destroy the queue pair, which returns its buffers".to_owned(),
         }
     }
 }
@@ -169,31 +172,33 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::QueueFull { depth } => write!(f, "the queue holds {depth} requests, and all are in flight"),
+            Self::QueueFull { depth } => write!(f, "the queue is full: {depth} work requests are in flight"),
             Self::NotRegistered => {
                 f.write_str("a buffer is not registered in the protection domain of the queue pair")
             }
             Self::TooManyBuffers { count, max } => {
-                write!(f, "{count} buffers, and a request has {max} at most")
+                write!(f, "{count} buffers exceed the maximum of {max} for a work request")
             }
-            Self::TooLong { len, max } => write!(f, "{len} bytes, where {max} are the most"),
+            Self::TooLong { len, max } => write!(f, "{len} bytes exceed the maximum of {max}"),
             Self::OutOfBounds { len, remote_len } => {
                 write!(f, "{len} bytes do not fit into the peer's range of {remote_len}")
             }
             Self::NotEightAlignedBytes => {
-                f.write_str("an atomic operation is on eight bytes, aligned to eight")
+                f.write_str("an atomic operation needs eight bytes, aligned to eight")
             }
             Self::SharedDestination => f.write_str("a shared buffer cannot be written to"),
-            Self::OtherDomain => f.write_str("a window or a region is of another protection domain"),
+            Self::OtherDomain => f.write_str("a window or a region belongs to another protection domain"),
             Self::Flag { kind, flags } => {
                 let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
-                write!(f, "a request of kind {kind:?} does not take {}", names.join(" or "))
+                write!(f, "a work request of kind {kind:?} does not support {}", names.join(" or "))
             }
             Self::WindowBusy => f.write_str("another queue pair is binding this window"),
-            Self::Unsupported(operation) => write!(f, "this queue pair does not do {operation}"),
+            Self::Unsupported(operation) => write!(f, "this queue pair does not support {operation}"),
             Self::NotReady(state) => write!(f, "the queue pair is not ready to send: it is in {state}"),
             Self::Engine(error) => fmt::Display::fmt(error, f),
-            Self::InDoubt(error) => write!(f, "{error}; whether the card has the request is not known"),
+            Self::InDoubt(error) => {
+                write!(f, "{error}; it is unknown whether the device has the work request")
+            }
         }
     }
 }

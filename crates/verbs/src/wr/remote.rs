@@ -1,17 +1,17 @@
-//! A peer's memory.
+//! A range of a peer's memory.
 
 use crate::mr::RemoteKey;
 
-/// A range of a peer's memory that it has given access to: where, how long, and by which key.
+/// A range of a peer's memory that the peer has given access to: address, length and key.
 ///
-/// Nothing reaches beyond it: every request is checked against the length before it is posted. The peer's card checks once
-/// more, but a request that fails there ends the connection.
+/// Every work request is checked against the length before it is posted. The peer's device checks
+/// it too, but a work request that fails there ends the connection.
 ///
 /// ```
 /// use farreach_verbs::mr::RemoteKey;
 /// use farreach_verbs::wr::RemoteRange;
 ///
-/// // What the peer told us.
+/// // Received from the peer.
 /// let region = RemoteRange::new(0x7f00_0000_0000, 1 << 20, RemoteKey(0x1234));
 /// let page = region.get(4096, 4096).unwrap();
 /// assert_eq!((page.address(), page.len()), (0x7f00_0000_1000, 4096));
@@ -25,17 +25,17 @@ pub struct RemoteRange {
 }
 
 impl RemoteRange {
-    /// For requests that go to no memory.
+    /// The range of work requests that access no remote memory.
     pub(crate) const NOWHERE: Self = Self { address: 0, len: 0, key: RemoteKey(0) };
 
-    /// A range as the peer describes it. What would lie beyond the last address is cut off, so that no sum of an address and a length
-    /// wraps around.
+    /// Creates a range as the peer describes it. It is truncated at the last address, so that no
+    /// sum of an address and a length overflows.
     #[inline]
     pub fn new(address: u64, len: u64, key: RemoteKey) -> Self {
         Self { address, len: len.min(u64::MAX - address), key }
     }
 
-    /// The `len` bytes at `offset`, or nothing if it does not have them.
+    /// Returns the `len` bytes at `offset`, or `None` if they exceed the range.
     #[inline]
     pub fn get(self, offset: u64, len: u64) -> Option<Self> {
         if offset.checked_add(len)? > self.len {
@@ -44,20 +44,20 @@ impl RemoteRange {
         Some(Self { address: self.address.checked_add(offset)?, len, key: self.key })
     }
 
-    /// The address of its first byte, in the peer's words.
+    /// Returns the address of the first byte, as the peer names it.
     #[inline]
     pub fn address(self) -> u64 {
         self.address
     }
 
-    /// Its bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty range is of no use, and none is made")]
     #[inline]
     pub fn len(self) -> u64 {
         self.len
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     pub fn key(self) -> RemoteKey {
         self.key

@@ -1,4 +1,4 @@
-//! What a queue pair can be asked to do.
+//! Send work requests: operations, their buffers and flags.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::mr::{AccessFlags, RemoteKey};
 use crate::mw::MemoryWindow;
 use crate::region::ExposedRegion;
 
-/// A request to a send queue: an operation, the buffers that it takes along, and how it is to be done.
+/// A work request for a send queue: an operation, its buffers, and its flags.
 ///
 /// ```
 /// use farreach_memory::Memory;
@@ -36,7 +36,7 @@ pub struct SendRequest {
     pub(crate) extra: Extra,
 }
 
-/// What is to be done.
+/// The operation of a work request.
 ///
 /// ```
 /// use farreach_memory::Memory;
@@ -50,68 +50,68 @@ pub struct SendRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// A message, into a buffer of the receiver's choice.
+    /// Sends a message into a buffer that the receiver has posted.
     #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// A message with immediate data.
+    /// Sends a message with immediate data.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendImmediate(ImmediateData),
-    /// A message whose arrival ends one of the receiver's keys.
+    /// Sends a message that invalidates a key of the receiver.
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendInvalidate(RemoteKey),
-    /// Bytes into the peer's memory.
+    /// Writes to the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write(RemoteRange),
-    /// Bytes into the peer's memory, and a completion there.
+    /// Writes to the peer's memory, with immediate data and a completion there.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     WriteImmediate(RemoteRange, ImmediateData),
-    /// Bytes out of the peer's memory.
+    /// Reads from the peer's memory.
     #[doc(alias = "IBV_WR_RDMA_READ")]
     Read(RemoteRange),
-    /// Replaces eight bytes if they are as expected; the buffer gets what was there.
+    /// Replaces eight bytes if they have the expected value. The buffer gets the old value.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     CompareSwap {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What they must be.
+        /// The expected value.
         expected: u64,
-        /// What they become.
+        /// The new value.
         desired: u64,
     },
-    /// Adds to eight bytes; the buffer gets what was there.
+    /// Adds to eight bytes. The buffer gets the old value.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     FetchAdd {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What is added.
+        /// The number to add.
         add: u64,
     },
-    /// Writes eight bytes at once.
+    /// Writes eight bytes atomically.
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     AtomicWrite {
         /// The eight bytes.
         remote: RemoteRange,
-        /// What they become.
+        /// The new value.
         value: u64,
     },
-    /// Makes earlier writes visible or lasting at the peer.
+    /// Makes earlier writes visible or persistent at the peer.
     #[doc(alias = "IBV_WR_FLUSH")]
     Flush(RemoteRange, Flush),
-    /// Gives a window a part of a region.
+    /// Binds a window to a part of a region.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindWindow,
-    /// Ends a key of this side's: a type 2 window's, or a region's.
+    /// Invalidates a local key: that of a window of type 2, or of a region.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInvalidate(RemoteKey),
 }
 
-/// How far a flush goes.
+/// The extent of a flush.
 ///
 /// ```
 /// use farreach_verbs::mr::RemoteKey;
 /// use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RemoteRange, SendRequest};
 ///
-/// // What was written to this range outlives a power cut when the request has completed.
+/// // Writes to this range survive a power failure once the work request has completed.
 /// let remote = RemoteRange::new(0x7f00_0000_0000, 4096, RemoteKey(0x1234));
 /// let flush = Flush { placement: FlushPlacement::Persistent, level: FlushLevel::Range };
 /// let request = SendRequest::flush(remote, flush);
@@ -119,29 +119,29 @@ pub enum Operation {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flush {
-    /// To where.
+    /// The destination.
     pub placement: FlushPlacement,
-    /// Of what.
+    /// The bytes to flush.
     pub level: FlushLevel,
 }
 
-/// Where flushed bytes have arrived.
+/// The destination of flushed bytes.
 ///
 /// ```
 /// use farreach_verbs::wr::FlushPlacement;
 ///
-/// // Other processors see them; a power cut may take them.
+/// // Global bytes are visible to other processors; a power failure may lose them.
 /// assert_ne!(FlushPlacement::Global, FlushPlacement::Persistent);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlushPlacement {
-    /// Visible to all.
+    /// Visible to all processors and devices.
     Global,
-    /// In memory that outlives a power cut.
+    /// In memory that survives a power failure.
     Persistent,
 }
 
-/// Which bytes are flushed.
+/// The bytes to flush.
 ///
 /// ```
 /// use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement};
@@ -153,12 +153,12 @@ pub enum FlushPlacement {
 pub enum FlushLevel {
     /// The range.
     Range,
-    /// The whole region that the range is in.
+    /// The whole region that contains the range.
     Region,
 }
 
 bitflags! {
-    /// How a request is done.
+    /// Flags of a work request.
     ///
     /// ```
     /// use farreach_verbs::wr::SendFlags;
@@ -167,20 +167,23 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct SendFlags: u32 {
-        /// It has a completion of its own.
+        /// The work request has a completion of its own.
         const SIGNALED = sys::IBV_SEND_SIGNALED;
-        /// It waits for the reads and atomics before it: on reliable connections.
+        /// The work request waits for earlier reads and atomics. Only on reliable connections.
         const FENCE = sys::IBV_SEND_FENCE;
-        /// The receiver is woken where it waits for solicited events only: by messages, and by writes with immediate data.
+        /// The completion at the receiver is a solicited event. Only for messages and writes with
+        /// immediate data.
         const SOLICITED = sys::IBV_SEND_SOLICITED;
-        /// The bytes are copied into the request when it is posted: those of messages and writes.
+        /// The bytes are copied into the work request when it is posted. Only for messages and
+        /// writes.
         const INLINE = sys::IBV_SEND_INLINE;
     }
 }
 
 impl Operation {
-    /// The flags that the operation takes; no device says what another one would do to it. A READ that is posted inline makes Soft-RoCE's
-    /// library take the bytes of the buffer for the list of its buffers.
+    /// Returns the flags that the operation supports. The effect of others is undefined: for a READ
+    /// posted inline, Soft-RoCE's library would use the bytes of the buffer as the scatter-gather
+    /// list.
     #[inline(always)]
     pub(crate) const fn flags(self) -> SendFlags {
         let any = SendFlags::SIGNALED.union(SendFlags::FENCE);
@@ -206,16 +209,16 @@ impl Default for SendFlags {
     }
 }
 
-/// What some requests need besides.
+/// Attributes that only some work requests have.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
     pub(crate) datagram: Option<Datagram>,
-    /// The shared receive queue, of an XRC receiver, that takes it.
+    /// The number of the shared receive queue of an XRC receiver.
     pub(crate) shared_queue: Option<u32>,
     pub(crate) binding: Option<Binding>,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Debug)]
 pub(crate) struct Datagram {
     pub(crate) ah: AddressHandle,
@@ -223,7 +226,7 @@ pub(crate) struct Datagram {
     pub(crate) qkey: u32,
 }
 
-/// What a window is bound to.
+/// The window, region and range of a binding.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) window: MemoryWindow,
@@ -239,48 +242,51 @@ impl SendRequest {
         Self { operation, buffers, flags: SendFlags::default(), tag: 0, extra: Extra::default() }
     }
 
-    /// A message.
+    /// Creates a work request that sends a message.
     #[inline]
     pub fn send(buffers: impl Into<Buffers>) -> Self {
         Self::new(Operation::Send, buffers.into())
     }
 
-    /// A message whose arrival ends one of the receiver's keys.
+    /// Creates a work request that sends a message and invalidates a key of the receiver.
     #[inline]
     pub fn send_invalidate(buffers: impl Into<Buffers>, key: RemoteKey) -> Self {
         Self::new(Operation::SendInvalidate(key), buffers.into())
     }
 
-    /// Bytes to the beginning of `remote`.
+    /// Creates a work request that writes to the beginning of `remote`.
     #[inline]
     pub fn write(buffers: impl Into<Buffers>, remote: RemoteRange) -> Self {
         Self::new(Operation::Write(remote), buffers.into())
     }
 
-    /// Bytes from the beginning of `remote`, into a slice.
+    /// Creates a work request that reads from the beginning of `remote` into a slice.
     #[inline]
     pub fn read(into: Slice, remote: RemoteRange) -> Self {
         Self::new(Operation::Read(remote), into.into())
     }
 
-    /// Bytes from the beginning of `remote`, into several slices, one after the other.
+    /// Creates a work request that reads from the beginning of `remote` into several slices, in
+    /// order.
     #[inline]
     pub fn read_scattered(into: Vec<Slice>, remote: RemoteRange) -> Self {
         Self::new(Operation::Read(remote), Buffers::of_slices(into))
     }
 
-    /// Bytes from the beginning of `remote`, into whatever buffers a device may write to: slices, or parts that are
-    /// [lent](farreach_memory::Lent) to several requests. Shared ones are refused when it is posted.
+    /// Creates a work request that reads from the beginning of `remote` into any buffers that a
+    /// device may write to: slices, or parts that are [lent](farreach_memory::Lent) to several work
+    /// requests. Shared buffers are refused when it is posted.
     ///
     /// ```
     /// use farreach_memory::{Buffers, Memory};
     /// use farreach_verbs::mr::RemoteKey;
     /// use farreach_verbs::wr::{RemoteRange, SendRequest};
     ///
-    /// // Two pages that lie apart here, and beside each other at the peer.
+    /// // Two pages that are apart locally, and adjacent at the peer.
     /// let remote = RemoteRange::new(0x7f00_0000_0000, 8192, RemoteKey(0x1234));
     /// let pages = Memory::allocate(4 * 4096)?.lend();
-    /// let parts = [pages.get(..4096), pages.get(8192..12288)].map(|page| page.expect("it is inside").into());
+    /// let parts = [pages.get(..4096), pages.get(8192..12288)];
+    /// let parts = parts.map(|page| page.expect("the range is inside").into());
     /// let request = SendRequest::read_into(Buffers::List(parts.into()), remote);
     /// assert_eq!(request.buffers().len(), 8192);
     /// # Ok::<(), farreach_memory::AllocateError>(())
@@ -290,41 +296,46 @@ impl SendRequest {
         Self::new(Operation::Read(remote), into)
     }
 
-    /// Replaces the eight bytes of `remote` by `desired` if they are `expected`. `into`, eight bytes, gets what was there.
+    /// Creates a work request that replaces the eight bytes of `remote` by `desired` if they are
+    /// `expected`. `into`, eight bytes, gets the old value.
     #[inline]
     pub fn compare_swap(into: Slice, remote: RemoteRange, expected: u64, desired: u64) -> Self {
         Self::new(Operation::CompareSwap { remote, expected, desired }, into.into())
     }
 
-    /// Adds to the eight bytes of `remote`. `into`, eight bytes, gets what was there.
+    /// Creates a work request that adds to the eight bytes of `remote`. `into`, eight bytes, gets
+    /// the old value.
     #[inline]
     pub fn fetch_add(into: Slice, remote: RemoteRange, add: u64) -> Self {
         Self::new(Operation::FetchAdd { remote, add }, into.into())
     }
 
-    /// Writes the eight bytes of `remote` at once. The queue pair must have been made for it.
+    /// Creates a work request that writes the eight bytes of `remote` atomically. The queue pair
+    /// must have been created for it.
     #[inline]
     pub fn atomic_write(remote: RemoteRange, value: u64) -> Self {
         Self::new(Operation::AtomicWrite { remote, value }, Buffers::None)
     }
 
-    /// Makes earlier writes visible or lasting at the peer. The queue pair must have been made for it.
+    /// Creates a work request that makes earlier writes visible or persistent at the peer. The
+    /// queue pair must have been created for it.
     #[inline]
     pub fn flush(remote: RemoteRange, flush: Flush) -> Self {
         Self::new(Operation::Flush(remote, flush), Buffers::None)
     }
 
-    /// Ends a key of this side's.
+    /// Creates a work request that invalidates a local key.
     #[inline]
     pub fn local_invalidate(key: RemoteKey) -> Self {
         Self::new(Operation::LocalInvalidate(key), Buffers::None)
     }
 
-    /// Binds a window to a part of a region, of which peers then have `access` by the window's own key. When it is done,
-    /// [`MemoryWindow::remote`] says what to tell them.
+    /// Creates a work request that binds a window to a part of a region. Peers then have `access`
+    /// to it by the window's own key. After the completion, [`MemoryWindow::remote`] returns the
+    /// range for them.
     ///
-    /// The window keeps the region until it is bound elsewhere or revoked. The region must be made with
-    /// [`AccessFlags::MW_BIND`]; it needs no other right itself.
+    /// The window holds the region until it is bound elsewhere or revoked. The region must be
+    /// registered with [`AccessFlags::MW_BIND`]; it needs no other access itself.
     pub fn bind(
         window: &MemoryWindow,
         region: &Arc<ExposedRegion>,
@@ -338,8 +349,8 @@ impl SendRequest {
         request
     }
 
-    /// With immediate data: a message's, or a write's, which then completes at the peer too. Other operations have none, and stay
-    /// as they are.
+    /// Adds immediate data to a message or a write; the write then completes at the peer too. Other
+    /// operations are not changed.
     #[inline]
     pub fn immediate(mut self, immediate: impl Into<ImmediateData>) -> Self {
         let immediate = immediate.into();
@@ -353,68 +364,71 @@ impl SendRequest {
         self
     }
 
-    /// A number of the caller's, which the completion has too.
+    /// Sets a number that the completion returns.
     #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// Without a completion of its own: its buffers come back with the next signalled request of the queue. A queue whose
-    /// requests are all unsignalled fills up.
+    /// Removes the completion: the buffers return with the next signalled work request of the
+    /// queue. A queue whose work requests are all unsignalled fills up.
     #[inline]
     pub fn unsignaled(mut self) -> Self {
         self.flags.remove(SendFlags::SIGNALED);
         self
     }
 
-    /// After the reads and atomics before it. Only reliable connections have it; on others the request is refused.
+    /// Makes it wait for earlier reads and atomics. Only reliable connections support that; others
+    /// refuse the work request.
     #[inline]
     pub fn fenced(mut self) -> Self {
         self.flags.insert(SendFlags::FENCE);
         self
     }
 
-    /// Wakes a receiver that waits for solicited events only. A request that completes nothing at the receiver is refused with it.
+    /// Makes the completion at the receiver a solicited event. A work request without a completion
+    /// at the receiver is refused with it.
     #[inline]
     pub fn solicited(mut self) -> Self {
         self.flags.insert(SendFlags::SOLICITED);
         self
     }
 
-    /// Copies the bytes into the request when it is posted: for few bytes, and the fastest way there. Messages and writes take it; anything
-    /// else is refused with it.
+    /// Copies the bytes into the work request when it is posted. This is the fastest way for few
+    /// bytes. Only messages and writes support it; others are refused with it.
     #[inline]
     pub fn inline(mut self) -> Self {
         self.flags.insert(SendFlags::INLINE);
         self
     }
 
-    /// Where a datagram goes: to a queue pair there, which takes it by this key.
+    /// Sets the destination of a datagram: a queue pair, and the Q_Key that it accepts.
     pub fn to(mut self, ah: &AddressHandle, qp_num: u32, qkey: u32) -> Self {
         self.extra.datagram = Some(Datagram { ah: ah.clone(), qp_num, qkey });
         self
     }
 
-    /// Which shared receive queue of an XRC receiver takes it: [its number](crate::srq::SharedReceiveQueue::number).
+    /// Sets the shared receive queue of an XRC receiver by [its
+    /// number](crate::srq::SharedReceiveQueue::number).
     pub fn to_shared_queue(mut self, number: u32) -> Self {
         self.extra.shared_queue = Some(number);
         self
     }
 
-    /// What is to be done.
+    /// Returns the operation.
     #[inline]
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The buffers that it takes along.
+    /// Returns the buffers.
     #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// The buffers, back.
+    /// Takes the buffers back.
     #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers

@@ -1,4 +1,4 @@
-//! Posting and completing allocates nothing.
+//! Tests that posting and completing allocate nothing.
 
 use farreach_memory::Slice;
 use farreach_testkit::{CountingAllocator, Device, allocations, on_host_a, wait_for};
@@ -11,17 +11,17 @@ use farreach_verbs::wr::{RecvRequest, SendRequest};
 #[global_allocator]
 static COUNTING: CountingAllocator = CountingAllocator;
 
-/// Messages that are under way at once.
+/// Messages in flight at once.
 const WINDOW: usize = 20;
-/// Rounds of as many.
+/// Number of rounds.
 const ROUNDS: usize = 50;
 const BYTES: usize = 64;
 
-/// A queue pair that is connected to itself. Every message is received, and all buffers go round.
+/// A queue pair that is connected to itself. Every message is received, and all buffers are reused.
 struct Loop {
     qp: QueuePair,
     cq: CompletionQueue,
-    /// Buffers that are in hand.
+    /// Buffers that are not in flight.
     free: Vec<Slice>,
     room: Vec<Slice>,
     sends: Vec<SendRequest>,
@@ -80,9 +80,9 @@ impl Loop {
         });
     }
 
-    /// So many messages, and how often they allocated.
+    /// Sends messages, and returns the number of allocations.
     fn run(&mut self, post: fn(&mut Self)) -> u64 {
-        // The first time, the poller learns of the queue pair.
+        // In the first round, the poller copies the table of queue pairs.
         post(self);
         self.complete();
         self.completed = 0;
@@ -101,7 +101,7 @@ impl Loop {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_thousand_messages_allocate_nothing() {
     on_host_a(|| {
-        assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 1, "they are counted");
+        assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(7)))), 1, "allocations are counted");
         let mut messages = Loop::new();
         assert_eq!(messages.run(Loop::post_one_by_one), 0, "one by one");
         assert_eq!(messages.run(Loop::post_at_once), 0, "at once");

@@ -1,23 +1,24 @@
-//! What the safe API costs beside the raw one, counted in instructions.
+//! Tests the cost of the safe API, compared with the raw one, in instructions.
 //!
-//! Counted by callgrind over the example `cost`, built as packages are, which posts and completes the same requests by either API. Two runs of
-//! different length each: what is the same in both, from the loader to the last drop, is taken away.
+//! callgrind counts the instructions of the example `cost`, built with the profile of packages,
+//! which posts and completes the same work requests by either API. There are two runs of different
+//! length each; the difference excludes the common part, from the loader to the last drop.
 
 use farreach_testkit::Device;
 use farreach_testkit::cost::{Counted, dist_example, tell};
 
-/// What a request may cost more by the safe API than by the raw one, in instructions. It is 106; the goal is 50, and ARCHITECTURE.md
-/// tells what is between.
+/// The maximum cost of a work request by the safe API beyond the raw one, in instructions. It is
+/// 106; the goal is 50, and ARCHITECTURE.md explains the difference.
 const MOST_BESIDE_RAW: f64 = 110.0;
 
 /// Rounds of a short run, and of a long one.
 const SHORT: u32 = 4;
 const LONG: u32 = 24;
 
-/// Requests of a round: `cost` has it so.
+/// Work requests per round, as in `cost`.
 const REQUESTS: u32 = 8;
 
-/// Counts are the same wherever they are counted.
+/// The counts do not depend on the guest.
 mod one_guest {
     use super::*;
 
@@ -26,11 +27,11 @@ mod one_guest {
     fn the_safe_api_is_nearly_as_cheap_as_the_raw_one() {
         let (raw, safe) = (instructions_per_request("raw"), instructions_per_request("safe"));
         let told = format!(
-            "a request, posted and completed: {raw:.1} instructions by the raw API, {safe:.1} by the safe one, {:.1} more\n",
+            "a work request, posted and completed: {raw:.1} instructions by the raw API, {safe:.1} by the safe one, {:.1} more\n",
             safe - raw
         );
         tell(&told);
-        assert!(raw > 0.0 && safe > raw, "that was not counted: {told}");
+        assert!(raw > 0.0 && safe > raw, "the count is wrong: {told}");
         assert!(safe - raw <= MOST_BESIDE_RAW, "more than {MOST_BESIDE_RAW}: {told}");
     }
 }

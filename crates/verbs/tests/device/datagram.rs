@@ -1,4 +1,4 @@
-//! Connections without promises, and datagrams, through the safe API.
+//! Tests of unreliable connections and datagrams by the safe API.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use farreach_verbs::qp::state::{ConnectionParameters, PeerAddress};
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::wr::{Buffers, RecvRequest, Refusal, SendRequest};
 
-/// A queue pair, and where its requests complete.
+/// A queue pair and its completion queue.
 struct End {
     qp: QueuePair,
     cq: CompletionQueue,
@@ -40,7 +40,7 @@ impl End {
         self.qp.post_recv(RecvRequest::new(self.filled(0, len))).unwrap();
     }
 
-    /// The next completion, which must be a success of this kind.
+    /// Returns the next completion, which must be a success of this kind.
     #[track_caller]
     fn next(&self, kind: WorkKind) -> (Success, Buffers) {
         wait_for("completion", || {
@@ -86,7 +86,7 @@ fn an_unreliable_connection_carries_messages_and_writes() {
         a.qp.connect(&host.parameters, &at_a, &at_b).unwrap();
         b.qp.connect(&host.parameters, &at_b, &at_a).unwrap();
 
-        // More than a packet.
+        // More than one packet.
         b.make_room(6000);
         a.qp.post_send(SendRequest::send(a.filled(1, 5000)).immediate(7)).unwrap();
         let (_, sent) = a.next(WorkKind::Send);
@@ -105,7 +105,7 @@ fn an_unreliable_connection_carries_messages_and_writes() {
     });
 }
 
-/// Two queue pairs for datagrams, ready, and what each would tell the other.
+/// Returns two ready queue pairs for datagrams, with their addresses.
 fn datagram_ends(host: &Host) -> [(End, PeerAddress); 2] {
     let pd = host.context.alloc_pd().unwrap();
     [0, 1].map(|_| {
@@ -126,7 +126,7 @@ fn a_datagram_comes_with_its_routing_header() {
         b.make_room(GRH_BYTES + 600);
         let request = SendRequest::send(a.filled(3, 500)).immediate(9).to(&there, at_b.qp_num, at_b.qkey);
         a.qp.post_send(request).unwrap();
-        // The request holds the handle as long as the device may look at it.
+        // The work request holds the handle while the device may use it.
         drop(there);
         let (_, sent) = a.next(WorkKind::Send);
         assert_eq!(sent.len(), 500);
@@ -137,7 +137,7 @@ fn a_datagram_comes_with_its_routing_header() {
         assert_eq!((success.source_qp_num, success.immediate), (at_a.qp_num, Some(ImmediateData(9))));
         let (header, rest) = slice.split_at(GRH_BYTES);
         assert_eq!(rest[..500], *pattern(3, 500));
-        // Of IPv4 it has the last 20 bytes, at whose end are source and destination.
+        // For IPv4 the header is in the last 20 bytes, which end with source and destination.
         let own = host.device.address.octets();
         assert_eq!((&header[32..36], &header[36..]), (&own[..], &own[..]));
     });
@@ -153,11 +153,11 @@ fn a_datagram_without_the_key_is_not_taken() {
         b.make_room(GRH_BYTES + 8);
         for (seed, qkey) in [(1, at_b.qkey ^ 1), (2, at_b.qkey)] {
             a.qp.post_send(SendRequest::send(a.filled(seed, 8)).to(&there, at_b.qp_num, qkey)).unwrap();
-            // Nobody tells the sender.
+            // The sender gets no error.
             a.next(WorkKind::Send);
         }
         let (_, slice) = b.received();
-        assert_eq!(slice[GRH_BYTES..], *pattern(2, 8), "the first was thrown away");
+        assert_eq!(slice[GRH_BYTES..], *pattern(2, 8), "the first was discarded");
     });
 }
 
@@ -175,7 +175,7 @@ fn what_is_no_datagram_is_refused() {
         let write = SendRequest::write(a.filled(1, 8), region.remote()).to(&there, at_b.qp_num, at_b.qkey);
         let write = a.qp.post_send(write).unwrap_err();
         assert!(matches!(write.reason, Refusal::Unsupported(_)), "{write}");
-        assert_eq!(write.request.into_buffers().len(), 8, "and handed back");
+        assert_eq!(write.request.into_buffers().len(), 8, "the buffers were returned");
         assert_eq!(a.qp.in_flight(), (0, 0));
     });
 }

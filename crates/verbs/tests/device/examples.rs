@@ -1,4 +1,4 @@
-//! The example programs, run as a user runs them: a server here, a client there, and what they say.
+//! Tests of the example programs, as a user runs them: a server, a client, and their output.
 
 use std::env;
 use std::process::{Child, Command, Stdio};
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use farreach_testkit::{Device, example, listen, wait_for};
 
-/// What takes longer hangs. The programs' own waits end before.
+/// A program that takes longer hangs. The programs' own waits end before.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
-/// How often a client that finds nobody listening yet tries again.
+/// The number of attempts of a client while the server does not listen yet.
 const ATTEMPTS: usize = 40;
 
-/// A program that is killed if it still runs at the end.
+/// A program that is killed on drop if it still runs.
 struct Running {
     name: String,
     child: Child,
@@ -57,11 +57,14 @@ impl Running {
     }
 
     fn said(&mut self) -> [String; 2] {
-        self.told.take().expect("it is asked once").map(|told| told.join().expect("a reader does not panic"))
+        self.told
+            .take()
+            .expect("the output is taken once")
+            .map(|told| told.join().expect("a reader does not panic"))
     }
 
     fn end(&mut self) {
-        // It may be over already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -73,7 +76,7 @@ impl Drop for Running {
     }
 }
 
-/// What became of a program.
+/// The result of a program.
 #[derive(Debug)]
 struct Ended {
     name: String,
@@ -90,7 +93,7 @@ impl Ended {
         self.stdout
     }
 
-    /// It failed, and said why in the three lines that every failure has.
+    /// Checks that it failed, and printed the three lines of a failure.
     #[track_caller]
     fn failed(self, code: i32) -> String {
         let lines = ["error: ", "cause: ", "fix: "];
@@ -101,7 +104,8 @@ impl Ended {
     }
 }
 
-/// Where the server and the client run, and the server's address. Two hosts where this guest has two network namespaces.
+/// Returns the hosts of the server and the client, and the server's address. There are two hosts if
+/// this guest has two network namespaces.
 fn places() -> (Option<&'static str>, Option<&'static str>, String) {
     match env::var("FARREACH_TOPOLOGY").as_deref() {
         Ok("two") => (Some("b"), Some("a"), "192.0.2.2".to_owned()),
@@ -109,7 +113,7 @@ fn places() -> (Option<&'static str>, Option<&'static str>, String) {
     }
 }
 
-/// Starts a server, on a host that the clients have not met yet.
+/// Starts a server, on a host whose hardware address the clients do not know.
 fn start_server(name: &str, arguments: &[&str]) -> Running {
     if env::var("FARREACH_TOPOLOGY").is_ok_and(|topology| topology == "two") {
         let flushed = Command::new("host").args(["a", "ip", "neighbour", "flush", "dev", "va"]).status();
@@ -118,7 +122,7 @@ fn start_server(name: &str, arguments: &[&str]) -> Running {
     Running::start(places().0, name, &[&["serve"], arguments].concat())
 }
 
-/// Runs a client, again while nobody listens yet.
+/// Runs a client, again while the server does not listen yet.
 fn visit(name: &str, arguments: &[&str]) -> Ended {
     let (_, here, address) = places();
     let mut attempts = 0;
@@ -138,7 +142,7 @@ fn by_hand_reads_and_writes_the_servers_memory() {
     let server = server.finish().went_well();
     assert!(client.contains("read 4096 bytes\nwritten 4096 bytes\n"), "{client}");
     assert!(server.contains("the client has written 4096 bytes"), "{server}");
-    assert!(server.contains("on-chip"), "Soft-RoCE has none, and that is said: {server}");
+    assert!(server.contains("on-chip"), "Soft-RoCE has none: {server}");
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn ping_pong_waits_in_nine_ways() {
         for events in ["blocking", "thread", "nonblocking"] {
             let arguments = ["--count", "20", "--size", "3000", "--wait", wait, "--events", events];
             let client = visit("ping_pong", &arguments).went_well();
-            assert_eq!(client, "20 messages of 3000 bytes to and fro\n", "{wait}, {events}");
+            assert_eq!(client, "20 round trips of 3000 bytes\n", "{wait}, {events}");
         }
     }
     let server = server.finish().went_well();
@@ -186,7 +190,7 @@ fn batch_does_the_same_at_once_and_one_by_one() {
     let [one_by_one, at_once, ratio] = lines[..] else { panic!("{said}") };
     assert_eq!(one_by_one, "64 posts of one write: all 64 writes landed, 5 times");
     assert_eq!(at_once, "1 post of 64 writes: all 64 writes landed, 5 times");
-    // How many times is a matter of the machine.
+    // The ratio depends on the machine.
     assert!(
         ratio.starts_with("64 posts took ") && ratio.contains("the median of 5 repetitions, from "),
         "{ratio}"

@@ -1,4 +1,4 @@
-//! The safe API over a real RDMA device, in the guest.
+//! Tests of the safe API on an RDMA device, in the guest.
 
 mod alloc;
 mod cm;

@@ -1,4 +1,4 @@
-//! Many queue pairs on one shared receive queue and one completion queue.
+//! Tests of many queue pairs on one shared receive queue and one completion queue.
 
 use std::collections::HashMap;
 use std::fs;
@@ -17,22 +17,22 @@ use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::srq::SharedReceiveQueue;
 use farreach_verbs::wr::{RecvRequest, SendRequest};
 
-/// Every queue pair sends to its partner and receives from it.
+/// The number of queue pairs. Each one sends to its partner and receives from it.
 const QUEUE_PAIRS: usize = 1000;
 
-/// Messages of each queue pair: a hundred, and where long tests are done in part, two batches.
+/// Returns the number of messages per queue pair: a hundred, or two batches in a partial run.
 fn messages() -> u32 {
     if does_long_tests() { 100 } else { 2 * BATCH }
 }
 
-/// Messages that a queue pair has under way at once, the last of which is signalled.
+/// Messages in flight per queue pair. The last one is signalled.
 const BATCH: u32 = 10;
 
-/// One receive for each message that can be under way: what is received makes room again before its sender is told that
-/// it has arrived, because both complete on the same queue.
+/// One receive for each message that can be in flight. A received message's buffer is posted again
+/// before its sender gets the completion, because both complete on the same queue.
 const RECEIVES: usize = QUEUE_PAIRS * BATCH as usize;
 
-/// A message: who sent it, and which one of his it is.
+/// The size of a message: its sender and its number.
 const MESSAGE: usize = 8;
 
 #[test]
@@ -42,7 +42,7 @@ fn a_thousand_queue_pairs_share_a_receive_queue_and_a_completion_queue() {
         let device = Device::find();
         let context = DeviceList::get().unwrap().find(&device.name).expect("it is listed").open().unwrap();
         let pd = context.alloc_pd().unwrap();
-        // Every request of all queues may have completed before one is looked at.
+        // All work requests of all queues may have completed before the first poll.
         let depth = QUEUE_PAIRS * BATCH as usize + RECEIVES;
         let limits = context.query_device().unwrap();
         assert!(depth <= limits.max_cqe as usize && RECEIVES <= limits.max_srq_wr as usize, "{limits:?}");
@@ -78,13 +78,13 @@ fn a_thousand_queue_pairs_share_a_receive_queue_and_a_completion_queue() {
             after.resident.saturating_sub(before.resident) / QUEUE_PAIRS,
             before.available.saturating_sub(after.available) / QUEUE_PAIRS,
         );
-        // Not by println, which is kept back where tests pass.
+        // Not println, whose output is captured when tests pass.
         std::io::stderr().write_all(told.as_bytes()).unwrap();
         assert_eq!(leaked().total(), 0);
     });
 }
 
-/// Queue pairs of which each two neighbours are connected.
+/// Creates queue pairs, and connects neighbours.
 fn connected(
     pd: &ProtectionDomain,
     cq: &CompletionQueue,
@@ -102,7 +102,7 @@ fn connected(
     qps
 }
 
-/// Slices for one message each, out of one allocation.
+/// Returns slices for one message each, from one allocation.
 fn cut(pd: &ProtectionDomain, count: usize) -> Vec<Slice> {
     let mut whole = pd.allocate(count * MESSAGE).unwrap();
     (0..count).map(|_| whole.split_to(MESSAGE)).collect()
@@ -112,7 +112,7 @@ struct Exchange<'a> {
     qps: &'a [QueuePair],
     srq: &'a SharedReceiveQueue,
     cq: &'a CompletionQueue,
-    /// By queue pair number, its place.
+    /// By queue pair number: its index.
     places: HashMap<u32, usize>,
     /// Slices to send from.
     free: Vec<Slice>,
@@ -172,7 +172,7 @@ impl<'a> Exchange<'a> {
     fn send_batch(&mut self, sender: usize) {
         for place in 1..=BATCH {
             let message = self.sent[sender];
-            let mut slice = self.free.pop().expect("as many as can be under way");
+            let mut slice = self.free.pop().expect("one for each message in flight");
             slice[..4].copy_from_slice(&(sender as u32).to_be_bytes());
             slice[4..].copy_from_slice(&message.to_be_bytes());
             let request = SendRequest::send(slice).immediate(message).inline().tag(message.into());
@@ -183,7 +183,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Checks a message: it is the next one of the receiver's partner, and of nobody else.
+/// Checks that a message is the next one of the receiver's partner.
 fn take(received: &mut [u32], receiver: usize, message: &[u8], immediate: Option<ImmediateData>) {
     let word = |at: usize| u32::from_be_bytes(message[at..at + 4].try_into().unwrap());
     let sender = receiver ^ 1;
@@ -193,7 +193,7 @@ fn take(received: &mut [u32], receiver: usize, message: &[u8], immediate: Option
     received[sender] += 1;
 }
 
-/// In bytes.
+/// Memory use, in bytes.
 struct Memory {
     /// Of this process.
     resident: usize,
@@ -212,6 +212,6 @@ impl Memory {
 
 fn field(file: &str, name: &str) -> usize {
     let text = fs::read_to_string(file).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("Linux tells it");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
 }

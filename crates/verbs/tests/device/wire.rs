@@ -1,6 +1,7 @@
-//! What is seen on the wire: the traffic class that a program has chosen, in the packets that leave the host.
+//! Tests that the traffic class that a program has chosen is in the packets that leave the host.
 //!
-//! The packets go to a host that nobody is. That spares a peer, and what a device sends to itself crosses no wire.
+//! The packets go to an address without a host. So no peer is needed; packets from a device to
+//! itself would cross no wire.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -18,10 +19,10 @@ use farreach_verbs::qp::state::{ConnectionParameters, PeerAddress};
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::wr::SendRequest;
 
-/// DSCP 26, and no congestion.
+/// DSCP 26, without congestion notification.
 const CHOSEN: u8 = 26 << 2;
 
-/// An address of the device's network that nobody has, whose hardware address is made up.
+/// An address of the device's network without a host, with a made-up hardware address.
 struct NobodyThere {
     device: Device,
     address: Ipv4Addr,
@@ -50,7 +51,7 @@ impl Drop for NobodyThere {
     }
 }
 
-/// tcpdump, which prints a line for each RoCE packet to an address.
+/// tcpdump, which prints each RoCE packet to an address.
 struct Tcpdump {
     child: Child,
     lines: Receiver<String>,
@@ -60,13 +61,13 @@ impl Tcpdump {
     fn start(to: &NobodyThere) -> Self {
         let filter = format!("udp dst port 4791 and dst host {}", to.address);
         let mut command = Command::new("tcpdump");
-        // One line for a packet's header, which has the type of service, and one for the rest. A guest has no user of the name
-        // that it would become.
+        // One line has a packet's header with the type of service, and one the rest. A guest lacks
+        // the user that tcpdump would switch to.
         command
             .args(["-i", &to.device.net_device, "-n", "-v", "-l", "-Z", "root", &filter])
             .stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("tcpdump");
-        // It sees packets from when it says so.
+        // It captures packets from this message on.
         let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
         let mut all = String::new();
         while !all.contains("listening on") {
@@ -79,12 +80,12 @@ impl Tcpdump {
         Self { child, lines }
     }
 
-    /// The type of service of the next packet.
+    /// Returns the type of service of the next packet.
     fn next_type_of_service(&self) -> u8 {
         loop {
             let line = self.lines.recv_timeout(WAIT_MAX).expect("a packet on the wire");
             if let Some((_, rest)) = line.split_once("(tos 0x") {
-                let digits = rest.split(',').next().expect("there is one before the comma");
+                let digits = rest.split(',').next().expect("a number before the comma");
                 return u8::from_str_radix(digits, 16).unwrap();
             }
         }
@@ -103,7 +104,8 @@ fn queue_pair(context: &Context, cq_depth: u32) -> QueuePair {
     QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq).max_send_wr(4).max_recv_wr(4).build(&pd).unwrap()
 }
 
-/// Sends a message over a connection made by hand, which nobody answers, and tells the type of service of its packet.
+/// Sends a message over a connection without a connection manager and without a peer, and returns
+/// the type of service of its packet.
 fn sent_by_hand(traffic_class: Option<u8>) -> u8 {
     let nobody = NobodyThere::add();
     let context = nobody.open();
@@ -117,7 +119,7 @@ fn sent_by_hand(traffic_class: Option<u8>) -> u8 {
     let tcpdump = Tcpdump::start(&nobody);
     qp.post_send(SendRequest::send(Vec::new())).unwrap();
     let seen = tcpdump.next_type_of_service();
-    // Nobody has answered, as was meant.
+    // There is no peer, so the message fails.
     let cq = qp.send_cq().expect("RC has queues");
     let failure = wait_for("completion", || {
         let mut poller = cq.poller();
@@ -137,7 +139,7 @@ fn the_traffic_class_of_a_connection_by_hand_is_on_the_wire() {
     });
 }
 
-/// Asks for a connection, which nobody answers, and tells the type of service of the request's packet.
+/// Requests a connection without a peer, and returns the type of service of the request's packet.
 fn asked_by_cm(type_of_service: Option<u8>) -> u8 {
     let nobody = NobodyThere::add();
     let deadline = Instant::now() + WAIT_MAX;
@@ -147,7 +149,7 @@ fn asked_by_cm(type_of_service: Option<u8>) -> u8 {
     let qp = queue_pair(&connector.context().unwrap(), 8);
     let tcpdump = Tcpdump::start(&nobody);
     let soon = Instant::now() + Duration::from_millis(100);
-    connector.connect(&qp, &CmParameters::new(), soon).expect_err("nobody answers");
+    connector.connect(&qp, &CmParameters::new(), soon).expect_err("there is no peer");
     tcpdump.next_type_of_service()
 }
 
@@ -178,7 +180,7 @@ fn both_queue_pairs_of_the_connection_have_the_type_of_service() {
         let qp = queue_pair(&connector.context().unwrap(), 8);
         let _connection = connector.connect(&qp, &CmParameters::new(), deadline).unwrap();
         let (far, _far_connection) = passive.join().unwrap();
-        // The same that was seen on the wire where it was set by hand.
+        // The same value as on the wire above.
         assert_eq!(qp.query().unwrap().traffic_class, CHOSEN);
         assert_eq!(far.query().unwrap().traffic_class, CHOSEN, "the request carries it over");
     });

@@ -1,4 +1,4 @@
-//! A completion is taken before its poller goes.
+//! A completion does not outlive its poller.
 
 use farreach_verbs::cq::{CompletionQueue, WorkCompletion};
 

@@ -1,4 +1,4 @@
-//! Memory that a peer may write to has no reference to its bytes.
+//! No reference to memory that a peer may write to exists.
 
 use farreach_verbs::region::ExposedRegion;
 

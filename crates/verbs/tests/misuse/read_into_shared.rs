@@ -1,4 +1,4 @@
-//! A card writes only to what nobody reads.
+//! A device writes only to memory without readers.
 
 use farreach_memory::Shared;
 use farreach_verbs::wr::{RemoteRange, SendRequest};

@@ -1,4 +1,4 @@
-//! What is shared is read-only.
+//! Shared memory is read-only.
 
 use farreach_memory::Shared;
 

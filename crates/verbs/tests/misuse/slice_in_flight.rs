@@ -1,4 +1,4 @@
-//! A slice that was posted is nobody's until its completion.
+//! A posted slice cannot be accessed before its completion.
 
 use farreach_memory::Slice;
 use farreach_verbs::qp::QueuePair;

@@ -1,4 +1,4 @@
-//! One thread at a time has the right to poll.
+//! Only one thread at a time may poll.
 
 use farreach_verbs::cq::CompletionQueue;
 

@@ -44,9 +44,9 @@ fn the_gid_can_be_named_by_its_place() {
         let device = Device::find();
         let settings = |index| VerbsSettings { gid_index: Some(index), ..Default::default() };
         let named = rails_named(&device.name, &settings(device.gid_index.into())).expect("it is there");
-        assert!(named[0].gid().ends_with("asked for"), "{}", named[0].gid());
+        assert!(named[0].gid().ends_with("requested"), "{}", named[0].gid());
         VerbsRail::open(&named[0], &settings(device.gid_index.into())).expect("it opens");
         let error = rails_named(&device.name, &settings(200)).unwrap_err();
-        assert!(error.cause.contains("GID 200 was asked for"), "{error}");
+        assert!(error.cause.contains("GID 200 was requested"), "{error}");
     });
 }

@@ -13,9 +13,9 @@ use super::super::event::{EventKind, Told};
 use super::super::port_space::PortSpace;
 use super::{Id, event, last_errno};
 
-/// A C channel, destroyed when nobody waits on it and no id is on it any more.
+/// A C event channel. It is destroyed when no clone of the `Arc` and no id on it is left.
 ///
-/// Invariant: the C object lives, and its ids are [`Id`]s, each of which holds this.
+/// Invariant: the C object lives, and all its ids are [`Id`]s, each of which holds this channel.
 pub(in crate::cm) struct Channel {
     pub(super) lib: &'static Rdmacm,
     channel: NonNull<sys::rdma_event_channel>,
@@ -23,60 +23,63 @@ pub(in crate::cm) struct Channel {
     contexts: Arc<Contexts>,
 }
 
-// SAFETY: librdmacm takes a channel from any thread, and what it does not lock itself, its ids, is reached inside the gate.
+// SAFETY: librdmacm accepts a channel from any thread. The state that it does not lock itself, that
+// of the ids, is accessed only inside the gate.
 unsafe impl Send for Channel {}
-// SAFETY: the same holds for several threads at once: they take turns at the gate.
+// SAFETY: as for `Send`; the gate serialises concurrent threads.
 unsafe impl Sync for Channel {}
 
-/// What came of asking for an event.
+/// The result of getting an event.
 pub(in crate::cm) enum Taken {
     Nothing,
     Event {
         told: Told,
         id: Arc<Id>,
-        /// Of a request.
+        /// The listening id, for a connect request.
         listener: Option<Arc<Id>>,
     },
-    /// Something of an id that is gone; a request to it comes along, and rejects itself by being dropped.
+    /// An event of an id that is gone. A connect request comes with its new id, whose drop rejects
+    /// the request.
     Orphan(Option<Arc<Id>>),
 }
 
 impl Channel {
-    /// Opens a channel; none where the library does not, and `errno` says why.
+    /// Opens a channel. Returns `None` with `errno` set if the library fails.
     pub(in crate::cm) fn open(
         lib: &'static Rdmacm,
         contexts: Arc<Contexts>,
     ) -> Result<Option<Arc<Self>>, SymbolMissing> {
-        // SAFETY: the function takes nothing that could be wrong.
+        // SAFETY: the function takes no arguments.
         let channel = unsafe { lib.rdma_create_event_channel() }?;
         let own = |channel| Arc::new(Self { lib, channel, gate: Mutex::new(()), contexts });
         Ok(NonNull::new(channel).map(own))
     }
 
-    /// Makes an id on this channel.
+    /// Creates an id on this channel.
     pub(in crate::cm) fn create_id(self: &Arc<Self>, port_space: PortSpace) -> Result<Arc<Id>, Error> {
         let mut id = null_mut();
-        // SAFETY: `self` is a live channel, and `id` a variable of this function.
+        // SAFETY: `self` is a live channel, and `id` is a local variable.
         let status = unsafe {
             self.lib.rdma_create_id(self.channel.as_ptr(), &raw mut id, null_mut(), port_space.raw())
         }?;
         match NonNull::new(id) {
-            // SAFETY: the call above made the id on this channel. Nothing was asked of it, so that no event can come of it yet.
+            // SAFETY: the call above created the id on this channel. No operation was started on
+            // it, so no event of it can exist yet.
             Some(id) if status == 0 => Ok(unsafe { Id::adopt(self, id, port_space, &self.contexts) }),
             _ => Err(Error::call("rdma_create_id", "the event channel", last_errno())),
         }
     }
 
-    /// The descriptor, which is readable while there are events.
+    /// Returns the descriptor, which is readable while events are pending.
     pub(in crate::cm) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library opens the descriptor with the channel, does not change the field, and closes it with the channel, which
-        // lives as long as `self`.
+        // SAFETY: the library opens the descriptor with the channel, does not change the field, and
+        // closes the descriptor with the channel, which lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 
     /// Enters the gate.
     pub(super) fn lock(&self) -> MutexGuard<'_, ()> {
-        // Nothing is left half done: what the gate protects is C's.
+        // The gate protects no Rust data, so a panic while it was held left nothing inconsistent.
         self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,13 +87,14 @@ impl Channel {
         self.channel.as_ptr()
     }
 
-    /// Gets an event, copies and acknowledges it, without waiting where the descriptor does not block.
+    /// Gets an event, copies it and acknowledges it. It does not wait if the descriptor is
+    /// non-blocking.
     ///
-    /// What was taken is the caller's to drop, outside of the gate: dropping an id enters it.
+    /// The caller must drop the result outside of the gate: dropping an id enters it.
     pub(in crate::cm) fn take(self: &Arc<Self>) -> Result<Taken, Error> {
         let _gate = self.lock();
         let mut event = null_mut();
-        // SAFETY: `self` is a live channel whose gate is entered, and `event` a variable of this function.
+        // SAFETY: `self` is a live channel whose gate is held, and `event` is a local variable.
         let status = unsafe { self.lib.rdma_get_cm_event(self.channel.as_ptr(), &raw mut event) }?;
         let errno = last_errno();
         let Some(event) = NonNull::new(event).filter(|_| status == 0) else {
@@ -99,11 +103,11 @@ impl Channel {
                 errno => Err(Error::call("rdma_get_cm_event", "the event channel", errno)),
             };
         };
-        // SAFETY: the call above gave the event, of this channel, whose gate `_gate` holds. It is read, then acknowledged once, and not
-        // used after: `read` copies.
+        // SAFETY: the call above returned the event of this channel, whose gate `_gate` holds. The
+        // event is copied by `read`, then acknowledged once, and not used afterwards.
         let taken = unsafe {
             let taken = self.read(event.as_ref(), errno);
-            // A library that has rdma_get_cm_event has this too.
+            // A library that has rdma_get_cm_event has this function too.
             let _ = self.lib.rdma_ack_cm_event(event.as_ptr());
             taken
         };
@@ -114,12 +118,13 @@ impl Channel {
     ///
     /// # Safety
     ///
-    /// The event is of this channel and not acknowledged, and the gate is entered.
+    /// The event belongs to this channel and is not acknowledged, and the gate is held.
     unsafe fn read(self: &Arc<Self>, event: &sys::rdma_cm_event, errno: i32) -> Taken {
         let is_request = event.event == sys::RDMA_CM_EVENT_CONNECT_REQUEST;
         let owner = if is_request { event.listen_id } else { event.id };
-        // SAFETY: an event that is not acknowledged keeps the ids that it names from being destroyed. Each of them is an `Id` of this
-        // channel, but for the new one of a request, which is not the owner. What type of queue pair it has tells the event's view.
+        // SAFETY: until an event is acknowledged, the ids that it names are not destroyed. Each of
+        // them is an `Id` of this channel, except the new id of a request, which is not the owner.
+        // The queue pair type of the owner determines the valid union field of the event.
         let (told, owner) = unsafe {
             let is_datagram = (*owner).qp_type == sys::IBV_QPT_UD;
             (event::read(event, is_datagram, errno), Id::find(owner))
@@ -135,8 +140,8 @@ impl Channel {
             Some(listener) => (listener.port_space, &listener.contexts),
             None => (PortSpace::Tcp, &self.contexts),
         };
-        // SAFETY: the library made the id for this request, on the listener's channel, which is this, and tells of it once. The gate is
-        // entered.
+        // SAFETY: the library created the id for this request, on the listener's channel, which is
+        // this one, and reports it once. The gate is held.
         let id = unsafe { Id::adopt(self, id, port_space, contexts) };
         match owner {
             Some(listener) => Taken::Event { told, id, listener: Some(listener) },
@@ -148,7 +153,8 @@ impl Channel {
 impl Drop for Channel {
     #[doc(alias = "rdma_destroy_event_channel")]
     fn drop(&mut self) {
-        // SAFETY: each id on the channel is an `Id`, which holds it: there is none left, and nobody else has the channel.
+        // SAFETY: each id on the channel is an `Id`, which holds the channel. So no id is left, and
+        // `drop` has the only reference.
         let _ = unsafe { self.lib.rdma_destroy_event_channel(self.channel.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! What librdmacm does with an id: one method for each function, and for each field that is read.
+//! The functions of librdmacm on an id, and the fields of an id: one method for each.
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::super::parameters::{RawParameters, pointer};
 use crate::address::{self, RawAddress};
 use crate::device::text;
 
-/// What a function says: 0, or something else with `errno` set.
+/// The result of a C function: 0, or another value with `errno` set.
 type Answer = Result<c_int, SymbolMissing>;
 
 /// An id inside the gate of its channel.
 ///
-/// Invariant: as long as this lives, the C id lives, and the gate of the channel that it is on is entered by this thread. So whatever the
-/// library does to the id, and whatever is read of it, meets nobody else. [`Id`](super::Id) alone makes one.
+/// Invariant: while this lives, the C id lives, and this thread holds the gate of the channel that
+/// the id is on. So no other thread accesses the id meanwhile. Only [`Id`](super::Id) creates one.
 ///
-/// A method is safe where a function asks for no more than that: its other arguments are numbers, or borrowed for the call and
-/// valid by their type.
+/// A method is safe if its function requires no more than that: the other arguments are numbers, or
+/// are borrowed for the call and valid by their type.
 pub(in crate::cm) struct Entered<'a> {
     pub(super) lib: &'static Rdmacm,
     pub(super) id: NonNull<sys::rdma_cm_id>,
@@ -30,7 +30,8 @@ pub(in crate::cm) struct Entered<'a> {
 
 impl Entered<'_> {
     pub(in crate::cm) fn bind_addr(&self, address: &mut RawAddress) -> Answer {
-        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family says.
+        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family
+        // requires.
         unsafe { self.lib.rdma_bind_addr(self.id.as_ptr(), address.as_mut_ptr()) }
     }
 
@@ -41,7 +42,8 @@ impl Entered<'_> {
         timeout_ms: c_int,
     ) -> Answer {
         let source = source.map_or(null_mut(), RawAddress::as_mut_ptr);
-        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family says; the source may be null.
+        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family
+        // requires; the source may be null.
         unsafe { self.lib.rdma_resolve_addr(self.id.as_ptr(), source, destination.as_mut_ptr(), timeout_ms) }
     }
 
@@ -50,15 +52,17 @@ impl Entered<'_> {
         unsafe { self.lib.rdma_listen(self.id.as_ptr(), backlog) }
     }
 
-    /// The caller has looked at the length: of more than 255 bytes, some are left out.
+    /// Rejects a request. The caller has checked the length: bytes beyond 255 would not be sent as
+    /// given.
     pub(in crate::cm) fn reject(&self, private_data: &[u8]) -> Answer {
         let len = private_data.len() as u8;
-        // SAFETY: `Entered`: the id lives, inside its gate. There are as many bytes as are told, or more.
+        // SAFETY: `Entered`: the id lives, inside its gate. `len` is at most the number of bytes.
         unsafe { self.lib.rdma_reject(self.id.as_ptr(), pointer(private_data), len) }
     }
 
     pub(in crate::cm) fn establish(&self) -> Answer {
-        // SAFETY: `Entered`: the id lives, inside its gate. It has no queue pair of its own that the library would move.
+        // SAFETY: `Entered`: the id lives, inside its gate. It has no queue pair that the library
+        // would modify.
         unsafe { self.lib.rdma_establish(self.id.as_ptr()) }
     }
 
@@ -73,16 +77,16 @@ impl Entered<'_> {
     }
 
     pub(in crate::cm) fn leave_multicast(&self, group: &mut RawAddress) -> Answer {
-        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family says. All events are acknowledged,
-        // so that it does not wait.
+        // SAFETY: `Entered`: the id lives, inside its gate. A `RawAddress` is as long as its family
+        // requires. All events are acknowledged, so the call does not wait.
         unsafe { self.lib.rdma_leave_multicast(self.id.as_ptr(), group.as_mut_ptr()) }
     }
 
     /// Sets an option of the level `RDMA_OPTION_ID`.
     pub(in crate::cm) fn set_option(&self, option: u32, value: &mut [u8]) -> Answer {
         let (level, value, len) = (sys::RDMA_OPTION_ID as c_int, value.as_mut_ptr().cast(), value.len());
-        // SAFETY: `Entered`: the id lives, inside its gate. The kernel copies `len` bytes out of `value`, and the library does not look
-        // into it, so that its alignment does not matter.
+        // SAFETY: `Entered`: the id lives, inside its gate. The kernel copies `len` bytes from
+        // `value`. The library does not read it, so its alignment does not matter.
         unsafe { self.lib.rdma_set_option(self.id.as_ptr(), level, option as c_int, value, len) }
     }
 
@@ -102,27 +106,29 @@ impl Entered<'_> {
     }
 
     pub(in crate::cm) fn local_address(&self) -> Option<SocketAddr> {
-        // SAFETY: `Entered`: the id lives, and nobody changes it. Its address has the room of the largest family.
+        // SAFETY: `Entered`: the id lives, and no other thread changes it. Its address has room for
+        // the largest family.
         unsafe { address::read(sys::rdma_get_local_addr(self.id.as_ptr())) }
     }
 
-    /// The other side's address. Binding fills it with one of zeroes.
+    /// Returns the peer's address. Binding fills it with zeroes, which are filtered out.
     pub(in crate::cm) fn peer_address(&self) -> Option<SocketAddr> {
-        // SAFETY: `Entered`: the id lives, and nobody changes it. Its address has the room of the largest family.
+        // SAFETY: `Entered`: the id lives, and no other thread changes it. Its address has room for
+        // the largest family.
         let peer = unsafe { address::read(sys::rdma_get_peer_addr(self.id.as_ptr())) };
         peer.filter(|peer| !peer.ip().is_unspecified())
     }
 
-    /// The device's port, or 0.
+    /// Returns the device's port, or 0.
     pub(in crate::cm) fn port(&self) -> u8 {
-        // SAFETY: `Entered`: the id lives, and nobody changes it.
+        // SAFETY: `Entered`: the id lives, and no other thread changes it.
         unsafe { (*self.id.as_ptr()).port_num }
     }
 
-    /// The addresses and the paths.
+    /// Returns the addresses and the paths.
     pub(in crate::cm) fn route(&self) -> (sys::rdma_ib_addr, Vec<sys::ibv_sa_path_rec>) {
-        // SAFETY: `Entered`: the id lives, and nobody changes it. The view of the addresses is the only one that there is; as many paths
-        // are behind `path_rec` as `num_paths` says, or it is null.
+        // SAFETY: `Entered`: the id lives, and no other thread changes it. The union of the
+        // addresses has only this field. `path_rec` is null, or points to `num_paths` paths.
         unsafe {
             let route = &raw const (*self.id.as_ptr()).route;
             let count = usize::try_from((*route).num_paths).unwrap_or(0);
@@ -134,15 +140,16 @@ impl Entered<'_> {
         }
     }
 
-    /// The id with its device, if it has one.
+    /// Returns the id with its device, if it has one.
     pub(in crate::cm) fn on_device(&self) -> Option<OnDevice<'_>> {
-        // SAFETY: `Entered`: the id lives, and nobody changes it. A context that it has is open, and keeps its device.
+        // SAFETY: `Entered`: the id lives, and no other thread changes it. The context of an id is
+        // open, and keeps its device.
         let device =
             unsafe { NonNull::new((*self.id.as_ptr()).verbs).map(|context| (*context.as_ptr()).device) };
         Some(OnDevice { id: self, device: NonNull::new(device?)? })
     }
 
-    /// The id as a person names it.
+    /// Returns a description of the id for users.
     pub(in crate::cm) fn describe(&self) -> String {
         match (self.peer_address(), self.local_address()) {
             (Some(peer), _) => format!("the connection with {peer}"),
@@ -152,64 +159,68 @@ impl Entered<'_> {
     }
 }
 
-/// An [`Entered`] id that has a device: what several functions read without looking whether there is one.
+/// An [`Entered`] id that has a device. Several functions read the device without checking for
+/// null.
 ///
-/// Invariant: `device` is the id's. It keeps it: an id never loses its device.
+/// Invariant: `device` is the device of the id, which never loses it.
 pub(in crate::cm) struct OnDevice<'a> {
     id: &'a Entered<'a>,
     device: NonNull<sys::ibv_device>,
 }
 
 impl OnDevice<'_> {
-    /// The device, by which libibverbs knows it too.
+    /// Returns the device, by the pointer that libibverbs uses too.
     pub(in crate::cm) fn device(&self) -> *mut sys::ibv_device {
         self.device.as_ptr()
     }
 
     pub(in crate::cm) fn device_name(&self) -> String {
-        // SAFETY: the id's context is open as long as the id, which is `Entered`, and keeps its device listed. The library writes the
-        // name before it lists a device.
+        // SAFETY: the context of the id, which is `Entered`, is open while the id lives, and keeps
+        // its device listed. The library writes the name before it lists a device.
         let name = unsafe { (*self.device.as_ptr()).name };
         text(&name).to_string_lossy().into_owned()
     }
 
     pub(in crate::cm) fn resolve_route(&self, timeout_ms: c_int) -> Answer {
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device that the function reads.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device that
+        // the function reads.
         unsafe { self.id.lib.rdma_resolve_route(self.id.id.as_ptr(), timeout_ms) }
     }
 
     pub(in crate::cm) fn connect(&self, parameters: &mut RawParameters<'_>) -> Answer {
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose limits the function reads. The
-        // private data is borrowed by `RawParameters`.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose
+        // limits the function reads. `RawParameters` borrows the private data.
         unsafe { self.id.lib.rdma_connect(self.id.id.as_ptr(), parameters.as_mut_ptr()) }
     }
 
     pub(in crate::cm) fn accept(&self, parameters: &mut RawParameters<'_>) -> Answer {
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose limits the function reads. The
-        // private data is borrowed by `RawParameters`.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose
+        // limits the function reads. `RawParameters` borrows the private data.
         unsafe { self.id.lib.rdma_accept(self.id.id.as_ptr(), parameters.as_mut_ptr()) }
     }
 
     pub(in crate::cm) fn disconnect(&self) -> Answer {
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose transport the function reads.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has the device whose
+        // transport the function reads.
         unsafe { self.id.lib.rdma_disconnect(self.id.id.as_ptr()) }
     }
 
     pub(in crate::cm) fn join_multicast(&self, group: &mut RawAddress) -> Answer {
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has a device. A `RawAddress` is as long as its family
-        // says. The null pointer is what the group's events bring along: nothing.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has a device. A
+        // `RawAddress` is as long as its family requires. The context pointer of the group's events
+        // is null and never dereferenced.
         unsafe { self.id.lib.rdma_join_multicast(self.id.id.as_ptr(), group.as_mut_ptr(), null_mut()) }
     }
 
-    /// Joins to send only.
+    /// Joins as a sender only.
     pub(in crate::cm) fn join_multicast_ex(&self, group: &mut RawAddress) -> Answer {
         let mut attributes = sys::rdma_cm_join_mc_attr_ex {
             comp_mask: sys::RDMA_CM_JOIN_MC_ATTR_ADDRESS | sys::RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
             join_flags: sys::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
             addr: group.as_mut_ptr(),
         };
-        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has a device. The attributes name `group`, which is
-        // borrowed, and is as long as its family says.
+        // SAFETY: `Entered` and `OnDevice`: the id lives, inside its gate, and has a device. The
+        // attributes point to `group`, which is borrowed and as long as its family requires.
         unsafe { self.id.lib.rdma_join_multicast_ex(self.id.id.as_ptr(), &raw mut attributes, null_mut()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Copies of events.
+//! Copies C events.
 
 use std::ffi::c_void;
 
@@ -7,19 +7,21 @@ use farreach_verbs_sys as sys;
 use super::super::event::{DatagramDestination, EventKind, Parameters, Told};
 use super::super::parameters::CmParameters;
 
-/// Copies an event. `errno` is the thread's, right after the event was got: where librdmacm failed at its own part of it, the
-/// status is -1, which is no errno.
+/// Copies an event. `errno` is the thread's, directly after the event was taken: if librdmacm fails
+/// in its own part of the event, it sets the status to -1, which is not an errno, and sets `errno`.
 ///
 /// # Safety
 ///
-/// The event came from librdmacm, for an id of datagrams if `is_datagram`, and is not acknowledged yet.
+/// The event came from librdmacm, for an id of datagrams if `is_datagram`, and is not acknowledged
+/// yet.
 pub(super) unsafe fn read(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i32) -> Told {
     let kind = EventKind::from_raw(raw.event);
-    // SAFETY: kind and `is_datagram` say which of the union's views the library has filled, or left zeroed; of numbers, any bits are
-    // valid. The private data of that view is null, or inside of the event until it is acknowledged.
+    // SAFETY: the kind and `is_datagram` determine the union field that the library has filled, or
+    // left zeroed; any bits are valid for its numbers. The private data of that field is null, or
+    // lies inside the event until it is acknowledged.
     let parameters = unsafe {
         match kind {
-            // The private data is no data here but the join's context, and not read.
+            // The private data pointer is the context of the join here, and must not be read.
             EventKind::MulticastJoin | EventKind::MulticastError => {
                 let destination = DatagramDestination::from_raw(&raw.param.ud);
                 Parameters::Datagram { private_data: Vec::new(), destination }
@@ -43,7 +45,7 @@ pub(super) unsafe fn read(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i3
     Told { kind, status, parameters, is_datagram }
 }
 
-/// The private data of an event, which its acknowledgement frees.
+/// Copies the private data of an event, which the acknowledgement frees.
 ///
 /// # Safety
 ///
@@ -52,7 +54,8 @@ unsafe fn copy(start: *const c_void, len: u8) -> Vec<u8> {
     if start.is_null() || len == 0 {
         return Vec::new();
     }
-    // SAFETY: `start` is not null here, so that the caller vouches for `len` bytes; nobody changes an event meanwhile.
+    // SAFETY: `start` is not null here, so the caller guarantees `len` readable bytes. Nothing
+    // changes an event meanwhile.
     unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len.into()) }.to_vec()
 }
 
@@ -67,7 +70,8 @@ mod tests {
     }
 
     fn told_with(raw: &sys::rdma_cm_event, is_datagram: bool, errno: i32) -> Told {
-        // SAFETY: each test fills the view that kind and flag say, and names private data of its own, or none.
+        // SAFETY: each test fills the union field that the kind and the flag determine, with
+        // private data of its own or none.
         unsafe { read(raw, is_datagram, errno) }
     }
 

@@ -1,4 +1,4 @@
-//! The lists that librdmacm makes: of addresses, and of devices.
+//! The lists that librdmacm allocates: of addresses, and of devices.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -10,9 +10,9 @@ use farreach_verbs_sys::{Rdmacm, SymbolMissing};
 
 use crate::address::{self, RawAddress};
 
-/// What to look for, as C has it.
+/// Hints as a C structure.
 ///
-/// Invariant: the source address is null, or good as long as this lives; there is no other pointer.
+/// Invariant: the source address is null, or valid while this lives. There is no other pointer.
 pub(in crate::cm) struct RawHints<'a> {
     raw: sys::rdma_addrinfo,
     _source: PhantomData<&'a mut RawAddress>,
@@ -53,7 +53,7 @@ pub(in crate::cm) struct Found {
     pub(in crate::cm) canonical_name: Option<String>,
 }
 
-/// The addresses that the names stand for, or what the function answers instead of 0.
+/// Resolves names to addresses. Returns the function's status if it is not 0.
 pub(in crate::cm) fn getaddrinfo(
     lib: &Rdmacm,
     node: Option<&CStr>,
@@ -62,8 +62,8 @@ pub(in crate::cm) fn getaddrinfo(
 ) -> Result<Result<Vec<Found>, c_int>, SymbolMissing> {
     let [node, service] = [node, service].map(|name| name.map_or(null(), CStr::as_ptr));
     let mut list = null_mut();
-    // SAFETY: the names are null or `CStr`s, and `RawHints` are good; all are borrowed for the call. The list that it makes is read, which
-    // copies, then freed once, and not used after.
+    // SAFETY: the names are null or `CStr`s, and `RawHints` are valid; all are borrowed for the
+    // call. The returned list is copied by `read`, then freed once, and not used afterwards.
     unsafe {
         let status = lib.rdma_getaddrinfo(node, service, &raw const hints.raw, &raw mut list)?;
         if status != 0 {
@@ -75,14 +75,17 @@ pub(in crate::cm) fn getaddrinfo(
     }
 }
 
+/// Copies a list of addresses.
+///
 /// # Safety
 ///
-/// The list is one of librdmacm's, or null.
+/// The list comes from librdmacm, or is null.
 unsafe fn read(list: *const sys::rdma_addrinfo) -> Vec<Found> {
     let mut found = Vec::new();
     let mut next = list;
-    // SAFETY: each entry lives as long as the list, which the caller keeps, and is followed by another or by null. Each of its addresses is
-    // null, or as long as its family says; each of its names is null, or ends with a NUL.
+    // SAFETY: each entry lives as long as the list, which the caller keeps, and points to the next
+    // one or to null. Each of its addresses is null, or as long as its family requires; each of its
+    // names is null, or NUL-terminated.
     unsafe {
         while let Some(entry) = next.as_ref() {
             let name =
@@ -98,18 +101,20 @@ unsafe fn read(list: *const sys::rdma_addrinfo) -> Vec<Found> {
     found
 }
 
-/// Runs `look` while the library has all its devices open, and says which these are. None where it cannot tell, and `errno` says why.
+/// Runs `look` while the library has all its devices open, and returns these devices. Returns
+/// `None` with `errno` set if the library fails.
 pub(in crate::cm) fn with_devices<T>(
     lib: &Rdmacm,
     look: impl FnOnce() -> T,
 ) -> Result<Option<(Vec<*mut sys::ibv_device>, T)>, SymbolMissing> {
     let mut count = 0;
-    // SAFETY: `count` is a variable of this function.
+    // SAFETY: `count` is a local variable.
     let list = unsafe { lib.rdma_get_devices(&raw mut count) }?;
     let Some(list) = NonNull::new(list) else { return Ok(None) };
     let seen = look();
     let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: the list holds `count` contexts, each of which is open and has its device until the list is freed: once, at the end.
+    // SAFETY: the list holds `count` contexts, each of which is open and has its device until the
+    // list is freed, which happens once, at the end.
     let devices = unsafe {
         let devices = (0..count).map(|place| (**list.as_ptr().add(place)).device).collect();
         lib.rdma_free_devices(list.as_ptr())?;

@@ -1,12 +1,14 @@
-//! The C objects of librdmacm, behind types that make calling it safe. The rest of `cm` names no pointer of it.
+//! Wraps the C objects of librdmacm in types that make calls safe. The rest of `cm` uses no pointer
+//! of the library.
 //!
-//! librdmacm reads and writes its ids when it is called on them *and* when it gets an event, without a lock of its own. So each
-//! [`Channel`] has a gate, a lock, and two rules hold here:
+//! librdmacm accesses its ids when a function is called on them *and* when an event is taken,
+//! without a lock of its own. So each [`Channel`] has a gate, which is a lock, with two invariants:
 //!
-//! - **Gate.** Whoever calls the library on an id, or reads one, is inside the gate of the channel that the id is on. So is whoever gets an
-//!   event of that channel. An [`Entered`] id is the proof: only [`Id::enter`] makes one, for as long as it holds the gate.
-//! - **Acknowledged.** An event is acknowledged before the gate is left again. So no function that waits for acknowledgements
-//!   (destroying, migrating, leaving a group) ever waits.
+//! - **Gate.** A thread holds the gate of an id's channel while it calls the library on the id,
+//!   reads the id, or takes an event of that channel. An [`Entered`] id is the proof: only
+//!   [`Id::enter`] makes one, while it holds the gate.
+//! - **Acknowledged.** Every event is acknowledged before the gate is released. So functions that
+//!   wait for acknowledgements (destroying, migrating, leaving a group) never wait.
 
 mod channel;
 mod entered;
@@ -19,7 +21,7 @@ pub(super) use entered::{Entered, OnDevice};
 pub(super) use id::Id;
 pub(super) use lists::{Found, RawHints, getaddrinfo, with_devices};
 
-/// The `errno` of the call that was just made.
+/// Returns the `errno` of the last call.
 pub(super) fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! A listener and its agents: each request in the hands of a thread of its own.
+//! Tests of a listener with a thread for each request.
 
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -8,7 +8,7 @@ use farreach_verbs::cm::{CmParameters, Error, EventChannel, EventKind, PortSpace
 
 use super::rig::{End, Watchdog, any_port, connect, deadline, expect, listener, rc_queue_pair};
 
-/// How many connect at once.
+/// The number of clients that connect at once.
 const CLIENTS: u8 = 32;
 
 #[test]
@@ -24,7 +24,7 @@ fn many_requests_at_once_each_get_an_agent_with_a_channel_of_its_own() {
                 thread::spawn(move || {
                     all_ready.wait();
                     let end = connect(address, &[number]).unwrap();
-                    assert_eq!(end.connection.private_data()[0], number, "my own agent answers");
+                    assert_eq!(end.connection.private_data()[0], number, "the response is for this client");
                     end.connection.wait_disconnected(deadline()).unwrap();
                 })
             })
@@ -42,7 +42,7 @@ fn many_requests_at_once_each_get_an_agent_with_a_channel_of_its_own() {
                 })
             })
             .collect();
-        // The agents do not need the listener any more.
+        // The threads do not need the listener any more.
         drop(listener);
         clients.into_iter().chain(agents).for_each(|thread| thread.join().unwrap());
     });
@@ -88,18 +88,18 @@ fn a_migrated_ids_events_come_to_the_agents_channel() {
         let established = expect(&agent, EventKind::Established);
         assert_eq!(established.id(), request.id());
 
-        // And once more, with an event that waits and one that is kept.
+        // Once more, with a pending event and one that is kept.
         drop(client.join().unwrap());
         let other = EventChannel::new().unwrap();
         request.id().migrate(&other).unwrap();
         request.id().migrate(&other).unwrap();
         drop(agent);
         assert_eq!(expect(&other, EventKind::Disconnected).id(), established.id());
-        assert!(listener.get_request().unwrap().is_none(), "nothing but requests came to the listener");
+        assert!(listener.get_request().unwrap().is_none(), "the listener got only requests");
     });
 }
 
-/// Two ids that change places at the same moment, over and over.
+/// Two ids change places at the same moment, repeatedly.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn ids_that_cross_each_other_do_not_block() {
@@ -135,6 +135,6 @@ fn an_id_keeps_the_channel_that_it_was_migrated_to() {
         id.resolve_addr(None, any_port(), deadline()).unwrap();
         let third = EventChannel::new().unwrap();
         id.migrate(&third).unwrap();
-        assert_eq!(expect(&third, EventKind::AddressResolved).id(), &id, "its events move along");
+        assert_eq!(expect(&third, EventKind::AddressResolved).id(), &id, "pending events move with the id");
     });
 }

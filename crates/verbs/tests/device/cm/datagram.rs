@@ -1,4 +1,4 @@
-//! Datagrams: where to send to, and groups.
+//! Tests of datagrams: destinations and multicast groups.
 
 use std::thread;
 
@@ -25,12 +25,12 @@ fn a_group_is_joined_and_left() {
         let (channel, id) = bound();
         let qp = ud_queue_pair(&id.context().unwrap());
         id.init_qp(&qp).unwrap();
-        assert_eq!(qp.state(), Ok(QueuePairState::ReadyToSend), "datagrams wait for nobody");
+        assert_eq!(qp.state(), Ok(QueuePairState::ReadyToSend), "datagrams need no peer");
         let group = "239.1.2.3".parse().unwrap();
         id.join_multicast(group, Membership::Full).unwrap();
         let joined = expect(&channel, EventKind::MulticastJoin);
         let destination = joined.destination().unwrap();
-        assert_eq!(destination.qp_num, 0xff_ffff, "every member's");
+        assert_eq!(destination.qp_num, 0xff_ffff, "the number of every member");
         assert_ne!(destination.qkey, 0);
         let (gid, lid) = (destination.address.gid.expect("RoCE goes by GID"), destination.address.lid);
         assert_eq!(gid.to_bytes()[12..], [239, 1, 2, 3]);
@@ -56,7 +56,7 @@ fn many_groups_are_joined_and_dropping_the_id_leaves_them() {
             for _ in 1..=4 {
                 expect(&channel, EventKind::MulticastJoin);
             }
-            // Half of the answers are not taken.
+            // Half of the events are not taken.
             drop(id);
             assert!(channel.get_event().unwrap().is_none());
         }
@@ -89,7 +89,7 @@ fn a_listener_for_datagrams_tells_where_to_send() {
         let passive = thread::spawn(move || {
             let request = listener.wait_request(deadline()).unwrap();
             assert_eq!(&request.private_data()[..5], b"hello");
-            assert!(request.parameters().is_none(), "of connections only");
+            assert!(request.parameters().is_none(), "only connections have them");
             let qp = ud_queue_pair(&request.context().unwrap());
             let answer = CmParameters::new().with_private_data(*b"here");
             (request.accept(&qp, &answer, deadline()).unwrap(), qp)

@@ -1,4 +1,5 @@
-//! Whatever is dropped, and when: nothing waits for ever, and nothing is used after its end.
+//! Tests of drops in every order and at any time: nothing blocks for ever, and nothing is used
+//! after its end.
 
 use std::any::Any;
 use std::thread;
@@ -9,7 +10,7 @@ use farreach_verbs::cm::{CmParameters, Error, EventChannel, EventKind, Membershi
 
 use super::rig::{End, Watchdog, any_port, connect, deadline, expect, listener, pair, rc_queue_pair};
 
-/// Every order of as many things.
+/// Returns every order of `count` objects.
 fn orders(count: usize) -> Vec<Vec<usize>> {
     if count == 0 {
         return vec![Vec::new()];
@@ -87,7 +88,7 @@ fn a_request_that_nobody_took_ends_with_its_listener() {
         let client = thread::spawn(move || connect(address, b"").map(drop));
         thread::sleep(Duration::from_millis(300));
         drop(listener);
-        // Rejected by the end of the listener, or by nobody listening if it came late.
+        // Rejected by the end of the listener, or because nothing listens if it came late.
         assert!(matches!(client.join().unwrap(), Err(Error::Rejected { .. })));
     });
 }
@@ -108,7 +109,7 @@ fn a_request_outlives_its_listener() {
     });
 }
 
-/// In C each of these waits for ever: for the event to be acknowledged.
+/// In C, each of these calls waits for ever for the acknowledgement of the event.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_kept_event_holds_nothing_up() {
@@ -128,7 +129,7 @@ fn a_kept_event_holds_nothing_up() {
     });
 }
 
-/// An id ends while its event is on the way, and while somebody waits for it.
+/// An id ends while its event is pending, and while threads wait for it.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn an_event_of_an_id_that_is_gone_is_thrown_away() {
@@ -166,7 +167,7 @@ fn an_event_of_an_id_that_is_gone_is_thrown_away() {
             let seen: usize = watchers.map(|watcher| watcher.join().unwrap()).iter().sum();
             assert!(seen <= made, "{seen} events of {made} ids");
         });
-        // The channel still serves.
+        // The channel still works.
         let id = channel.create_id(PortSpace::Tcp).unwrap();
         id.resolve_addr(None, address, deadline()).unwrap();
         assert_eq!(expect(&channel, EventKind::AddressResolved).id(), &id);

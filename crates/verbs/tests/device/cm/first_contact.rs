@@ -1,4 +1,4 @@
-//! The first contact with a host, whose hardware address nobody has asked for yet.
+//! Tests of the first contact with a host whose hardware address is unknown.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use farreach_verbs::cm::{Connector, EventChannel, EventKind, PortSpace, get_devi
 
 use super::rig::{Watchdog, expect, run};
 
-/// A device of the test's own, on a link to a host of the test's own: a network namespace, which answers as fast as any can.
+/// A device of the test, on a link to a network namespace, which answers as fast as possible.
 struct Neighbour;
 
 const ADDRESS: [u8; 4] = [203, 0, 113, 2];
@@ -42,7 +42,8 @@ impl Neighbour {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        // The device goes with its net device, when nobody has it open: librdmacm looks when it is asked for the devices.
+        // The device is removed with its net device, once no program has it open. librdmacm closes
+        // it when the devices are listed.
         let removal = Command::new("ip").args(["link", "delete", "farnb0"]).spawn();
         let mut removal = removal.expect("ip, which every guest has");
         wait_for("end of the removal", || {
@@ -59,7 +60,7 @@ fn an_unknown_neighbour_is_found_long_before_the_deadline() {
     on_host_a(|| {
         let _watchdog = Watchdog::new();
         let neighbour = Neighbour::add();
-        // The answer may come before or after the kernel sleeps: either way it is found.
+        // The answer may arrive before or after the kernel sleeps. Both cases must work.
         for _ in 0..5 {
             neighbour.forget();
             let start = Instant::now();

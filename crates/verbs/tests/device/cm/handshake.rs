@@ -1,4 +1,4 @@
-//! Two ends find each other, agree, and part.
+//! Tests of connecting, negotiating and disconnecting.
 
 use std::thread;
 
@@ -58,13 +58,13 @@ fn as_much_private_data_fits_as_is_promised_and_no_more() {
         let (listener, address) = listener();
         let too_long = |result: Result<_, Error>| match result {
             Err(Error::PrivateDataTooLong { max, .. }) => max,
-            _ => panic!("it was sent"),
+            _ => panic!("the private data was sent"),
         };
         assert_eq!(too_long(connect(address, &[1; 57]).map(drop)), 56);
         let passive = thread::spawn(move || {
             let request = listener.wait_request(deadline()).unwrap();
             assert_eq!(request.private_data(), [1; 56]);
-            let asked = request.parameters().expect("a connection's");
+            let asked = request.parameters().expect("a connection has parameters");
             assert_ne!(asked.qp_num, 0);
             assert_eq!(asked.retry_count, 6);
             let qp = rc_queue_pair(&request.context().unwrap());
@@ -140,7 +140,8 @@ fn a_port_is_shared_only_by_who_agrees_to() {
     });
 }
 
-/// The same handshake without the conveniences: both ends on one channel, event by event.
+/// The same handshake without `Connector` and `Listener`: both sides on one channel, event by
+/// event.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn one_channel_serves_both_ends_event_by_event() {
@@ -198,7 +199,7 @@ fn a_program_writes_events_of_its_own_where_library_and_kernel_have_them() {
         let id = channel.create_id(PortSpace::Tcp).unwrap();
         match id.write_event(0, 42) {
             Ok(()) => assert_eq!(expect(&channel, EventKind::User).argument(), Some(42)),
-            // Debian 12's librdmacm has no such function; an older kernel refuses the command.
+            // Debian 12's librdmacm lacks the function; an older kernel refuses the command.
             Err(Error::Verbs(farreach_verbs::Error::Symbol(missing))) => assert_eq!(missing.since, "60"),
             Err(error) => assert!(error.errno().is_some(), "{error}"),
         }

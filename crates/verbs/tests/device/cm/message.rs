@@ -1,4 +1,4 @@
-//! What the handshake is for: a message each way.
+//! Tests that a connection carries messages in both directions.
 
 use farreach_testkit::{Buffer, on_host_a, pattern, wait_for};
 use farreach_verbs::mr::{AccessFlags, MemoryRegion};
@@ -9,9 +9,9 @@ use super::rig::{Watchdog, pair};
 
 const LEN: usize = 3000;
 
-/// Memory of one end, registered with its queue pair's domain.
+/// Memory of one side, registered with its queue pair's domain.
 struct Registered {
-    // Deregistered before the memory goes.
+    // The field order matters: deregistered before the memory is freed.
     mr: MemoryRegion,
     buffer: Buffer,
 }
@@ -20,7 +20,7 @@ impl Registered {
     fn new(qp: &QueuePair) -> Self {
         let buffer = Buffer::new(LEN);
         let pd = qp.pd().expect("RC has a domain");
-        // SAFETY: nobody makes a reference to a buffer's bytes, and it outlives its region.
+        // SAFETY: no reference to a buffer's bytes is made, and it outlives its region.
         let mr = unsafe { pd.reg_mr_raw(buffer.as_ptr(), LEN, AccessFlags::LOCAL_WRITE) }.unwrap();
         Self { mr, buffer }
     }
@@ -33,7 +33,8 @@ impl Registered {
 fn post_recv(qp: &QueuePair, memory: &Registered) {
     let (mut sge, mut bad) = (memory.sge(), std::ptr::null_mut());
     let mut wr = sys::ibv_recv_wr { wr_id: 1, sg_list: &raw mut sge, num_sge: 1, ..Default::default() };
-    // SAFETY: the request is valid, and its memory outlives the queue pair's use of it: its completion is waited for.
+    // SAFETY: the work request is valid, and its memory outlives its use, because the test waits
+    // for its completion.
     unsafe { qp.post_recv_raw(&raw mut wr, &mut bad) }.unwrap();
 }
 
@@ -47,17 +48,17 @@ fn post_send(qp: &QueuePair, memory: &Registered) {
         send_flags: sys::IBV_SEND_SIGNALED,
         ..Default::default()
     };
-    // SAFETY: as above.
+    // SAFETY: as in `post_recv`.
     unsafe { qp.post_send_raw(&raw mut wr, &mut bad) }.unwrap();
 }
 
-/// Waits for the one completion that is under way.
+/// Waits for the one completion that is outstanding.
 #[track_caller]
 fn completed(qp: &QueuePair, wr_id: u64) {
     let cq = qp.send_cq().expect("RC has queues");
     let completion = wait_for("completion", || {
         let mut completions = [sys::ibv_wc::default()];
-        // SAFETY: the requests on this queue are this test's own, which waits for each.
+        // SAFETY: the work requests on this queue are this test's own, which waits for each.
         let count = unsafe { cq.poll_raw(&mut completions) }.unwrap();
         (count == 1).then_some(completions[0])
     });
@@ -94,7 +95,7 @@ fn the_queue_pairs_are_as_the_handshake_agreed() {
         assert_eq!((near.rq_psn, far.rq_psn), (far.sq_psn, near.sq_psn));
         assert_eq!(near.path_mtu, far.path_mtu);
         for end in [&near, &far] {
-            assert_eq!((end.retry_count, end.rnr_retry), (6, 6), "retries that end");
+            assert_eq!((end.retry_count, end.rnr_retry), (6, 6), "finite retries");
             assert!(end.max_rd_atomic > 0 && end.max_dest_rd_atomic > 0, "reads and atomics: {end:?}");
             assert!(end.access.contains(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ), "{end:?}");
         }

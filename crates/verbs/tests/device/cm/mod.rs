@@ -1,7 +1,8 @@
-//! The connection manager on a real device.
+//! Tests of the connection manager on a device.
 //!
-//! Every test is of this process with itself, over an address of its own device: requests, answers and rejections travel as packets
-//! through the device. Whatever hangs ends the program, by a watchdog in each test.
+//! Every test connects this process with itself, over an address of its own device: requests,
+//! responses and rejections travel as packets through the device. A watchdog in each test ends the
+//! program if it hangs.
 
 mod agents;
 mod datagram;

@@ -1,4 +1,4 @@
-//! Names, addresses, devices.
+//! Tests of names, addresses and devices.
 
 use std::net::SocketAddr;
 

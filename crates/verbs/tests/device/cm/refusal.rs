@@ -1,4 +1,4 @@
-//! What is said when there is no connection.
+//! Tests of failed connections.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::rig::{
     Watchdog, absent_host, any_port, connect, deadline, listener, rc_queue_pair, ud_queue_pair, unused_port,
 };
 
-/// Why, and with which word.
+/// Returns the reason and the private data of a rejection.
 #[track_caller]
 fn rejection(result: Result<impl Sized, Error>) -> (RejectReason, Vec<u8>) {
     match result.map(drop) {
@@ -96,7 +96,7 @@ fn an_absent_host_is_given_up_at_the_deadline() {
 fn a_network_without_a_route_is_named() {
     on_host_a(|| {
         let _watchdog = Watchdog::new();
-        // Of the documentation's second network, which no host of a guest has.
+        // From the second documentation network, which no host of a guest has.
         let nowhere = "198.51.100.1:18520".parse().unwrap();
         let error = Connector::resolve(nowhere, deadline()).map(drop).unwrap_err();
         assert!(error.to_string().contains("198.51.100.1:18520"), "{error}");
@@ -108,7 +108,7 @@ fn a_network_without_a_route_is_named() {
     });
 }
 
-/// In C each of these reads through a null pointer.
+/// In C, each of these dereferences a null pointer.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn steps_out_of_order_are_errors() {
@@ -135,8 +135,9 @@ fn steps_out_of_order_are_errors() {
 fn a_request_that_was_withdrawn_is_not_accepted() {
     on_host_a(|| {
         let _watchdog = Watchdog::new();
-        // One datagram tells of it, which nobody repeats: where a busy host loses it, the deadline tells.
-        assert!((0..3).any(|_| is_told_that_it_was_withdrawn()), "it always ran into its deadline");
+        // One datagram reports it, without retries. If a busy host loses it, the deadline ends the
+        // wait.
+        assert!((0..3).any(|_| is_told_that_it_was_withdrawn()), "every attempt timed out");
     });
 }
 
@@ -144,7 +145,7 @@ fn is_told_that_it_was_withdrawn() -> bool {
     let (listener, address) = listener();
     let connector = Connector::resolve(address, deadline()).unwrap();
     let near = rc_queue_pair(&connector.context().unwrap());
-    // Waits for no answer, and takes the request back.
+    // Does not wait for a response, and withdraws the request.
     let soon = Instant::now() + Duration::from_millis(1);
     let error = connector.connect(&near, &CmParameters::new(), soon).map(drop).unwrap_err();
     assert!(matches!(error, Error::TimedOut { awaited: "connect response", .. }), "{error}");
@@ -155,7 +156,8 @@ fn is_told_that_it_was_withdrawn() -> bool {
     !matches!(error, Error::TimedOut { .. })
 }
 
-/// The kernel does not reject what it has no room for: who asks is to ask again, every four seconds.
+/// The kernel does not reject a request that finds no room: the client's kernel repeats it every
+/// four seconds.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn what_finds_a_full_backlog_asks_again() {
@@ -164,7 +166,7 @@ fn what_finds_a_full_backlog_asks_again() {
         let listener = Listener::bind_with(PortSpace::Tcp, any_port(), 1, |_| Ok(())).unwrap();
         let address = listener.local_address().unwrap();
         let clients = [(); 2].map(|()| thread::spawn(move || connect(address, b"")));
-        // Time for both to ask.
+        // Time for both to send their requests.
         thread::sleep(Duration::from_secs(1));
         let first = listener.wait_request(deadline()).unwrap();
         assert!(listener.get_request().unwrap().is_none(), "there was room for one");

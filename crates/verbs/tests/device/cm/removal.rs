@@ -1,4 +1,4 @@
-//! A device goes: each id on it is told.
+//! Tests of removing a device: each id on it gets an event.
 
 use std::process::{Child, Command};
 
@@ -7,7 +7,7 @@ use farreach_verbs::cm::{CmId, Error, EventChannel, EventKind, Listener, PortSpa
 
 use super::rig::{Watchdog, deadline, expect, run};
 
-/// A device of the test's own, on a net device of its own, for the test to take away.
+/// A device of the test, on a net device of its own, which the test removes.
 struct OwnDevice;
 
 const ADDRESS: [u8; 4] = [198, 51, 100, 9];
@@ -23,7 +23,7 @@ impl OwnDevice {
         made
     }
 
-    /// Begins to remove it. The kernel ends that only when no program has the device open.
+    /// Begins to remove it. The kernel completes that only when no program has the device open.
     fn begin_removal(&self) -> Child {
         Command::new("rdma").args(["link", "delete", "farcm"]).spawn().expect("rdma, which every guest has")
     }
@@ -31,12 +31,12 @@ impl OwnDevice {
 
 impl Drop for OwnDevice {
     fn drop(&mut self) {
-        // The RDMA device goes with the net device, if it has not gone before.
+        // The RDMA device is removed with the net device, unless it was removed before.
         let _ = Command::new("ip").args(["link", "delete", "farcm0"]).status();
     }
 }
 
-/// Binds when the new address is there: the kernel adds it to the device a moment later.
+/// Binds once the new address is available: the kernel adds it to the device with a delay.
 fn bound(channel: &EventChannel) -> CmId {
     wait_for("device with the new address", || {
         let id = channel.create_id(PortSpace::Tcp).unwrap();
@@ -61,7 +61,7 @@ fn each_id_on_a_removed_device_is_told() {
         let mut told: Vec<CmId> =
             ids.iter().map(|_| expect(&channel, EventKind::DeviceRemoval).id().clone()).collect();
         for id in &ids {
-            let place = told.iter().position(|found| found == id).expect("each id is told");
+            let place = told.iter().position(|found| found == id).expect("each id gets an event");
             told.swap_remove(place);
         }
         drop(told);
@@ -70,8 +70,8 @@ fn each_id_on_a_removed_device_is_told() {
         assert!(error.to_string().contains("198.51.100.9"), "{error}");
         assert!(Listener::bind((ADDRESS, 0).into()).is_err());
 
-        // Soft-RoCE is gone only when nobody has it open: not we, who dropped it when we were told, and not librdmacm, which
-        // looks when it is asked for the devices.
+        // Soft-RoCE is removed only when no program has it open: this one dropped it after the
+        // event, and librdmacm closes it when the devices are listed.
         drop((ids, listener));
         get_devices().unwrap();
         let gone = wait_for("end of the removal", || removal.try_wait().unwrap());

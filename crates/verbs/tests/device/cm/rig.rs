@@ -1,4 +1,4 @@
-//! What the tests share: a listener, two ends, a watchdog.
+//! Shared by the tests: a listener, two connected sides, a watchdog.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use farreach_verbs::cm::{
 use farreach_verbs::context::Context;
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 
-/// A test that takes so long hangs.
+/// A test that takes longer hangs.
 const TEST_MAX: Duration = Duration::from_secs(90);
 
 /// Ends the program when a test hangs: a deadlock in C cannot be ended otherwise.
@@ -40,12 +40,12 @@ pub(crate) fn deadline() -> Instant {
     Instant::now() + WAIT_MAX
 }
 
-/// An address of the device, and a port for the kernel to choose.
+/// Returns an address of the device, with a port for the kernel to choose.
 pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from((Device::find().address, 0))
 }
 
-/// An address of the device's network that no host has.
+/// Returns an address of the device's network that no host has.
 pub(crate) fn absent_host() -> SocketAddr {
     let [a, b, c, _] = Device::find().address.octets();
     SocketAddr::from((Ipv4Addr::new(a, b, c, 77), 18520))
@@ -58,7 +58,7 @@ pub(crate) fn listener() -> (Listener, SocketAddr) {
     (listener, address)
 }
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn unused_port() -> SocketAddr {
     listener().1
 }
@@ -76,7 +76,8 @@ fn queue_pair(context: &Context, kind: QueuePairType) -> QueuePair {
     QueuePairBuilder::new(kind, &cq, &cq).max_send_wr(4).max_recv_wr(4).build(&pd).unwrap()
 }
 
-/// One end: its queue pair first, so that it is dropped first; the tests of dropping take it apart.
+/// One side. Its queue pair is the first field, so that it is dropped first; the tests of drops
+/// take it apart.
 pub(crate) struct End {
     pub(crate) qp: QueuePair,
     pub(crate) connection: Connection,
@@ -98,7 +99,7 @@ pub(crate) fn accept(listener: &Listener, private_data: &[u8]) -> Result<End, Er
     Ok(End { connection: request.accept(&qp, &parameters, deadline())?, qp })
 }
 
-/// Two ends of one connection: who connected, and who accepted.
+/// Returns both sides of one connection: active and passive.
 pub(crate) fn pair() -> (End, End) {
     let (listener, address) = listener();
     let passive = thread::spawn(move || accept(&listener, b"welcome"));
@@ -113,7 +114,7 @@ pub(crate) fn expect(channel: &EventChannel, kind: EventKind) -> CmEvent {
     event
 }
 
-/// Runs a line of shell, which must go well.
+/// Runs a shell command, which must succeed.
 #[track_caller]
 pub(crate) fn run(command: &str) {
     let status = Command::new("sh").args(["-c", command]).status().expect("sh, which every guest has");

@@ -1,4 +1,4 @@
-//! The three ways to wait for events.
+//! Tests of the three ways to wait for events.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use farreach_verbs::cm::{CmId, Error, EventChannel, EventKind, PortSpace};
 
 use super::rig::{Watchdog, any_port, connect, deadline, expect, listener};
 
-/// An id that will soon have an event.
+/// Returns an id that will soon have an event.
 fn resolving(channel: &EventChannel) -> CmId {
     let id = channel.create_id(PortSpace::Tcp).unwrap();
     id.resolve_addr(None, any_port(), deadline()).unwrap();
@@ -20,7 +20,7 @@ fn resolving(channel: &EventChannel) -> CmId {
 
 fn is_readable(fd: &impl AsFd, timeout_ms: i32) -> bool {
     let mut polled = libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor, which is open.
+    // SAFETY: the call gets one descriptor, which is open.
     let ready = unsafe { libc::poll(&raw mut polled, 1, timeout_ms) };
     assert!(ready >= 0, "{}", std::io::Error::last_os_error());
     ready == 1
@@ -80,9 +80,9 @@ fn a_thread_of_its_own_hands_events_over_and_ends_when_told() {
         }
         assert!(thread.is_running());
         thread.stop().unwrap();
-        assert!(events.recv().is_err(), "the closure is gone");
+        assert!(events.recv().is_err(), "the closure was dropped");
         let id = resolving(&channel);
-        assert_eq!(expect(&channel, EventKind::AddressResolved).id(), &id, "the channel serves on");
+        assert_eq!(expect(&channel, EventKind::AddressResolved).id(), &id, "the channel still works");
     });
 }
 
@@ -106,7 +106,7 @@ fn a_thread_ends_when_dropped_also_by_its_own_closure() {
         hand_over.send(thread).unwrap();
         let _id = resolving(&channel);
         ended.recv_timeout(WAIT_MAX).unwrap();
-        // The sender goes with the closure, when the thread has ended.
+        // The closure, and with it the sender, is dropped when the thread has ended.
         assert_eq!(ended.recv_timeout(WAIT_MAX), Err(mpsc::RecvTimeoutError::Disconnected));
     });
 }

@@ -1,4 +1,4 @@
-//! A link that is cut.
+//! Tests of a link that is cut.
 
 use farreach_testkit::on_host_a;
 
@@ -22,12 +22,13 @@ fn a_receiver_whose_link_is_cut_is_told() {
     });
 }
 
-/// How many requests failed.
+/// Cuts the link, and returns the number of failed work requests.
 fn link_cut(stream: impl FnOnce() -> (Stream, Peer)) -> u32 {
     let (mut stream, peer) = stream();
     stream.run(200);
     let link = CutLink::cut(&peer);
-    // The port tells. Soft-RoCE flushes its requests, or ends them with a word that says nothing of the link.
+    // The port reports the fault. Soft-RoCE flushes its work requests, or fails them with a status
+    // that does not refer to the link.
     let told = stream.wait_told(link.since, |told| matches!(told, Told::Device(_)));
     let Told::Device(event) = told else { panic!("{told:?}") };
     assert_eq!(event.to_string(), "port 1: port error");

@@ -1,4 +1,4 @@
-//! What breaks links and devices, and mends them at the end of a test, however it ends.
+//! Breaks links and devices, and restores them on drop.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -8,18 +8,19 @@ use farreach_verbs::cm::{EventChannel, PortSpace, get_devices};
 
 use super::peer::{Peer, is_alone, on_far_host};
 
-/// This host's link, down as long as this lives.
+/// This host's link, down while this lives.
 ///
-/// It is mended before any end of a connection over it is dropped: a message of the connection manager that finds no route breaks
-/// Soft-RoCE's queue pair for such messages, and nobody connects by the device any more until it is made anew (seen on Linux 7.2).
+/// It must be restored before either side of a connection over it is dropped: a message of the
+/// connection manager that finds no route breaks Soft-RoCE's queue pair for such messages.
+/// Connections over the device then fail until the device is created again (seen on Linux 7.2).
 pub(crate) struct CutLink {
     device: Device,
-    /// When it was cut.
+    /// The time of the cut.
     pub(crate) since: Instant,
 }
 
 impl CutLink {
-    /// Cuts it. A peer on this very host is held, lest it gives up while the link is down.
+    /// Cuts it. A peer on this host is stopped, so that it does not end while the link is down.
     pub(crate) fn cut(peer: &Peer) -> Self {
         let cut = Self { device: Device::find(), since: Instant::now() };
         run(Command::new("ip").args(["link", "set", &cut.device.net_device, "down"]));
@@ -34,7 +35,8 @@ impl Drop for CutLink {
     fn drop(&mut self) {
         let net_device = &self.device.net_device;
         run(Command::new("ip").args(["link", "set", net_device, "up"]));
-        // The IPv6 address went with the link; where it is still there, adding it fails, which is as well.
+        // The IPv6 address is removed with the link. If it is still there, adding it fails, which
+        // is harmless.
         let last = self.device.address.octets()[3];
         let address = format!("2001:db8::{last}/64");
         let _ = Command::new("ip").args(["address", "add", &address, "dev", net_device, "nodad"]).output();
@@ -42,10 +44,11 @@ impl Drop for CutLink {
     }
 }
 
-/// All packets that leave by this host's link are lost as long as this lives, and nobody is told.
+/// A partition: all packets that leave by this host's link are lost while this lives, without any
+/// error.
 pub(crate) struct Partition {
     net_device: String,
-    /// When it was made.
+    /// The time when it was made.
     pub(crate) since: Instant,
 }
 
@@ -65,12 +68,12 @@ impl Drop for Partition {
     }
 }
 
-/// This host's device, being removed; there again at the end.
+/// This host's device, which is being removed, and is created again on drop.
 pub(crate) struct RemovedDevice {
     device: Device,
-    /// The kernel ends the removal only when no program has the device open.
+    /// The kernel completes the removal only when no program has the device open.
     removal: Child,
-    /// When the removal began.
+    /// The time when the removal began.
     pub(crate) since: Instant,
     _bystander: Bystander,
 }
@@ -95,9 +98,9 @@ impl Drop for RemovedDevice {
     }
 }
 
-/// The other host's device, being removed; there again at the end.
+/// The other host's device, which is being removed, and is created again on drop.
 pub(crate) struct FarDevice {
-    /// When the removal had begun.
+    /// The time after the removal began.
     pub(crate) since: Instant,
 }
 
@@ -111,7 +114,7 @@ impl FarDevice {
 impl Drop for FarDevice {
     fn drop(&mut self) {
         wait_for("end of the removal", || {
-            // Where the hosts share one list of devices, librdmacm may have this one open here, too.
+            // If the hosts share one list of devices, librdmacm may have this one open here too.
             let_go_of_what_is_gone();
             let removing = on_far_host(&["pgrep", "-x", "rdma"]).stdout(Stdio::null()).status();
             (removing.expect("host, which every guest has").code() == Some(1)).then_some(())
@@ -121,7 +124,8 @@ impl Drop for FarDevice {
     }
 }
 
-/// A device that stays. librdmacm closes what has gone when it is asked for the devices, but not when none is left at all.
+/// A device that stays. librdmacm closes removed devices when it lists devices, except if none is
+/// left.
 struct Bystander;
 
 impl Bystander {
@@ -141,7 +145,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Waits for the end of a removal, in which librdmacm may have the device open.
+/// Waits for the end of a removal, during which librdmacm may have the device open.
 fn wait_removed(removal: &mut Child) -> ExitStatus {
     wait_for("end of the removal", || {
         let_go_of_what_is_gone();
@@ -149,13 +153,13 @@ fn wait_removed(removal: &mut Child) -> ExitStatus {
     })
 }
 
-/// Lets librdmacm look anew for devices, upon which it closes those that are gone.
+/// Makes librdmacm list devices, upon which it closes those that are gone.
 fn let_go_of_what_is_gone() {
-    // It fails where it meets a device that is half gone: the next attempt finds out more.
+    // It fails for a device whose removal is incomplete; the next attempt succeeds.
     let _ = get_devices();
 }
 
-/// Whether a device of this host has the address: the kernel adds it a moment after the device, or the link, is there.
+/// Returns `Some` if a device of this host has the address: the kernel adds it with a delay.
 fn is_usable(address: [u8; 4]) -> Option<()> {
     let id = EventChannel::new().ok()?.create_id(PortSpace::Tcp).ok()?;
     id.bind((address, 0).into()).ok()

@@ -1,4 +1,4 @@
-//! A peer that is killed.
+//! Tests of a peer that is killed.
 
 use farreach_testkit::on_host_a;
 use farreach_verbs::cm::Error;
@@ -34,7 +34,7 @@ fn a_receiver_whose_sender_is_killed_is_told() {
         let (mut stream, peer) = Stream::receiver();
         stream.run(200);
         let since = peer.kill();
-        // No request of a receiver fails by itself: only the connection can tell.
+        // No work request of a receiver fails by itself: only the connection reports it.
         match stream.wait_told(since, |told| matches!(told, Told::Connection(_))) {
             Told::Connection(error @ Error::Disconnected { .. }) => {
                 assert!(error.cause().contains("ended the connection"), "{}", error.cause());

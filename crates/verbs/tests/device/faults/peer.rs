@@ -6,32 +6,33 @@ use std::time::Instant;
 
 use farreach_testkit::{Device, example, wait_for};
 
-/// The host that the peer runs on: the other one where there are two.
+/// Returns the host that the peer runs on: the other one if there are two.
 pub(crate) fn far_host() -> &'static str {
     if is_alone() { "a" } else { "b" }
 }
 
-/// Whether this guest has one host only, so that both sides share its device.
+/// Returns `true` if this guest has one host only, so that both sides share its device.
 pub(crate) fn is_alone() -> bool {
-    env::var("FARREACH_TOPOLOGY").expect("a guest tells its topology") == "one"
+    env::var("FARREACH_TOPOLOGY").expect("a guest sets its topology") == "one"
 }
 
-/// The peer's address.
+/// Returns the peer's address.
 pub(crate) fn far_address() -> [u8; 4] {
     if is_alone() { Device::find().address.octets() } else { [192, 0, 2, 2] }
 }
 
-/// Whether the other host is another machine, so that orders to it go over the network.
+/// Returns `true` if the other host is another machine, so that commands to it go over the network.
 fn is_far_machine() -> bool {
     env::var("FARREACH_TOPOLOGY").is_ok_and(|topology| topology == "guest-a")
 }
 
-/// `blast`, running. It is killed at the end, if it still runs.
+/// A running `blast`. It is killed on drop if it still runs.
 pub(crate) struct Peer {
     child: Child,
 }
 
-/// Notes its process id, which `host` may have started by way of another machine, and becomes the program.
+/// Records its process id, because `host` may start it on another machine, and replaces itself by
+/// the program.
 const NOTE_AND_BECOME: &str = r#"echo $$ > /tmp/farreach-peer.pid && exec "$@""#;
 const HOLD: &str = "kill -STOP $(cat /tmp/farreach-peer.pid)";
 const KILL: &str = "kill -KILL $(cat /tmp/farreach-peer.pid)";
@@ -41,14 +42,15 @@ impl Peer {
         let mut command = on_far_host(&["sh", "-c", NOTE_AND_BECOME, "sh"]);
         let command =
             command.arg(example("blast")).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        // What it says of its end is no news.
+        // Its messages at its end are irrelevant.
         let child =
             command.stderr(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Self { child }
     }
 
-    /// SIGKILL. When it returns, the kernel has closed all that the peer had open. Tells when that began, or, of another machine, which
-    /// orders reach after seconds, when it was over.
+    /// Sends SIGKILL. When it returns, the kernel has closed all files of the peer. Returns the
+    /// time before the signal; for another machine, which commands reach after seconds, the time
+    /// after it.
     #[track_caller]
     pub(crate) fn kill(mut self) -> Instant {
         let start = Instant::now();
@@ -58,7 +60,7 @@ impl Peer {
         if is_far_machine() { Instant::now() } else { start }
     }
 
-    /// SIGSTOP: it does nothing more but be killed.
+    /// Sends SIGSTOP: the process can then only be killed.
     #[track_caller]
     pub(crate) fn hold(&self) {
         let status = on_far_host(&["sh", "-c", HOLD]).status().expect("host, which every guest has");
@@ -85,7 +87,7 @@ impl Drop for Peer {
     }
 }
 
-/// A command on the peer's host.
+/// Returns a command that runs on the peer's host.
 pub(crate) fn on_far_host(words: &[&str]) -> Command {
     let mut command = Command::new("host");
     command.arg(far_host()).args(words);

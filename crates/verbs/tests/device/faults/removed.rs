@@ -1,4 +1,4 @@
-//! A device that is removed.
+//! Tests of a device that is removed.
 
 use farreach_testkit::on_host_a;
 use farreach_verbs::cm::Error;
@@ -11,7 +11,8 @@ use super::stream::{Stream, Told};
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_sender_whose_device_is_removed_is_told() {
     on_host_a(|| {
-        // Until the last program has closed it the device works on: how many requests fail is a matter of luck.
+        // The device works until the last program has closed it, so the number of failed work
+        // requests varies.
         own_device_removed(Stream::sender);
     });
 }

@@ -1,4 +1,4 @@
-//! This side: a stream, and an account of its buffers.
+//! This side of the stream, which tracks its buffers.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -17,49 +17,51 @@ use farreach_verbs::wr::{Buffers, PostError, RecvRequest, Refusal, SendRequest};
 
 use super::peer::{Peer, far_address};
 
-/// As `blast` has it: receives that are posted at once, and room made before it is told of.
+/// As in `blast`: the number of posted receives, and of receives per credit message.
 const WINDOW: u32 = 32;
 const GRANT: u32 = WINDOW / 2;
 const SIZE: u32 = 4096;
 
-/// Credits that a sender saves for after the fault, so that requests are in flight for sure that can never be answered.
+/// Credits that a sender saves for after the fault, so that some work requests in flight can never
+/// be acknowledged.
 pub(crate) const SAVED: u32 = 8;
 
-/// What the issue of every fault is to be known in.
+/// The maximum time until a fault is reported.
 pub(crate) const TOLD_MAX: Duration = Duration::from_secs(5);
 
-/// 4.096 µs × 2^15 are 134 ms, and seven attempts 0.9 s; Soft-RoCE takes up to twice as long. What the connection manager
-/// chooses by itself adds up to half a minute.
+/// 4.096 µs × 2^15 is 134 ms, and seven attempts take 0.9 s; Soft-RoCE takes up to twice as long.
+/// The connection manager's default adds up to half a minute.
 const ACK_TIMEOUT: u8 = 15;
 
-/// Why a stream ended.
+/// The report that ended a stream.
 #[derive(Debug)]
 pub(crate) enum Told {
-    /// By a request.
+    /// A failed work request.
     Completion(cq::Failure),
-    /// By the connection manager.
+    /// An event of the connection manager.
     Connection(cm::Error),
-    /// By the device.
+    /// An event of the device.
     Device(AsyncEvent),
 }
 
-/// A stream with the peer, and where its buffers are.
+/// A stream with the peer, and the state of its buffers.
 pub(crate) struct Stream {
     qp: QueuePair,
     cq: CompletionQueue,
     connection: Connection,
     events: AsyncEvents,
     is_sender: bool,
-    /// The buffers that are in hand.
+    /// The buffers that are not in flight.
     home: Vec<Slice>,
     /// Messages that were received, or whose arrival was acknowledged.
     moved: u32,
     sent: u32,
     credits: u32,
     room: u32,
-    /// Requests with a buffer that did not go well.
+    /// Work requests with a buffer that failed.
     failed: u32,
-    /// Requests that a broken device may have, or not: they come back when the queue pair is destroyed.
+    /// Work requests that a broken device may or may not have. They are returned when the queue
+    /// pair is destroyed.
     in_doubt: u32,
     is_stopped: bool,
 }
@@ -131,7 +133,7 @@ impl Stream {
         }
     }
 
-    /// Streams until so many messages have been moved, and nothing went wrong meanwhile.
+    /// Streams until so many messages have been moved, without any failure.
     pub(crate) fn run(&mut self, messages: u32) {
         let goal = self.moved + messages;
         wait_for("so many messages", || {
@@ -142,7 +144,8 @@ impl Stream {
         });
     }
 
-    /// After a fault that was made at `since`: streams on until something tells of it that `is_news`, within [`TOLD_MAX`].
+    /// Continues the stream after a fault at `since`, until a report for which `is_news` returns
+    /// `true`, within [`TOLD_MAX`].
     pub(crate) fn wait_told(&mut self, since: Instant, is_news: impl Fn(&Told) -> bool) -> Told {
         if self.is_sender {
             self.credits += SAVED;
@@ -153,22 +156,24 @@ impl Stream {
                 Some(told) if is_news(&told) => {
                     let elapsed = since.elapsed();
                     assert!(elapsed < TOLD_MAX, "{told:?} only after {elapsed:?}");
-                    let how = format!("told after {elapsed:.1?}: {told:?}; passed over: {passed_over:?}\n");
+                    let how = format!("reported after {elapsed:.1?}: {told:?}; ignored: {passed_over:?}\n");
                     std::io::stderr().write_all(how.as_bytes()).unwrap();
                     return told;
                 }
                 other => passed_over.extend(other),
             }
-            assert!(since.elapsed() < TOLD_MAX, "not told in {TOLD_MAX:?}; but: {passed_over:?}");
+            assert!(since.elapsed() < TOLD_MAX, "no report within {TOLD_MAX:?}; others: {passed_over:?}");
             thread::yield_now();
         }
     }
 
-    /// Stops the queue pair: every request completes that the device has, and the buffers come home.
+    /// Stops the queue pair: every work request of the device completes, and the buffers are
+    /// returned.
     pub(crate) fn stop(&mut self) {
-        // From here on nothing is posted: Soft-RoCE does not flush a receive that is posted to a queue pair in error.
+        // Nothing is posted from here on: Soft-RoCE does not flush a receive that is posted to a
+        // queue pair in the error state.
         self.is_stopped = true;
-        // Whatever became of link and device: this is between the kernel and us.
+        // This call succeeds whatever happened to link and device: it only involves the kernel.
         self.qp.to_error().unwrap();
         wait_for("end of every request", || {
             self.step();
@@ -177,7 +182,8 @@ impl Stream {
         });
     }
 
-    /// Ends it: each buffer is back exactly once, and nothing has leaked. Tells how many of them were in requests that failed.
+    /// Ends the stream, and checks that each buffer is returned exactly once and nothing has
+    /// leaked. Returns the number of buffers in failed work requests.
     pub(crate) fn finish(mut self) -> u32 {
         self.stop();
         let Self { qp, cq, connection, events, mut home, failed, in_doubt, .. } = self;
@@ -185,22 +191,22 @@ impl Stream {
         assert_eq!(left.len(), in_doubt as usize, "all others have completed");
         home.extend(left.into_iter().flat_map(Buffers::into_slice));
         drop((cq, connection, events));
-        // As many as were handed in, none of them leaked.
+        // As many as were posted, none of them leaked.
         assert_eq!(home.len(), WINDOW as usize, "{failed} failed");
-        // No two of them are the same: put together, they are the allocation that they were cut from.
+        // No two of them are the same: joined, they are the allocation that they were split from.
         home.sort_by_key(Slice::offset);
         let mut slices = home.into_iter();
         let mut whole = slices.next().expect("the window is not empty");
         for slice in slices {
-            whole.unsplit(slice).expect("its neighbour");
+            whole.unsplit(slice).expect("they are neighbours");
         }
         assert_eq!(whole.len(), (WINDOW * SIZE) as usize);
         drop(whole);
-        assert_eq!((leaked().total(), leaked_bytes()), (0, 0), "nothing was given up: {:?}", leaked());
+        assert_eq!((leaked().total(), leaked_bytes()), (0, 0), "nothing was leaked: {:?}", leaked());
         failed
     }
 
-    /// Posts what can be posted, and takes what has happened, one thing at most.
+    /// Posts as much as possible, and takes at most one completion or event.
     fn step(&mut self) -> Option<Told> {
         while self.is_sender && self.credits > 0 && self.failed + self.in_doubt == 0 && !self.is_stopped {
             let Some(mut slice) = self.home.pop() else { break };
@@ -230,7 +236,7 @@ impl Stream {
         matches!(event.kind(), EventType::PortError | EventType::DeviceFatal).then_some(Told::Device(event))
     }
 
-    /// Posts; a device that is gone may have the request, or not.
+    /// Posts a work request. A device that is gone may or may not have it.
     fn post_send(&mut self, request: SendRequest) {
         match self.qp.post_send(request) {
             Ok(()) => {}
@@ -243,7 +249,7 @@ impl Stream {
         match (self.is_sender, kind) {
             _ if self.is_stopped => self.home.extend(buffers.into_slice()),
             (true, WorkKind::Recv) => {
-                self.credits += success.immediate.expect("a grant tells how many").0;
+                self.credits += success.immediate.expect("a credit message has a number").0;
                 self.qp.post_recv(RecvRequest::empty()).unwrap();
             }
             (true, _) => {
@@ -252,7 +258,7 @@ impl Stream {
             }
             (false, WorkKind::Recv) => {
                 let slice = buffers.into_slice().unwrap();
-                assert!(is_filled(&slice, self.moved), "other bytes than were sent");
+                assert!(is_filled(&slice, self.moved), "wrong bytes");
                 self.moved += 1;
                 self.room += 1;
                 self.qp.post_recv(RecvRequest::new(slice)).unwrap();
@@ -261,7 +267,7 @@ impl Stream {
                     self.post_send(SendRequest::send(Vec::new()).immediate(GRANT));
                 }
             }
-            // A grant that has arrived.
+            // The completion of a credit message.
             (false, _) => {}
         }
     }
@@ -271,7 +277,7 @@ pub(crate) fn deadline() -> Instant {
     Instant::now() + WAIT_MAX
 }
 
-/// A queue pair, and buffers cut from one allocation.
+/// Creates a queue pair, and buffers from one allocation.
 fn parts(context: &Context) -> (QueuePair, CompletionQueue, Vec<Slice>) {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(4 * WINDOW).unwrap());
     let builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq);

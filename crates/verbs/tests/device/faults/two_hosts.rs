@@ -1,6 +1,7 @@
-//! Faults that need two hosts: what a device sends to itself crosses no link, and the far device must be another one than this host's.
+//! Tests of faults that need two hosts: packets from a device to itself cross no link, and the
+//! remote device must differ from this host's.
 //!
-//! Guests with one host leave this module out and count it as skipped (`xtask/src/vm/test.rs`).
+//! Guests with one host omit this module and count it as skipped (`xtask/src/vm/test.rs`).
 
 use farreach_testkit::on_host_a;
 use farreach_verbs::cm::Error;
@@ -51,7 +52,7 @@ fn a_sender_whose_receivers_device_is_removed_is_told() {
             other => panic!("{other:?}"),
         }
         stream.finish();
-        // The peer is told too, and ends, without which the device would stay.
+        // The peer gets an event too, and ends; otherwise the device could not be removed.
         peer.wait_end();
         drop(device);
     });

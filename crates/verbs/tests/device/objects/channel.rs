@@ -1,4 +1,4 @@
-//! Completion channels.
+//! Tests of completion channels.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use farreach_verbs::qp::QueuePairType;
 
 use super::rig::*;
 
-/// Two ends, of which the receiving one has a channel.
+/// Creates two sides, of which the receiving one has a channel.
 fn rig(host: &Host) -> (End, End, CompletionChannel) {
     let pd = host.context.alloc_pd().unwrap();
     let channel = host.context.create_comp_channel().unwrap();
@@ -66,7 +66,7 @@ fn events_that_were_taken_keep_no_queue_alive() {
             drop((a, b));
             done.send(()).unwrap();
         });
-        waiting.recv_timeout(WAIT_MAX).expect("destroying a queue waits for no acknowledgement");
+        waiting.recv_timeout(WAIT_MAX).expect("destroying a queue does not wait for an acknowledgement");
     });
 }
 
@@ -84,7 +84,7 @@ fn a_queue_can_go_while_another_thread_takes_its_events() {
                 thread::spawn(move || channel.wait_event(Some(Duration::from_millis(20))).unwrap().is_some());
             success(&a.cq, 1);
             drop((a, b));
-            // Whether the event or the end came first: both threads end.
+            // Both threads end, whether the event or the drop came first.
             let _ = taker.join().unwrap();
         }
     });

@@ -1,4 +1,4 @@
-//! What the device accepts, and what it says where it does not.
+//! Tests of creation: sizes that the device accepts, and the errors for others.
 
 use farreach_testkit::on_host_a;
 use farreach_verbs::Error;
@@ -23,23 +23,23 @@ fn an_absurd_queue_pair_is_told_what_is_too_large() {
         assert!(error.to_string().contains(&format!("ibv_create_qp on {}: ", host.device.name)), "{error}");
         let cause = error.cause();
         let most = limits.max_qp_wr;
-        let wr = format!("max_send_wr {} is more than the device's {most}", most + 1);
+        let wr = format!("max_send_wr {} exceeds the device's limit of {most}", most + 1);
         assert!(cause.contains(&wr), "{cause}");
         assert!(
-            cause.contains(&format!("max_recv_sge 100000 is more than the device's {}", limits.max_sge)),
+            cause.contains(&format!("max_recv_sge 100000 exceeds the device's limit of {}", limits.max_sge)),
             "{cause}"
         );
         assert!(!cause.contains("inline"), "{cause}");
 
         let error = builder.clone().max_inline_data(100_000).build(&pd).unwrap_err();
         let Error::Creation(refused) = &error else { panic!("{error:?}") };
-        let (asked, works) = refused.inline.expect("the inline size is to blame");
+        let (asked, works) = refused.inline.expect("the inline size is the cause");
         assert_eq!(asked, 100_000);
         assert!(
             error.cause().contains(&format!("max_inline_data 100000 is refused; {works} works")),
             "{error:?}"
         );
-        builder.clone().max_inline_data(works).build(&pd).expect("it works, as it says");
+        builder.clone().max_inline_data(works).build(&pd).expect("the reported size works");
         builder.max_inline_data(works + 1).build(&pd).expect_err("and it is the largest");
     });
 }
@@ -80,7 +80,7 @@ fn operations_are_there_or_refused() {
             (SendOperations::FLUSH, DeviceCapabilities::FLUSH_GLOBAL),
         ] {
             match with(operation) {
-                Ok(_) => assert!(has.contains(capability), "{operation:?} without the kernel's"),
+                Ok(_) => assert!(has.contains(capability), "{operation:?} without kernel support"),
                 Err(Error::Unsupported { .. }) => assert!(!has.contains(capability), "{operation:?}"),
                 Err(other) => panic!("{operation:?}: {other}"),
             }
@@ -103,7 +103,8 @@ fn what_a_device_lacks_is_a_typed_error() {
         }
         let pd = host.context.alloc_pd().unwrap();
         let region = farreach_testkit::Buffer::new(REGION);
-        // SAFETY: the buffer outlives the region, which is dropped at the end of the statement.
+        // SAFETY: the buffer outlives the region, which is dropped at the end of the `match`, and
+        // gives out no reference.
         let on_demand = unsafe { pd.reg_on_demand(region.as_ptr(), REGION, AccessFlags::LOCAL_WRITE) };
         match on_demand {
             Ok(mr) => assert!(limits.on_demand.supported && mr.len() == REGION),

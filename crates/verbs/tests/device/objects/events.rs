@@ -1,4 +1,4 @@
-//! Asynchronous events of a device.
+//! Tests of asynchronous events.
 
 use std::process::Command;
 use std::ptr::null_mut;
@@ -11,7 +11,7 @@ use farreach_verbs::sys;
 
 use super::rig::*;
 
-/// The link of a net device, which is up again at the end.
+/// The link of a net device, which is set up on drop.
 struct Link(String);
 
 impl Link {
@@ -30,7 +30,7 @@ impl Drop for Link {
 
 #[track_caller]
 fn wait_for(events: &AsyncEvents, expected: AsyncEvent) {
-    // GID changes and the like come in between.
+    // Other events, such as GID changes, come in between.
     for _ in 0..100 {
         let event = events.wait(Some(WAIT_MAX)).unwrap();
         if event.unwrap_or_else(|| panic!("no {expected} within {WAIT_MAX:?}")) == expected {
@@ -54,17 +54,17 @@ fn a_link_that_goes_down_and_up_is_told() {
         link.set("up");
         wait_for(&events, AsyncEvent::Port { port, kind: EventType::PortActive });
         assert_eq!(host.context.query_port(port).unwrap().state, PortState::Active);
-        // IPv6 addresses go with the link, and their GIDs: give the port back as it was.
+        // IPv6 addresses and their GIDs are removed with the link: restores the port.
         drop(link);
         restore_ipv6(&host);
     });
 }
 
-/// The guest's fixed IPv6 address does not come back by itself.
+/// Restores the guest's fixed IPv6 address, which is not restored by itself.
 fn restore_ipv6(host: &Host) {
     let net = &host.device.net_device;
     let last = host.device.address.octets()[3];
-    // It fails where the address is still there, which is as well.
+    // It fails if the address is still there, which is harmless.
     let _ = Command::new("ip")
         .args(["address", "add", &format!("2001:db8::{last}/64"), "dev", net, "nodad"])
         .output()
@@ -94,7 +94,8 @@ fn a_shared_receive_queue_tells_that_it_runs_low() {
             let mut sge = a.region.sge(4096, 64);
             let mut wr =
                 sys::ibv_recv_wr { wr_id: id, sg_list: &raw mut sge, num_sge: 1, ..Default::default() };
-            // SAFETY: the list is valid during the call, and both queue pairs are destroyed before the region.
+            // SAFETY: the list is valid during the call, and both queue pairs are destroyed before
+            // the region.
             unsafe { srq.post_recv_raw(&raw mut wr, &mut null_mut()) }.unwrap();
         }
         srq.set_limit(3).unwrap();

@@ -1,4 +1,4 @@
-//! The choice of a GID, on the device's own table.
+//! Tests of the GID selection on the device's own table.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ fn the_peers_family_decides() {
         let net = &host.device.net_device;
         assert_eq!(choice.reason, format!("RoCE v2, IPv4 like the peer, on {net}"));
         let table = host.context.gid_table(port).unwrap();
-        assert_eq!(choice.losers.len(), table.len() - 1, "each other one has its reason: {choice:?}");
+        assert_eq!(choice.losers.len(), table.len() - 1, "each other entry has a reason: {choice:?}");
 
         let six = host.context.choose_gid(port, Some("2001:db8::77".parse().unwrap())).unwrap();
         assert!(

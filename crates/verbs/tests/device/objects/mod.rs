@@ -1,6 +1,6 @@
-//! The objects on a real device: made, used by the raw API, and dropped in every order.
+//! Tests of objects on a device: created, used by the raw API, and dropped in every order.
 //!
-//! Every test is of this process with itself: queue pairs of one device, joined over one of its addresses.
+//! Every test connects queue pairs of one device in this process, over one of its addresses.
 
 mod channel;
 mod creation;

@@ -1,4 +1,4 @@
-//! Dropping in every order.
+//! Tests of dropping in every order.
 
 use std::any::Any;
 use std::io::Write;
@@ -16,17 +16,17 @@ use farreach_verbs::qp::{QueuePairBuilder, QueuePairType};
 
 use super::rig::*;
 
-/// The handles that the user drops.
+/// The handles that are dropped.
 const HANDLES: usize = 7;
-/// HANDLES!
+/// The factorial of `HANDLES`.
 const ORDERS: usize = 5040;
-/// Those that are tried where not all are: each takes more than ten milliseconds.
+/// The number of orders in a partial run: each takes more than ten milliseconds.
 const SAMPLE: usize = 500;
-/// Coprime to ORDERS: the multiples of it, modulo ORDERS, are all different, and lie all over.
+/// Coprime to ORDERS: its multiples modulo ORDERS are all different, and spread evenly.
 const STRIDE: usize = 3571;
 
-/// One of everything. Regions, windows and address handles are children of the protection domain alone, and none of each
-/// other: they go together, and their turn among the others is every one.
+/// Creates one of each object. Regions, windows and address handles depend on the protection domain
+/// only, and not on each other: they are dropped together, at every position among the others.
 fn everything(host: &Host) -> [Box<dyn Any + Send>; HANDLES] {
     let context = host.context.device().open().unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -58,14 +58,14 @@ fn everything(host: &Host) -> [Box<dyn Any + Send>; HANDLES] {
     ]
 }
 
-/// What the kernel counts: one line for each device, with its objects.
+/// Returns the kernel's counts: one line for each device, with its objects.
 fn resources() -> String {
     let output = Command::new("rdma").args(["resource", "show"]).output().expect("rdma of iproute2");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The orders that this guest tries.
+/// Returns the orders that this guest tries.
 fn chosen() -> impl Iterator<Item = usize> {
     let count = if does_long_tests() { ORDERS } else { SAMPLE };
     (0..count).map(|turn| turn * STRIDE % ORDERS)
@@ -82,14 +82,14 @@ fn orders_are_all_different() {
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn in_every_order_nothing_hangs_and_nothing_stays() {
     on_host_a(|| {
-        // Open to the end, too: it is among what the kernel counts.
+        // Stays open until the end, because the kernel counts it too.
         let host = Arc::new(Host::open());
         let before = resources();
         let same_host = Arc::clone(&host);
         let count = drop_in_orders(chosen(), Duration::from_secs(30), move || everything(&same_host).into());
         assert_eq!(leaked(), Leaked::default());
-        assert_eq!(resources(), before, "what the kernel has is what it had");
-        // Not by println, which is kept back where tests pass.
+        assert_eq!(resources(), before, "the kernel's counts are unchanged");
+        // Not println, whose output is captured when tests pass.
         std::io::stderr().write_all(format!("{count} orders of {ORDERS}\n").as_bytes()).unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! Shared by the tests of objects.
 
 use std::ptr::null_mut;
 
@@ -12,7 +12,7 @@ use farreach_verbs::qp::state::{ConnectionParameters, PeerAddress};
 use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::sys;
 
-/// The bytes of a region.
+/// The size of a region, in bytes.
 pub(crate) const REGION: usize = 8192;
 
 /// The open device of this host.
@@ -35,19 +35,20 @@ impl Host {
     }
 }
 
-/// Registered memory. The region goes first.
+/// Registered memory. The region is dropped first.
 pub(crate) struct Region {
     pub(crate) mr: MemoryRegion,
     pub(crate) buffer: Buffer,
 }
 
-// SAFETY: the buffer is memory of its own, which this alone frees.
+// SAFETY: the buffer has no other owner.
 unsafe impl Send for Region {}
 
 impl Region {
     pub(crate) fn new(pd: &ProtectionDomain, access: AccessFlags) -> Self {
         let buffer = Buffer::new(REGION);
-        // SAFETY: the buffer lives longer than the region, as the fields are ordered, and hands out no reference.
+        // SAFETY: the buffer outlives the region, by the order of the fields, and gives out no
+        // reference.
         let mr = unsafe { pd.reg_mr_raw(buffer.as_ptr(), buffer.len(), access) }.unwrap();
         Self { mr, buffer }
     }
@@ -57,7 +58,8 @@ impl Region {
     }
 }
 
-/// One of two queue pairs, with a queue and memory of its own. What is posted is forgotten before the memory goes.
+/// One of two queue pairs, with a queue and memory of its own. The queue pair is destroyed before
+/// the memory.
 pub(crate) struct End {
     pub(crate) qp: QueuePair,
     pub(crate) cq: CompletionQueue,
@@ -83,7 +85,7 @@ impl End {
         Self { qp, cq: cq.clone(), region, own }
     }
 
-    /// Posts a signalled SEND of a part of the region; of datagrams, to where `fill` says.
+    /// Posts a signalled SEND of a part of the region. For datagrams, `fill` sets the destination.
     #[track_caller]
     pub(crate) fn post_send(&self, id: u64, mut sge: sys::ibv_sge, fill: impl FnOnce(&mut sys::ibv_send_wr)) {
         let mut wr = sys::ibv_send_wr {
@@ -95,7 +97,7 @@ impl End {
             ..Default::default()
         };
         fill(&mut wr);
-        // SAFETY: the list is valid during the call, and the memory lives as long as the queue pair.
+        // SAFETY: the list is valid during the call, and the memory outlives the queue pair.
         unsafe { self.qp.post_send_raw(&raw mut wr, &mut null_mut()) }.unwrap();
     }
 
@@ -107,7 +109,7 @@ impl End {
     }
 }
 
-/// Two ends that are connected to each other.
+/// Creates two connected sides.
 pub(crate) fn pair(host: &Host, pd: &ProtectionDomain, kind: QueuePairType) -> (End, End) {
     let (a, b) = (End::new(host, pd, kind), End::new(host, pd, kind));
     let parameters = host.parameters();
@@ -116,7 +118,7 @@ pub(crate) fn pair(host: &Host, pd: &ProtectionDomain, kind: QueuePairType) -> (
     (a, b)
 }
 
-/// The next completion, of whichever status.
+/// Returns the next completion, with any status.
 #[track_caller]
 pub(crate) fn completion(cq: &CompletionQueue) -> sys::ibv_wc {
     wait_for("completion", || {
@@ -129,7 +131,7 @@ pub(crate) fn completion(cq: &CompletionQueue) -> sys::ibv_wc {
     })
 }
 
-/// The next completion, which must be this request's success.
+/// Returns the next completion, which must be a success of this work request.
 #[track_caller]
 pub(crate) fn success(cq: &CompletionQueue, id: u64) -> sys::ibv_wc {
     let wc = completion(cq);

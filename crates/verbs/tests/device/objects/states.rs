@@ -1,4 +1,4 @@
-//! RESET to RTS by hand, and what a queue pair carries then.
+//! Tests of the states from RESET to RTS, and of messages in RTS.
 
 use farreach_testkit::{on_host_a, pattern, wait_for};
 use farreach_verbs::Error;
@@ -101,7 +101,7 @@ fn what_was_chosen_is_what_the_device_has() {
         );
         assert_eq!((attributes.rnr_retry, attributes.min_rnr_timer), (6, 25));
         assert_eq!(attributes.max_rd_atomic, parameters.max_rd_atomic);
-        assert_ne!(a.own.psn, b.own.psn, "drawn at random");
+        assert_ne!(a.own.psn, b.own.psn, "PSNs are random");
     });
 }
 
@@ -149,7 +149,7 @@ fn a_refused_change_names_both_sides() {
         let pd = host.context.alloc_pd().unwrap();
         let a = End::new(&host, &pd, QueuePairType::Rc);
         let mut peer = a.own;
-        // Documentation addresses that no route leads to.
+        // A documentation address that has no route.
         peer.gid = "::ffff:198.51.100.7".parse().unwrap();
         let error = a.qp.to_rtr(&host.parameters(), &peer).unwrap_err();
         let text = error.to_string();

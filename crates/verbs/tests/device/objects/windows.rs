@@ -1,4 +1,4 @@
-//! Memory windows and multicast groups: what a queue pair has besides its queues.
+//! Tests of memory windows and multicast groups.
 
 use farreach_testkit::{on_host_a, pattern};
 use farreach_verbs::ah::Lid;
@@ -37,10 +37,11 @@ fn a_window_of_type_1_is_bound_by_a_call() {
                 mw_access_flags: AccessFlags::REMOTE_WRITE.bits(),
             },
         };
-        // SAFETY: the region lives until the window is deallocated below, and hands out no reference.
+        // SAFETY: the region lives until the window is deallocated below, and gives out no
+        // reference.
         unsafe { window.bind_raw(&b.qp, &raw mut bind) }.unwrap();
         success(&b.cq, 5);
-        assert_ne!(window.rkey(), before, "a new key for a new binding");
+        assert_ne!(window.rkey(), before, "a new binding has a new key");
 
         let data = pattern(3, 1024);
         a.region.buffer.write(0, &data);
@@ -68,7 +69,7 @@ fn a_member_of_a_group_leaves_when_it_goes() {
         end.qp.attach_mcast(group, Lid(0)).unwrap();
         end.qp.detach_mcast(group, Lid(0)).unwrap();
         end.qp.attach_mcast(group, Lid(0)).unwrap();
-        end.qp.destroy().expect("the kernel destroys no member");
+        end.qp.destroy().expect("it has left the group");
         assert_eq!(leaked(), before);
     });
 }

@@ -1,7 +1,8 @@
-//! Every operation with every flag and every kind of buffer: it works, byte by byte, or it is refused by us.
+//! Tests every operation with every flag and every kind of buffer: it works, byte by byte, or the
+//! library refuses it.
 //!
-//! Each buffer looks like a scatter-gather element that names a slice which is in nobody's request. Soft-RoCE takes the bytes of a READ that
-//! is posted inline for one, and writes there.
+//! Each buffer looks like a scatter-gather element that names a slice which is in no work request.
+//! Soft-RoCE uses the bytes of a READ posted inline as such an element, and would write there.
 
 use std::sync::Arc;
 
@@ -70,9 +71,9 @@ enum Answer {
     NotRegistered,
 }
 
-/// The bytes of one scatter-gather element.
+/// The size of one scatter-gather element, in bytes.
 const LEN: usize = 16;
-/// The word of the region that atomics change, and what a swap leaves there.
+/// The word of the region that atomics change, and its value after a swap.
 const WORD: std::ops::Range<usize> = 32..40;
 const SWAPPED: u64 = 0x1234_5678_9abc_def0;
 
@@ -85,7 +86,7 @@ impl What {
         matches!(self, CompareSwap | FetchAdd)
     }
 
-    /// What the specification says, and the table of ibv_post_send(3).
+    /// Returns the flags that the specification and ibv_post_send(3) allow.
     fn takes(self, kind: QueuePairType) -> SendFlags {
         let fence = if kind == QueuePairType::Rc { SendFlags::FENCE } else { SendFlags::empty() };
         SendFlags::SIGNALED
@@ -100,7 +101,7 @@ impl What {
     }
 
     fn is_of(self, kind: QueuePairType) -> bool {
-        // Neither queue pair was made for ATOMIC WRITE or FLUSH.
+        // Neither queue pair was created for ATOMIC WRITE or FLUSH.
         let is_reliable = matches!(self, Read | CompareSwap | FetchAdd | SendInvalidate);
         !matches!(self, AtomicWrite | Flush) && (kind == QueuePairType::Rc || !is_reliable)
     }
@@ -124,11 +125,11 @@ impl What {
 struct Bench {
     pair: Pair,
     region: ExposedRegion,
-    /// What nothing is ever asked to touch.
+    /// A slice that no work request may access.
     victim: Slice,
-    /// For windows, at either side.
+    /// A region for windows, at either side.
     lendable: Arc<ExposedRegion>,
-    /// Whether a receive is posted at `b`.
+    /// `true` if a receive is posted at `b`.
     is_expecting: bool,
 }
 
@@ -144,7 +145,7 @@ impl Bench {
         u64::from_ne_bytes(bytes(&self.region)[WORD].try_into().unwrap())
     }
 
-    /// An element that names the victim.
+    /// Returns an element that names the victim.
     fn decoy(&self) -> [u8; LEN] {
         let key = self.victim.local_key(self.pair.pd.id()).unwrap() as u32;
         let mut element = [0; LEN];
@@ -164,7 +165,7 @@ impl Bench {
         };
         slice.copy_from_slice(&self.decoy());
         if what.is_atomic() {
-            // Its address alone: atomics have no other buffers than words.
+            // Only the address part: atomics need a buffer of one word.
             drop(slice.split_off(8));
         }
         match of {
@@ -178,7 +179,7 @@ impl Bench {
         }
     }
 
-    /// What is asked for, and the window that it is about.
+    /// Returns the work request, and its window if it has one.
     fn request(&self, what: What, of: Of) -> (SendRequest, Option<MemoryWindow>) {
         let remote = self.region.remote().get(0, LEN as u64).unwrap();
         let word = self.region.remote().get(32, 8).unwrap();
@@ -227,7 +228,7 @@ impl Bench {
         next(cq).outcome.unwrap();
     }
 
-    /// Tries a combination. Where it works, every byte is as it must be.
+    /// Tries a combination. If it works, checks every byte.
     fn attempt(&mut self, what: What, flags: SendFlags, of: Of) -> Answer {
         let is_received = matches!(what, Send | SendImmediate | SendInvalidate | WriteImmediate);
         if is_received && !self.is_expecting {
@@ -239,7 +240,7 @@ impl Bench {
         let (in_region, in_buffers) = self.effect(what, bytes(&self.region));
         let len = request.buffers().len();
         if let Err(error) = self.pair.a.post_send(request) {
-            assert_eq!(error.request.buffers().len(), len, "it is handed back whole");
+            assert_eq!(error.request.buffers().len(), len, "it is returned whole");
             return match error.reason {
                 Refusal::Flag { .. } => Answer::Flag,
                 Refusal::Unsupported(_) => Answer::Unsupported,
@@ -261,22 +262,23 @@ impl Bench {
         Answer::Works
     }
 
-    /// Soft-RoCE does not have what the specification gives this type: the queue pair fails, and the request comes back. It is the last one.
+    /// Soft-RoCE does not support an operation that the specification has for this type: the queue
+    /// pair fails, and the work request is returned. It is the last one.
     fn fails(&self, what: What) {
         let (request, _window) = self.request(what, Of::Slice);
         self.pair.a.post_send(request.tag(1)).unwrap();
         let done = next(&self.pair.cq_a);
         let status = done.outcome.unwrap_err().status;
-        // Linux 6.1 tells that the operation is none of the queue pair's, later kernels that it was flushed.
+        // Linux 6.1 reports an invalid operation for the queue pair, later kernels a flush.
         assert!(matches!(status, WorkStatus::Flushed | WorkStatus::LocalQueuePair), "{status:?}");
         assert_eq!(done.tag, 1);
     }
 
-    /// Waits for what was posted, and gives its completion.
+    /// Waits for the posted work request, and returns its completion.
     fn finish(&self, flags: SendFlags) -> Done {
         let is_signaled = flags.contains(SendFlags::SIGNALED);
         if !is_signaled {
-            // It comes back with the next signalled one: this, which does nothing.
+            // It is returned with the next signalled one: this one, which has no effect.
             let nowhere = self.region.remote().get(0, 0).unwrap();
             self.pair.a.post_send(SendRequest::write(Buffers::None, nowhere).tag(2)).unwrap();
         }
@@ -293,7 +295,7 @@ impl Bench {
         done
     }
 
-    /// What the region and the buffers have afterwards.
+    /// Returns the expected contents of the region and the buffers.
     fn effect(&self, what: What, mut region: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
         let word = self.word();
         let mut buffers = self.decoy().to_vec();
@@ -334,7 +336,7 @@ fn content(buffers: Buffers) -> Vec<u8> {
             Buffer::Lent(part) => {
                 content.extend_from_slice(&part.try_reclaim().expect("no other part is left"))
             }
-            other => content.extend_from_slice(other.bytes().expect("nobody writes to it")),
+            other => content.extend_from_slice(other.bytes().expect("it is not lent")),
         }
     }
     content
@@ -342,7 +344,7 @@ fn content(buffers: Buffers) -> Vec<u8> {
 
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
-#[expect(clippy::print_stdout, reason = "where it fails, the last line tells what was tried")]
+#[expect(clippy::print_stdout, reason = "on failure, the last line shows the combination")]
 fn every_combination_works_or_is_refused() {
     on_host_a(|| {
         let (mut works, mut refused) = (0, 0);
@@ -371,7 +373,7 @@ fn every_combination_works_or_is_refused() {
     });
 }
 
-/// The set of flags of this number.
+/// Returns the set of flags of this number.
 fn flags_of(number: u32) -> SendFlags {
     let all = [SendFlags::SIGNALED, SendFlags::FENCE, SendFlags::SOLICITED, SendFlags::INLINE];
     all.into_iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1).map(|(_, flag)| flag).collect()

@@ -1,4 +1,4 @@
-//! Every operation on a peer's memory, and every way in which it can fail there.
+//! Tests every operation on a peer's memory, and every way in which it can fail there.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use farreach_verbs::wr::{Flush, FlushLevel, FlushPlacement, RecvRequest, RemoteR
 use super::pair::{Pair, bytes, everything, next, open};
 use super::send::fails_with;
 
-/// An operation on eight bytes of a peer's memory, and the right that it needs there.
+/// An operation on eight bytes of a peer's memory, and the access right that it needs.
 struct Remote {
     name: &'static str,
     right: AccessFlags,
     request: fn(&Pair, RemoteRange) -> SendRequest,
-    /// Whether only the newer kernel has it.
+    /// `true` if only the newer kernel supports it.
     is_new: bool,
 }
 
@@ -34,7 +34,7 @@ const OPERATIONS: [Remote; 7] = [
         name: "WRITE with immediate",
         right: AccessFlags::REMOTE_WRITE,
         request: |pair, remote| {
-            // There is room for its immediate: that is not why it fails.
+            // A receive is posted for its immediate, so that is not the cause of the failure.
             pair.b.post_recv(RecvRequest::empty()).unwrap();
             SendRequest::write(pair.filled(4, 8), remote).immediate(5)
         },
@@ -60,7 +60,7 @@ const OPERATIONS: [Remote; 7] = [
     },
     Remote {
         name: "ATOMIC WRITE",
-        // It is a write, for all its name.
+        // Despite its name, it needs the right to write.
         right: AccessFlags::REMOTE_WRITE,
         request: |_, remote| SendRequest::atomic_write(remote, 1),
         is_new: true,
@@ -76,7 +76,7 @@ const OPERATIONS: [Remote; 7] = [
     },
 ];
 
-/// Debian 12's kernel has neither ATOMIC WRITE nor FLUSH.
+/// Returns `true` for Debian 12's kernel, which has neither ATOMIC WRITE nor FLUSH.
 fn is_old_kernel() -> bool {
     std::env::var("FARREACH_KERNEL").is_ok_and(|version| version.starts_with("6.1."))
 }
@@ -85,20 +85,20 @@ fn rights() -> AccessFlags {
     if is_old_kernel() { everything() } else { everything() | AccessFlags::FLUSH_GLOBAL }
 }
 
-/// What is wrong with an operation.
+/// The error in an operation.
 struct Wrong {
-    /// What the serving queue pair allows.
+    /// The access that the serving queue pair permits.
     of_queue_pair: fn(&Remote) -> AccessFlags,
-    /// What the region allows.
+    /// The access that the region permits.
     of_region: fn(&Remote) -> AccessFlags,
-    /// What is aimed at, made of the region's first eight bytes.
+    /// Returns the target, from the region's first eight bytes.
     aim: fn(RemoteRange) -> RemoteRange,
 }
 
-/// Nothing is.
+/// No error.
 const RIGHT: Wrong = Wrong { of_queue_pair: |_| rights(), of_region: |_| rights(), aim: |word| word };
 
-/// Lets every operation fail. Every failure ends the connection, so that each has one of its own.
+/// Makes every operation fail. Every failure ends the connection, so each has one of its own.
 fn each_fails(wrong: &Wrong, status: WorkStatus) {
     let pd = open().alloc_pd().unwrap();
     let newer = SendOperations::ATOMIC_WRITE | SendOperations::FLUSH | SendOperations::RDMA_WRITE;
@@ -115,7 +115,7 @@ fn each_fails(wrong: &Wrong, status: WorkStatus) {
     }
 }
 
-/// A key that nobody gave out.
+/// Returns a key that was never given out.
 fn forged(key: RemoteKey) -> RemoteKey {
     RemoteKey(key.0 ^ 0x55)
 }
@@ -151,7 +151,7 @@ fn a_missing_right_fails_every_operation() {
     });
 }
 
-/// The region would allow it; the queue pair that serves the request takes none of its kind.
+/// The region permits the operation; the serving queue pair does not.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_queue_pair_without_the_right_fails_every_operation() {
@@ -161,7 +161,7 @@ fn a_queue_pair_without_the_right_fails_every_operation() {
     });
 }
 
-/// A message's name, and how it is made.
+/// The name of a message, and a function that makes it.
 type Message = (&'static str, fn(&Pair, &ExposedRegion) -> SendRequest);
 
 #[test]
@@ -203,7 +203,7 @@ fn a_room_that_is_too_short_fails_every_kind_of_send() {
             let region = pair.exposed(3, 64);
             pair.b.post_recv(RecvRequest::new(pair.filled(0, 16))).unwrap();
             pair.a.post_send(message(&pair, &region)).unwrap();
-            // The standard names the first of each; Soft-RoCE answers with the second.
+            // The standard requires the first of each; Soft-RoCE returns the second.
             let sent = next(&pair.cq_a).outcome.unwrap_err().status;
             assert!(
                 matches!(sent, WorkStatus::RemoteInvalid | WorkStatus::RemoteOperation),
@@ -220,8 +220,8 @@ fn a_room_that_is_too_short_fails_every_kind_of_send() {
     });
 }
 
-/// Lets `b` ask for something of its own that fails, with this status where the device keeps to the standard. Soft-RoCE fails the
-/// queue pair, and flushes the request like those behind it.
+/// Posts a work request to `b` that fails locally, with this status if the device follows the
+/// standard. Soft-RoCE fails the queue pair, and flushes the work request like later ones.
 #[track_caller]
 fn fails_at_home(pair: &Pair, request: SendRequest, status: WorkStatus) {
     pair.b.post_send(request.tag(1)).unwrap();
@@ -232,7 +232,7 @@ fn fails_at_home(pair: &Pair, request: SendRequest, status: WorkStatus) {
     assert_eq!(pair.b.state().unwrap(), QueuePairState::Error, "{failure}");
 }
 
-/// What a write of 64 bytes ends with that comes by other queue pairs of the domain.
+/// Returns the result of a write of 64 bytes by other queue pairs of the domain.
 fn write_by_others(pd: &ProtectionDomain, to: RemoteRange) -> Result<(), WorkStatus> {
     let others = Pair::in_domain(pd, everything(), |builder| builder);
     others.a.post_send(SendRequest::write(others.filled(4, 64), to)).unwrap();
@@ -278,7 +278,8 @@ fn a_message_that_ends_a_wrong_key_fails_and_the_right_one_works_on() {
         pair.b.post_recv(RecvRequest::new(pair.filled(0, 16))).unwrap();
         let wrong = forged(region.remote().key());
         pair.a.post_send(SendRequest::send_invalidate(pair.filled(1, 8), wrong)).unwrap();
-        // Soft-RoCE looks at the key when it has acknowledged the message: its sender learns of the failure from the next one.
+        // Soft-RoCE checks the key after it has acknowledged the message: its sender gets the error
+        // with the next one.
         let sent = next(&pair.cq_a).outcome.map_err(|failure| failure.status);
         assert!(
             matches!(sent, Ok(_) | Err(WorkStatus::RemoteInvalid | WorkStatus::RemoteAccess)),

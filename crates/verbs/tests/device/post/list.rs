@@ -1,4 +1,4 @@
-//! Lists of requests in one post.
+//! Tests of lists of work requests in one post.
 
 use farreach_testkit::{on_host_a, pattern};
 use farreach_verbs::cq::WorkKind;
@@ -7,7 +7,7 @@ use farreach_verbs::wr::{RecvRequest, Refusal, SendRequest};
 
 use super::pair::{DEPTH, Pair, bytes, next, take};
 
-/// More than one call of the device's takes.
+/// More than one call takes.
 const MANY: usize = 150;
 
 #[test]
@@ -22,13 +22,17 @@ fn a_list_of_writes_lands_whole_and_in_order() {
             let mut slice = source.split_to(16);
             slice.copy_from_slice(&pattern(index as u8, 16));
             let request = SendRequest::write(slice, to).tag(index as u64);
-            // Only the last one tells.
+            // Only the last one has a completion.
             if index + 1 < MANY { request.unsignaled() } else { request }
         };
         let mut requests: Vec<SendRequest> = (0..MANY).map(write).collect();
         let room = requests.capacity();
         pair.a.post_send_list(&mut requests).unwrap();
-        assert_eq!((requests.len(), requests.capacity()), (0, room), "the list is empty, and keeps its room");
+        assert_eq!(
+            (requests.len(), requests.capacity()),
+            (0, room),
+            "the list is empty, and keeps its capacity"
+        );
         for (index, done) in take(&pair.cq_a, MANY).into_iter().enumerate() {
             assert_eq!(done.tag, index as u64);
             done.outcome.unwrap();

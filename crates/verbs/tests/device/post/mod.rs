@@ -1,4 +1,5 @@
-//! The safe API on a real device: every operation by its effect on memory, and every refusal with its request handed back.
+//! Tests of the safe API on a device: every operation by its effect on memory, and every refusal
+//! with its work request returned.
 
 mod combinations;
 mod failures;

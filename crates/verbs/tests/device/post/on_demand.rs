@@ -1,4 +1,4 @@
-//! On-demand paging: a region whose pages come and go.
+//! Tests of on-demand paging: a region whose pages are not pinned.
 
 use std::ffi::c_void;
 
@@ -12,19 +12,20 @@ use super::pair::{Pair, everything, next};
 const PAGE: u64 = 4096;
 const LEN: usize = 16 * PAGE as usize;
 
-/// Less than a packet. In regions of this kind Soft-RoCE (Linux 7.2) puts every packet's bytes at the beginning of the page that
-/// they belong into, wherever in it they belong: only what fits one packet, at the beginning of a page, comes out right.
+/// Less than one packet. In such regions, Soft-RoCE (Linux 7.2) writes the bytes of every packet at
+/// the beginning of their page, whatever their offset: only data that fits one packet, at the
+/// beginning of a page, is correct.
 const SHORT: usize = 1000;
 
-/// Gives the pages back to the kernel: what is read there next is zeroes, in other pages.
+/// Returns the pages to the kernel: the next read gets zeroes, in other pages.
 fn forget_pages(buffer: &Buffer) {
     let start: *mut c_void = buffer.as_ptr();
-    // SAFETY: whole pages of the buffer's own, into which no reference exists.
+    // SAFETY: the range is whole pages of the buffer, into which no reference exists.
     let status = unsafe { libc::madvise(start, buffer.len(), libc::MADV_DONTNEED) };
     assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Registered, and deregistered before the buffer goes.
+/// A registered buffer. The region is deregistered before the buffer is freed.
 struct OnDemand {
     mr: MemoryRegion,
     buffer: Buffer,
@@ -37,10 +38,10 @@ fn a_peer_reaches_pages_that_were_exchanged_after_they_were_registered() {
         let pair = Pair::rc();
         let buffer = Buffer::new(LEN);
         let access = everything() | AccessFlags::LOCAL_WRITE;
-        // SAFETY: the region goes before the buffer, which hands out no reference.
+        // SAFETY: the region is dropped before the buffer, which gives out no reference.
         let registered = unsafe { pair.pd.reg_on_demand(buffer.as_ptr(), LEN, access) };
         if !pair.pd.context().query_device().unwrap().on_demand.supported {
-            // Debian 12's kernel: it is said, and nothing else.
+            // Debian 12's kernel: an error, and no fallback.
             let refused = registered.expect_err("the device reports none");
             assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
             assert!(std::env::var("FARREACH_KERNEL").is_ok_and(|version| version.starts_with("6.1.")));
@@ -50,7 +51,8 @@ fn a_peer_reaches_pages_that_were_exchanged_after_they_were_registered() {
         let remote = RemoteRange::new(region.buffer.address(0), LEN as u64, region.mr.rkey());
         let at = |offset: u64, len: u64| remote.get(offset, len).unwrap();
 
-        // Writes into pages that are not there: of a pinned region they would go to the pages of before.
+        // Writes into pages that are not present. With a pinned region they would go to the former
+        // pages.
         region.buffer.write(0, &pattern(9, LEN));
         forget_pages(&region.buffer);
         for page in [0, 5] {
@@ -62,7 +64,7 @@ fn a_peer_reaches_pages_that_were_exchanged_after_they_were_registered() {
         }
         assert_eq!(region.buffer.read(SHORT, PAGE as usize - SHORT), vec![0; PAGE as usize - SHORT]);
 
-        // A read of what the program has written into new pages.
+        // A read of data that the program has written into new pages.
         forget_pages(&region.buffer);
         region.buffer.write(PAGE as usize, &pattern(2, SHORT));
         pair.a.post_send(SendRequest::read(pair.filled(0, SHORT), at(PAGE, SHORT as u64))).unwrap();
@@ -70,7 +72,7 @@ fn a_peer_reaches_pages_that_were_exchanged_after_they_were_registered() {
         read.outcome.unwrap();
         assert_eq!(*read.buffers.into_slice().unwrap(), *pattern(2, SHORT));
 
-        // An atomic, in a page that is not there.
+        // An atomic in a page that is not present.
         forget_pages(&region.buffer);
         pair.a.post_send(SendRequest::fetch_add(pair.filled(7, 8), at(2 * PAGE, 8), 5)).unwrap();
         let was = next(&pair.cq_a);

@@ -1,4 +1,4 @@
-//! Two connected queue pairs of one process, and what completes on each.
+//! Two connected queue pairs of one process, and their completions.
 
 use farreach_memory::Slice;
 use farreach_testkit::{Device, pattern, wait_for};
@@ -12,7 +12,7 @@ use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType};
 use farreach_verbs::region::ExposedRegion;
 use farreach_verbs::wr::Buffers;
 
-/// Both ends of a connection: `a` asks, `b` serves.
+/// Both sides of a connection: `a` is the initiator, `b` the target.
 pub(crate) struct Pair {
     pub(crate) a: QueuePair,
     pub(crate) b: QueuePair,
@@ -24,10 +24,11 @@ pub(crate) struct Pair {
 /// Small, so that a test can fill it.
 pub(crate) const DEPTH: u32 = 8;
 
-/// Completions that a queue has room for: those of a queue pair, and of a shared receive queue that serves 64.
+/// The depth of a completion queue: for a queue pair, and for a shared receive queue that serves
+/// 64.
 const COMPLETIONS: u32 = 64 + 2 * DEPTH;
 
-/// All that a peer can be allowed.
+/// Returns every access that a peer can have.
 pub(crate) fn everything() -> AccessFlags {
     AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC
 }
@@ -37,28 +38,28 @@ impl Pair {
         Self::with(|builder| builder)
     }
 
-    /// Two RC queue pairs, each made as `shape` says.
+    /// Creates two RC queue pairs, each configured by `shape`.
     pub(crate) fn with(shape: impl Fn(QueuePairBuilder) -> QueuePairBuilder) -> Self {
         let context = open();
         let pd = context.alloc_pd().expect("a protection domain");
         Self::in_domain(&pd, everything(), shape)
     }
 
-    /// Of another type than RC.
+    /// Creates queue pairs of another type than RC.
     pub(crate) fn of_type(kind: QueuePairType) -> Self {
         let pd = open().alloc_pd().expect("a protection domain");
         let cq = || pd.context().create_cq(COMPLETIONS).expect("a completion queue");
         Self::typed(&pd, everything(), [cq(), cq()], |cq| builder_of(kind, cq))
     }
 
-    /// With send queues that hold so many requests.
+    /// Creates queue pairs with send queues of this depth.
     pub(crate) fn deep(depth: u32) -> Self {
         let pd = open().alloc_pd().expect("a protection domain");
         let cq = || pd.context().create_cq(depth + DEPTH).expect("a completion queue");
         Self::on_queues(&pd, everything(), [cq(), cq()], |builder| builder.max_send_wr(depth))
     }
 
-    /// With a channel for each completion queue.
+    /// Creates queue pairs with a channel for each completion queue.
     pub(crate) fn with_channels() -> Self {
         let pd = open().alloc_pd().expect("a protection domain");
         let cq = || {
@@ -69,7 +70,7 @@ impl Pair {
         Self::on_queues(&pd, everything(), [cq(), cq()], |builder| builder)
     }
 
-    /// In a domain of the caller's; `access` is what each lets the other do.
+    /// Creates queue pairs in a domain of the caller. `access` is the access of each to the other.
     pub(crate) fn in_domain(
         pd: &ProtectionDomain,
         access: AccessFlags,
@@ -100,19 +101,19 @@ impl Pair {
         Self { a, b, cq_a, cq_b, pd: pd.clone() }
     }
 
-    /// A queue pair that nobody has connected.
+    /// Creates an unconnected queue pair.
     pub(crate) fn unconnected(&self) -> QueuePair {
         builder(&self.cq_a).build(&self.pd).expect("a queue pair")
     }
 
-    /// A registered slice with bytes in it.
+    /// Returns a registered slice filled with a pattern.
     pub(crate) fn filled(&self, seed: u8, len: usize) -> Slice {
         let mut slice = self.pd.allocate(len).expect("memory");
         slice.copy_from_slice(&pattern(seed, len));
         slice
     }
 
-    /// Memory that the peer may do everything with.
+    /// Returns memory that the peer may access in every way.
     pub(crate) fn exposed(&self, seed: u8, len: usize) -> ExposedRegion {
         self.exposed_for(seed, len, everything())
     }
@@ -122,7 +123,7 @@ impl Pair {
     }
 }
 
-/// The device of this guest.
+/// Opens the device of this guest.
 pub(crate) fn open() -> Context {
     let name = Device::find().name;
     let devices = DeviceList::get().expect("libibverbs");
@@ -145,7 +146,7 @@ fn builder_of(kind: QueuePairType, cq: &CompletionQueue) -> QueuePairBuilder {
 fn connect(a: &QueuePair, b: &QueuePair, access: AccessFlags) {
     let mut parameters = ConnectionParameters::choose(a.context(), 1, None).expect("a port");
     parameters.access = access;
-    // A peer that is not ready is told of soon.
+    // A peer that is not ready is reported soon.
     (parameters.rnr_retry, parameters.min_rnr_timer) = (1, 1);
     let at_a = a.to_init(&parameters).expect("INIT");
     let at_b = b.to_init(&parameters).expect("INIT");
@@ -153,7 +154,7 @@ fn connect(a: &QueuePair, b: &QueuePair, access: AccessFlags) {
     b.connect(&parameters, &at_b, &at_a).expect("RTS");
 }
 
-/// A completion whose poller is gone.
+/// A completion that does not depend on its poller.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) tag: u64,
@@ -172,12 +173,12 @@ pub(crate) fn next(cq: &CompletionQueue) -> Done {
     })
 }
 
-/// Waits for so many of them.
+/// Waits for `count` completions.
 pub(crate) fn take(cq: &CompletionQueue, count: usize) -> Vec<Done> {
     (0..count).map(|_| next(cq)).collect()
 }
 
-/// What lies in an exposed region.
+/// Returns a copy of an exposed region.
 pub(crate) fn bytes(region: &ExposedRegion) -> Vec<u8> {
     let mut copy = vec![0; region.bytes().len()];
     region.bytes().read_at(0, &mut copy);

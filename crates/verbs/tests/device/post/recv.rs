@@ -1,4 +1,4 @@
-//! Receive queues, own and shared.
+//! Tests of receive queues, own and shared.
 
 use farreach_testkit::{on_host_a, pattern};
 use farreach_verbs::cq::WorkStatus;
@@ -13,7 +13,7 @@ fn a_message_longer_than_its_room_fails_on_both_sides() {
         let pair = Pair::rc();
         pair.b.post_recv(RecvRequest::new(pair.filled(0, 16))).unwrap();
         pair.a.post_send(SendRequest::send(pair.filled(1, 64))).unwrap();
-        // The standard names the first; Soft-RoCE answers with the second.
+        // The standard requires the first; Soft-RoCE returns the second.
         let status = next(&pair.cq_a).outcome.unwrap_err().status;
         assert!(matches!(status, WorkStatus::RemoteInvalid | WorkStatus::RemoteOperation), "{status}");
         let received = next(&pair.cq_b);
@@ -81,7 +81,7 @@ fn a_shared_queue_serves_many_queue_pairs() {
             tags.push(received.tag);
         }
         tags.sort_unstable();
-        assert_eq!(tags, (0..PAIRS as u64).collect::<Vec<_>>(), "every buffer came back once");
+        assert_eq!(tags, (0..PAIRS as u64).collect::<Vec<_>>(), "every buffer was returned once");
     });
 }
 

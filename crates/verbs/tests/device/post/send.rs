@@ -1,4 +1,4 @@
-//! Send queues.
+//! Tests of send queues.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,7 +57,7 @@ fn a_message_is_gathered_from_memory_that_peers_may_reach() {
         let received = next(&pair.cq_a);
         assert_eq!(received.outcome.unwrap().byte_len, 500);
         assert_eq!(*received.buffers.into_slice().unwrap(), pattern(3, 4096)[1000..1500]);
-        // It is as it was: the peer's to write to.
+        // The region is unchanged: the peer can still write to it.
         pair.a.post_send(SendRequest::write(pair.filled(4, 4096), region.remote())).unwrap();
         next(&pair.cq_a).outcome.unwrap();
         assert_eq!(bytes(&region), pattern(4, 4096));
@@ -197,7 +197,7 @@ fn bytes_are_gathered_and_scattered() {
             received.buffers.into_list().iter().flat_map(|buffer| buffer.bytes().unwrap().to_vec()).collect();
         let sent = pattern(6, 90);
         assert_eq!(arrived, [&sent[30..], &sent[..30]].concat());
-        assert_eq!(*rest, sent[30..], "a shared source can be read all the while");
+        assert_eq!(*rest, sent[30..], "a shared source can be read meanwhile");
     });
 }
 
@@ -208,14 +208,14 @@ fn a_slice_is_read_into_by_several_requests_at_once() {
         let pair = Pair::rc();
         let region = pair.exposed(7, 4096);
         let lent = pair.filled(0, 4096).lend();
-        // The even KiB by one request, the odd by another, each in an order of its own.
+        // The even KiB by one work request, the odd by another, each in an order of its own.
         for (tag, parts) in [[2, 0], [1, 3]].into_iter().enumerate() {
             let parts = parts.map(|part| lent.get(part * 1024..(part + 1) * 1024).unwrap().into());
             let remote = region.remote().get(tag as u64 * 2048, 2048).unwrap();
             let request = SendRequest::read_into(Buffers::List(parts.into()), remote);
             pair.a.post_send(request.tag(tag as u64)).unwrap();
         }
-        let mut lent = lent.try_reclaim().expect_err("two requests have parts");
+        let mut lent = lent.try_reclaim().expect_err("two work requests hold parts");
         for done in take(&pair.cq_a, 2) {
             done.outcome.unwrap();
             let rest = lent;
@@ -230,7 +230,7 @@ fn a_slice_is_read_into_by_several_requests_at_once() {
                 Err(lent) => lent,
             };
         }
-        panic!("both requests are done, and the slice did not come back");
+        panic!("both work requests are done, and the slice was not returned");
     });
 }
 
@@ -268,13 +268,13 @@ fn memory_is_reached_by_each_of_its_keys_until_that_is_ended() {
         }
         assert_eq!(seen(), [pattern(4, 8), pattern(5, 8)].concat());
 
-        by_one.end().expect("the key is dead");
+        by_one.end().expect("the key is ended");
         fails_with(&pair, SendRequest::write(pair.filled(6, 8), one), WorkStatus::RemoteAccess, "it");
         other.a.post_send(SendRequest::write(other.filled(7, 8), rest)).unwrap();
-        next(&other.cq_a).outcome.expect("the other key lives");
+        next(&other.cq_a).outcome.expect("the other key is valid");
         assert_eq!(seen(), [pattern(4, 8), pattern(7, 8)].concat());
-        by_other.end().expect("the key is dead");
-        Arc::try_unwrap(memory).expect("no key to it lives");
+        by_other.end().expect("the key is ended");
+        Arc::try_unwrap(memory).expect("no key is left");
     });
 }
 
@@ -345,7 +345,7 @@ fn what_cannot_work_is_refused_before_it_is_posted() {
     });
 }
 
-/// Posts a request that the peer's card refuses, and one behind it.
+/// Posts a work request that the peer's device refuses, and another one after it.
 #[track_caller]
 pub(crate) fn fails_with(pair: &Pair, request: SendRequest, status: WorkStatus, what: &str) {
     pair.a.post_send(request.tag(1)).unwrap();
@@ -393,7 +393,7 @@ fn a_write_after_the_region_was_revoked_bounces() {
         let pair = Pair::rc();
         let region = pair.exposed(3, 64);
         let remote = region.remote();
-        let slice = region.revoke().expect("the key is dead");
+        let slice = region.revoke().expect("the region was deregistered");
         fails_with(&pair, SendRequest::write(pair.filled(4, 64), remote), WorkStatus::RemoteAccess, "it");
         assert_eq!(*slice, *pattern(3, 64));
     });

@@ -1,4 +1,4 @@
-//! Waiting for completions.
+//! Tests of waiting for completions.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,17 @@ use farreach_verbs::wr::{RecvRequest, SendRequest};
 
 use super::pair::{DEPTH, Pair, open};
 
-/// Messages there and back.
+/// The number of round trips.
 const ROUNDS: usize = 300;
 
-/// As many where nobody ever sleeps: two who spin leave no processor to the device, which is the kernel here.
+/// The number of round trips without sleeping: two spinning threads leave no processor to the
+/// device, which is the kernel here.
 const BUSY_ROUNDS: usize = 30;
 
-/// What takes longer is a wake-up that was lost.
+/// A wait that takes longer has missed a wake-up.
 const LOST: Duration = Duration::from_secs(10);
 
-/// Waits for a message; what was sent comes back meanwhile.
+/// Waits for a message. Completed sends are discarded.
 fn receive(cq: &CompletionQueue, wait: Wait) {
     let deadline = Instant::now() + LOST;
     let mut poller = cq.poller();
@@ -31,15 +32,15 @@ fn receive(cq: &CompletionQueue, wait: Wait) {
             is_received |= completion.kind() == WorkKind::Recv;
             count += 1;
         }
-        assert!(count > 0, "{wait:?}: nothing came, or nobody woke");
+        assert!(count > 0, "{wait:?}: no completion, or a missed wake-up");
         if is_received {
             return;
         }
     }
 }
 
-/// Each side answers as fast as it can, so that completions come at every moment: before arming, between arming and the
-/// second look, and while one sleeps.
+/// Each side answers as fast as it can, so that completions come at every moment: before arming,
+/// between arming and the second poll, and during sleep.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn no_wake_up_is_lost_whenever_a_completion_comes() {
@@ -94,13 +95,17 @@ fn one_who_cannot_sleep_is_told_why() {
             Err(Error::Unsupported { why, .. }) => why,
             other => panic!("{other:?}"),
         };
-        assert!(why(&context.create_cq(DEPTH).unwrap()).contains("without a channel"));
+        assert!(why(&context.create_cq(DEPTH).unwrap()).contains("no channel"));
         let channel = context.create_comp_channel().unwrap();
         let builder = CompletionQueueBuilder::new(DEPTH).channel(&channel);
         let (first, second) = (builder.build(&context).unwrap(), builder.build(&context).unwrap());
         assert!(why(&first).contains("other queues"));
         drop(second);
         let soon = Instant::now() + Duration::from_millis(1);
-        assert_eq!(first.poller().wait(Wait::Event, Some(soon)).unwrap().count(), 0, "now it is alone");
+        assert_eq!(
+            first.poller().wait(Wait::Event, Some(soon)).unwrap().count(),
+            0,
+            "the channel has no other queue"
+        );
     });
 }

@@ -1,4 +1,4 @@
-//! Windows, bound and ended by the safe API.
+//! Tests of windows, bound and revoked by the safe API.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use farreach_verbs::wr::{RecvRequest, Refusal, RemoteRange, SendRequest};
 
 use super::pair::{Pair, bytes, everything, next, open};
 
-/// Bytes 1024..2048 of a region of `b`'s, lent to `a`.
+/// Bytes 1024..2048 of a region of `b`, accessible to `a` by a window.
 struct Lent {
     pair: Pair,
     region: Arc<ExposedRegion>,
@@ -44,15 +44,15 @@ impl Lent {
         self.window.remote().expect("it is bound")
     }
 
-    /// What `a`'s write ends with.
+    /// Returns the result of a write by `a`.
     fn write(&self, seed: u8, to: RemoteRange) -> Result<(), WorkStatus> {
         self.pair.a.post_send(SendRequest::write(self.pair.filled(seed, 1024), to)).unwrap();
         let done = next(&self.pair.cq_a);
-        assert_eq!(done.buffers.len(), 1024, "it comes back whatever became of it");
+        assert_eq!(done.buffers.len(), 1024, "the buffer is returned in any case");
         done.outcome.map(|_| ()).map_err(|failure| failure.status)
     }
 
-    /// A write through the window lands in its part and nowhere else.
+    /// Checks that a write through the window changes its part and nothing else.
     fn lands(&self, seed: u8) {
         let mut expected = bytes(&self.region);
         self.write(seed, self.remote()).unwrap();
@@ -60,19 +60,19 @@ impl Lent {
         assert_eq!(bytes(&self.region), expected);
     }
 
-    /// A write by this key bounces and changes nothing.
+    /// Checks that a write by this key fails and changes nothing.
     fn bounces(&self, to: RemoteRange) {
         let before = bytes(&self.region);
         assert_eq!(self.write(77, to), Err(WorkStatus::RemoteAccess));
         assert_eq!(bytes(&self.region), before);
     }
 
-    /// Nothing keeps the memory any more.
+    /// Checks that nothing holds the memory any more.
     fn gives_back(self) {
         let Self { pair, region, window } = self;
         let before = leaked();
         drop((pair, window));
-        let region = Arc::try_unwrap(region).expect("the window has let it go");
+        let region = Arc::try_unwrap(region).expect("the window has released it");
         assert_eq!(region.revoke().unwrap().len(), 4096);
         assert_eq!(leaked(), before);
     }
@@ -90,7 +90,8 @@ fn a_write_after_send_with_invalidate_bounces() {
         next(&lent.pair.cq_a).outcome.unwrap();
         let told = next(&lent.pair.cq_b).outcome.unwrap();
         assert_eq!(told.byte_len, 64);
-        // Soft-RoCE tells it by the kernel's bit, which means something else in user space: see docs/GUEST.md.
+        // Soft-RoCE reports it by the kernel's bit, which has another meaning in user space: see
+        // docs/GUEST.md.
         assert!(told.invalidated.is_none_or(|ended| ended == key), "{told:?}");
         lent.bounces(lent.remote());
         lent.gives_back();
@@ -135,7 +136,7 @@ fn a_window_that_is_invalidated_can_be_bound_anew_under_another_key() {
     });
 }
 
-/// Soft-RoCE would wait 50 s for the window, and then destroy the queue pair under it.
+/// Soft-RoCE would wait 50 s for the window, and then destroy the queue pair with the window bound.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_window_ends_with_the_queue_pair_that_bound_it() {
@@ -146,7 +147,7 @@ fn a_window_ends_with_the_queue_pair_that_bound_it() {
         let taken = begin.elapsed();
         assert!(taken < Duration::from_secs(20), "{taken:?}");
         assert_eq!(window.remote(), None);
-        assert_eq!(Arc::strong_count(&region), 1, "the window has let it go");
+        assert_eq!(Arc::strong_count(&region), 1, "the window has released it");
         assert_eq!(leaked().total(), 0);
     });
 }
@@ -168,7 +169,8 @@ fn a_window_that_another_queue_pair_has_bound_since_stays() {
     });
 }
 
-/// In which order a device serves two queue pairs is not known, and so would not be what the window leads to.
+/// The order in which a device serves two queue pairs is undefined, and so would be the target of
+/// the window.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_window_is_bound_by_one_queue_pair_at_a_time() {
@@ -220,11 +222,11 @@ fn a_binding_that_cannot_work_is_refused() {
         let stranger = open().alloc_pd().unwrap().alloc_mw(WindowType::Two).unwrap();
         let bound_elsewhere = SendRequest::bind(&stranger, &region, 0..8, AccessFlags::REMOTE_WRITE);
         assert!(matches!(reason(bound_elsewhere), Refusal::OtherDomain));
-        // A region that windows may not be bound to: the device finds out.
+        // A region that windows may not be bound to: the device refuses it.
         let plain = Arc::new(pair.exposed_for(0, 64, AccessFlags::REMOTE_WRITE));
         pair.b.post_send(SendRequest::bind(&window, &plain, 0..64, AccessFlags::REMOTE_WRITE)).unwrap();
         let failure = next(&pair.cq_b).outcome.unwrap_err();
-        // Soft-RoCE fails the queue pair, and flushes the request like those behind it.
+        // Soft-RoCE fails the queue pair, and flushes the work request like later ones.
         assert!(matches!(failure.status, WorkStatus::WindowBind | WorkStatus::Flushed), "{failure}");
     });
 }
