@@ -273,6 +273,7 @@ impl Counters {
     fn vacate(&mut self, id: CounterId) {
         let slot = &mut self.slots[usize::from(id.slot)];
         slot.holds = Holds::Nothing;
+        // An epoch has as many bits as an immediate has for it.
         slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
         self.free.push_back(id.slot);
     }
@@ -281,6 +282,7 @@ impl Counters {
     pub fn close(&mut self, id: CounterId) {
         let Some(counter) = self.get_mut(id) else { return };
         let (names, names_max) = (std::mem::take(&mut counter.names), counter.names_max);
+        // Releases the reserved slots, too, whether or not names used them.
         self.taken -= 1 + names_max;
         for id in names.into_iter().map(|(_, name)| name).chain([id]) {
             self.vacate(id);
@@ -305,6 +307,8 @@ impl Counters {
     pub fn arrive(&mut self, link: LinkId, immediate: Immediate) -> Option<u64> {
         let counter = self.get_mut(immediate.counter)?;
         let from = counter.links.entry(link).or_default();
+        // The sender resends pages beyond those that were settled: a late immediate would count
+        // them twice.
         if from.is_settled {
             return None;
         }

@@ -151,6 +151,7 @@ impl RoundRobin {
     /// Moves senders without allowance to the end of the round, with a new quantum.
     fn pass_on(&mut self) {
         while let Some(turn) = self.round.front_mut().filter(|turn| turn.allowance <= 0) {
+            // An operation of several quanta costs its sender several turns.
             turn.allowance += self.quantum;
             self.yield_turn();
         }

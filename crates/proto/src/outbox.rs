@@ -146,6 +146,7 @@ impl Outbox {
             if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
+            // A transfer that must wait for one link does not block later ones.
             from = id + 1;
         }
     }
@@ -203,7 +204,9 @@ impl Outbox {
             None => self.links.pick(page_len, takes_more),
         }?;
         let mut limits = self.settings[link].limits;
+        // One immediate must be able to report the whole operation.
         limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
+        // The limit on joining must not split a page.
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
@@ -217,6 +220,7 @@ impl Outbox {
     fn next_notification(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
         transfer.counter?;
+        // Later operations can still report these pages.
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
             return None;
         }
@@ -241,9 +245,11 @@ impl Outbox {
         let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.unreported[link] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
+        // The pages of the next operation might not fit into the same immediate.
         let is_full = pages + limits.pages.min(IMMEDIATE_PAGES_MAX) > IMMEDIATE_PAGES_MAX;
         let tells = !limits.is_ordered || is_last || is_full;
         let immediate = transfer.counter.filter(|_| tells).and_then(|counter| Immediate::new(counter, pages));
+        // Without a counter nothing is ever reported.
         transfer.unreported[link] = match immediate {
             Some(_) => 0,
             None if transfer.counter.is_some() => pages,
@@ -280,6 +286,7 @@ impl Outbox {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
+        // No immediate accounts for these pages, so they may go to any link.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
             return;
@@ -291,6 +298,7 @@ impl Outbox {
         if let Some(immediate) = immediate {
             self.reported.remove(self.settings[link].id, immediate);
         }
+        // A notification is built again from `unreported`.
         if operation.bytes > 0 {
             of.refused.push_front((link, operation));
         }
@@ -307,6 +315,7 @@ impl Outbox {
             if let Some(owed) = self.owed.get_mut(&key) {
                 owed.resends -= 1;
             }
+            // It may have been the last resent operation of that loss.
             frames.extend(self.reconcile(key));
         }
         self.check_done(transfer);
@@ -327,6 +336,8 @@ impl Outbox {
     pub fn pause(&mut self, link: usize) {
         self.links.pause(link);
         for transfer in self.transfers.values_mut() {
+            // The beginning of the page may be lost with the link, so the whole page is planned
+            // again.
             if transfer.begun_on.take_if(|begun_on| *begun_on == link).is_some() {
                 transfer.plan.restart_page();
             }
@@ -341,6 +352,7 @@ impl Outbox {
         transfer.is_aborted = true;
         let is_posted =
             transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.resends.is_empty();
+        // Everything is in flight, so the transfer completes by itself.
         if is_posted {
             return Vec::new();
         }
@@ -371,6 +383,7 @@ impl Outbox {
     pub fn lose(&mut self, link: usize, lost: impl IntoIterator<Item = Posted>) -> Vec<Frame> {
         let link_id = self.settings[link].id;
         let reported: BTreeMap<CounterId, u64> = self.reported.lose(link_id).into_iter().collect();
+        // The receiver may have counted none, some or all of these.
         for (counter, pages) in &reported {
             self.owed.entry((link_id, *counter)).or_default().reported = *pages;
         }
@@ -390,6 +403,8 @@ impl Outbox {
         }
         let settle =
             |(link_id, counter): &(LinkId, CounterId)| Frame::Settle { link: *link_id, counter: *counter };
+        // One question for each counter with pages on this link. `CounterId::NONE` stands for pages
+        // without a counter.
         frames.extend(self.owed.keys().filter(|(of, _)| *of == link_id).map(settle));
         frames
     }
@@ -468,6 +483,7 @@ impl Outbox {
     /// Reports the pages that the receiver has not counted, once all of them have arrived.
     fn reconcile(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
         let owed = self.owed.get(&key)?;
+        // An `Add` before the resent pages have arrived would count pages that are not there.
         let settled = owed.settled.filter(|_| owed.resends == 0)?;
         let owed = self.owed.remove(&key)?;
         for id in owed.transfers {
@@ -528,6 +544,7 @@ impl Outbox {
 
     /// Drops all transfers of a lost peer. Every buffer must be back.
     pub fn clear(&mut self) {
+        // Ids continue, so that the id of a dropped transfer never names a new one.
         *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
     }
 

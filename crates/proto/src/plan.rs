@@ -34,6 +34,7 @@ impl Pages {
 
     /// Checks that all pages, of `page_len` bytes, lie within `memory_len` and do not overlap.
     fn check(&self, side: Side, page_len: u64, memory_len: u64) -> Result<(), PlanError> {
+        // A single page cannot overlap another one, whatever the stride is.
         if self.stride < page_len && self.indices.len() > 1 {
             return Err(PlanError::Overlap { side, stride: self.stride, page_len });
         }
@@ -220,6 +221,7 @@ impl Operation {
             let has_room = len > 0
                 && fits_in(&part.pieces, next_from, limits.pieces)
                 && fits_in(&part.targets, next_to, limits.targets);
+            // The same bytes are tried again with an empty part.
             if !has_room {
                 parts.push(Self::default());
                 continue;

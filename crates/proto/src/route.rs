@@ -47,6 +47,7 @@ impl Links {
     pub fn charge(&mut self, link: usize, bytes: u64) {
         let link = &mut self.links[link];
         link.pending += bytes;
+        // The additional 1 lets operations without bytes take turns, too.
         link.share += bytes / u64::from(link.weight.max(1)) + 1;
     }
 

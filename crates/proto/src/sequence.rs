@@ -59,6 +59,7 @@ impl<T> Sequence<T> {
         let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let thing = self.things.get_mut(place)?.take()?;
         self.count -= 1;
+        // Memory follows the oldest number that is left.
         while matches!(self.things.front(), Some(None)) {
             self.things.pop_front();
             self.first += 1;

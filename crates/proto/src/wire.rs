@@ -257,6 +257,7 @@ fn older_side(theirs: u16) -> &'static str {
 /// ```
 pub fn encode(frame: &Frame, bytes: &mut Vec<u8>) -> Result<(), WireError> {
     let content = postcard::to_allocvec(frame).map_err(|_| WireError::Meaningless { len: 0 })?;
+    // The receiver would end the connection.
     if content.len() > FRAME_MAX {
         return Err(WireError::TooLong { len: content.len() });
     }
@@ -303,11 +304,14 @@ impl Decoder {
         let rest = &self.bytes[self.done..];
         let Some((len, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let len = u32::from_be_bytes(*len) as usize;
+        // Checked before the content arrives, so that a peer cannot make the buffer grow without
+        // limit.
         if len > FRAME_MAX {
             return Err(WireError::TooLong { len });
         }
         let Some(content) = rest.get(..len) else { return Ok(None) };
         let (frame, left) = postcard::take_from_bytes(content).map_err(|_| WireError::Meaningless { len })?;
+        // Trailing bytes mean that the two sides disagree about the frame.
         if !left.is_empty() {
             return Err(WireError::Meaningless { len });
         }

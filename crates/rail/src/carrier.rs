@@ -326,6 +326,7 @@ impl Holdings {
     /// Returns parts of a transfer's memory, or `None` if they are not within it.
     #[inline]
     fn parts(&mut self, op: OpId, extents: &[Extent]) -> Option<Buffers> {
+        // A single extent needs no list.
         let list = if extents.len() > 1 { self.lists.pop() } else { None };
         self.transfers.get(&op)?.parts(extents, list)
     }

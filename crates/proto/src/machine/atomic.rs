@@ -136,6 +136,7 @@ impl Machine {
     /// Handles an atomic that no card accepted. It is tried again, unless no card ever accepts it.
     pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
         let is_waiting = !matches!(reason, Refusal::Never(_));
+        // Back to the front, so that atomics stay in order.
         if is_waiting && let Some(peer) = self.peer(new.peer) {
             peer.atomics.push_front(new);
         }
@@ -164,6 +165,8 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let (posted, waiting) = peer.atomics.drain();
         let waiting = waiting.into_iter().map(|new| new.op);
+        // Cards still have their buffers: the entries stay until the completions, marked as
+        // answered.
         let posted = posted.into_iter().filter_map(|slot| match self.in_flight.answer(slot)? {
             Requested::Atomic(new, _) => Some(new.op),
             _ => None,

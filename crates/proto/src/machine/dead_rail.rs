@@ -54,10 +54,12 @@ impl Machine {
         }
         let in_flight = &self.in_flight;
         if let Some(peer) = self.peers.get_mut(key) {
+            // The atomics that were just abandoned are no longer in the table.
             peer.atomics.retain(|slot| in_flight.get(slot).is_some());
         }
         self.abandon_pages(key, &lost, error);
         self.schedule_sending(key);
+        // A lost peer gets no more frames.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         let frames = peer.transfers.lose(index, lost);
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });

@@ -13,6 +13,7 @@ impl Machine {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
+        // Keep-alives alone must not make an idle machine run its timers more often.
         if !matches!(frame, Frame::Ping { .. }) {
             self.mark_dirty();
         }
@@ -69,6 +70,7 @@ impl Machine {
         peer.outgoing.add_room(hello.messages);
         let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
+        // The shorter interval of both sides applies.
         peer.heartbeat = peer.heartbeat.min(wanted);
         self.timers.note_heartbeat(wanted);
         self.report_peer(key, PeerChange::Named(name));

@@ -81,6 +81,7 @@ impl Machine {
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
             Next::Prove { is_late } => {
+                // The memory comes back without a proof then: it stays exposed, and is no slice.
                 if !self.ask_proof(id) || is_late {
                     self.give_back(id);
                 }
@@ -111,6 +112,7 @@ impl Machine {
         let Some(grant) = self.grants.get_mut(id) else { return false };
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let is_awaited = |(rail, before): (&RailState, &u64)| {
+            // A dead rail is never reset, so it cannot provide a proof.
             let is_provable = rail.properties().ended_keys == EndedKeys::StopNew && rail.death().is_none();
             is_provable && rail.generation() == *before
         };

@@ -55,6 +55,7 @@ impl Machine {
             self.finish_lost(key);
             return;
         }
+        // Any frame is a sign of life, not only a keep-alive.
         if now >= peer.heard_at.saturating_add(silence) {
             let silent = Duration::from_nanos(now - peer.heard_at);
             self.lose_peer(key, LostReason::Silent { silent }, false);

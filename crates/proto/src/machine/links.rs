@@ -4,8 +4,8 @@
 //! its end, connects it to the other's end, and sends `LinkReady`. A side posts once it has
 //! received that frame.
 //!
-//! Invariant: a link never carries operations of two connections. A new one is opened only when
-//! everything in flight on the old one is back.
+//! Invariant: a link is opened again only when all operations of this side on its previous
+//! connection have come back.
 
 use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase, Transfers};
 use super::work::{Control, LinkEnd, Opening};
@@ -56,6 +56,8 @@ impl Machine {
         let is_initiator = peer.is_initiator;
         let chosen = match is_initiator {
             true => pairs_of(&ours, &theirs),
+            // The pairing depends on the order of its arguments, so both sides pass the initiator
+            // first.
             false => pairs_of(&theirs, &ours).into_iter().map(|(a, b)| (b, a)).collect(),
         };
         if chosen.is_empty() {
@@ -73,6 +75,7 @@ impl Machine {
         let properties = self.rails[rail].properties();
         // Shares follow the rates. A rail without a known rate is used only if no other is.
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
+        // The rest of the window is left to messages and atomics.
         let window = properties.window.saturating_sub(RESERVED).max(1);
         LinkSettings { id: NO_LINK, limits: properties.limits, window, weight }
     }
@@ -122,6 +125,7 @@ impl Machine {
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
         self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return };
+        // A peer that never reports its losses would make this list grow without limit.
         if peer.links.past() >= PAST_MAX {
             let why = LostReason::Violation("it does not report the loss of its links");
             self.lose_peer(key, why, false);
@@ -154,6 +158,8 @@ impl Machine {
                 if let Some(peer) = self.peer(key) {
                     peer.links[index].not_opened(retry_at);
                 }
+                // If the peer offered the link, it needs the reason; otherwise only the local user
+                // does.
                 match peer_end {
                     None => self.report_peer(key, PeerChange::Note(error)),
                     Some(_) => self.refuse_rail(key, id, &error.to_string()),
@@ -190,6 +196,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
+        // A peer may name rails that do not exist.
         let Some(index) = peer.links.between(pair) else {
             self.refuse_rail(key, offer.link, "no such rail");
             return;
@@ -239,6 +246,7 @@ impl Machine {
             self.fail_link(key, index, &error);
             return;
         }
+        // Before `LinkReady`: the peer may use the names as soon as it gets that frame.
         self.name_counters(key, index);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];

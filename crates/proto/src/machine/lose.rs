@@ -29,6 +29,7 @@ impl Machine {
     pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &RailError) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
+        // Only the first failure is reported: the later ones follow from it.
         if link.is_failing() {
             return;
         }
@@ -48,6 +49,7 @@ impl Machine {
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
         self.mark_dirty();
+        // Messages that still arrive over the link are ignored. The peer sends them again.
         self.marks.end(mark);
         if let Some(link) = link_key {
             self.control.push_back(Control::CloseLink { rail, link });
@@ -97,6 +99,7 @@ impl Machine {
         let properties = self.rails[rail].properties();
         // Operations of the peer may land late, unless this side stops them by a reset.
         let may_land_late = !is_quiet && !properties.links_end_alone;
+        // If the rail was reset since, that has stopped the peer's operations already.
         if may_land_late && self.rails[rail].generation() == generation {
             if let Some(peer) = self.peer(key) {
                 peer.links.expect_late(id);
@@ -165,6 +168,8 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let Some(lost) = &peer.lost else { return };
         let is_back = peer.links.in_flight() == 0;
+        // Transfers end with their buffers if the cards return them in time, and without them
+        // otherwise.
         if !is_back && now < lost.at + times.drain {
             return;
         }
@@ -179,6 +184,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             peer.transfers.clear();
+            // The revocation of its grants still needs the peer's state.
             if peer.own_grants == 0 {
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);

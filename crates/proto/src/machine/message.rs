@@ -155,9 +155,11 @@ impl Machine {
     fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
         let rails = &self.rails;
         let peer = self.peers.get_mut(key)?;
+        // Only messages that the peer has room for get a number.
         peer.outgoing.number();
         let is_ready = |link: &Link| rails[link.rail()].is_ready(link);
         if !peer.links.iter().any(is_ready) {
+            // Bounded by the room that the peer has announced.
             while self.send_by_frame(key) {}
             return None;
         }
@@ -212,6 +214,7 @@ impl Machine {
         let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
         let (mark, number) = (header[..4].try_into(), header[8..].try_into());
         let (Ok(mark), Ok(number)) = (mark, number) else { return };
+        // A message of a link that has ended is ignored.
         let Some(key) = self.marks.peer(u32::from_le_bytes(mark)) else { return };
         self.receive(key, u64::from_le_bytes(number), bytes);
     }

@@ -195,12 +195,14 @@ impl Machine {
     /// Ends the polling of rails. The driver posts next, as far as there is room.
     pub fn end_polls(&mut self) {
         self.tell_held();
+        // Polling may have made room, or a link ready, for peers that could not post before.
         self.turns.ask_all_senders();
     }
 
     /// Ends a step after posting. Runs the timers that are due. `happened`: anything was polled or
     /// posted in this step.
     pub fn end_step(&mut self, happened: bool) {
+        // Activity may have begun something that only timers finish.
         if happened {
             self.mark_dirty();
         }
@@ -292,6 +294,7 @@ impl Machine {
     fn send(&mut self, key: PeerKey, frame: Frame) {
         let now = self.now;
         if let Some(peer) = self.peer(key) {
+            // Every frame serves as a keep-alive.
             peer.spoke_at = now;
         }
         self.outputs.push_back(Output::Frame(key, frame));

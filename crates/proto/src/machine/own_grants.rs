@@ -151,6 +151,7 @@ impl OwnGrants {
         let grant = self.grants.get_mut(&id)?;
         let (peer, ending) = (grant.peer, grant.ending.as_mut()?);
         ending.is_going = false;
+        // The user holds the handle again. A later revoke continues from here.
         if !is_back {
             return None;
         }
@@ -187,12 +188,14 @@ impl OwnGrant {
     /// to wait for.
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
-        // The user was told that the memory is not back yet, and holds the handle again.
+        // The user was told that the memory is not back yet, and holds the handle again. (A dropped
+        // grant has no deadline, and continues.)
         if ending.op.is_none() && ending.deadline != u64::MAX {
             return Next::Wait;
         }
         let is_late = now >= ending.deadline;
         let is_lost = reach != Reach::Well;
+        // A goodbye confirms the end of all grants.
         let has_word = ending.is_acknowledged || reach == (Reach::Lost { is_quiet: true });
         match self.keys {
             // A peer that answers has until the deadline to confirm: ending a key that is in use

@@ -24,6 +24,7 @@ impl Machine {
         for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
                 if peer.links[index].rail() == rail {
+                    // With new posts the links would never become quiet.
                     peer.transfers.pause(index);
                 }
             }
@@ -62,7 +63,9 @@ impl Machine {
                     }
                 }
             }
+            // After a failed reset the peer's operations can never be stopped.
             self.lose_if_unstoppable(key, rail);
+            // A successful reset proves that nothing of the old links lands any more.
             self.answer_settles(key);
         }
     }

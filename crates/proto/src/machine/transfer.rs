@@ -173,6 +173,7 @@ impl Machine {
             match self.choose_page_of(key) {
                 Ok(chosen) => return Some(chosen),
                 Err(Unchosen::Nothing) => self.turns.rest(),
+                // Costs a part of the turn, so that a round ends even if all transfers are aborted.
                 Err(Unchosen::GivenUp) => self.turns.spend(0),
                 Err(Unchosen::Full) => self.turns.yield_turn(),
             }
@@ -209,6 +210,7 @@ impl Machine {
             peer.links[index].has_refused(now);
             return Err(Unchosen::Full);
         }
+        // The peer's grant or counter may have ended since the transfer was checked.
         let Some(remote) = remote_of(peer, &posted, has_names) else {
             peer.transfers.put_back(posted);
             self.abort(key, transfer, &TransferFault::NoSuchGrant, now);

@@ -124,6 +124,7 @@ impl Turns {
     /// Accounts posted bytes to the current peer.
     #[inline]
     pub(super) fn spend(&mut self, bytes: u64) {
+        // At least one byte, so that operations without bytes use up a turn, too.
         self.pages.spend(bytes.max(1));
         self.pages_left = self.pages_left.saturating_sub(1);
     }

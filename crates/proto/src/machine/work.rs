@@ -207,6 +207,7 @@ impl Machine {
         outcome: Result<(), RailError>,
     ) {
         let now = self.now;
+        // Counted even if its link was closed: the rail had the operation.
         self.rails[rail].completed();
         // The entries of a dead rail were removed when it died.
         let Some(it) = self.in_flight.take(slot) else { return };

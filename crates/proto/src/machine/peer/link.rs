@@ -269,6 +269,7 @@ impl Link {
                 (self.phase, self.mark, self.moved_at) = (Phase::Ready, mark, now);
                 true
             }
+            // The peer was faster than the local rail.
             Phase::Connecting { mark: theirs } => {
                 *theirs = Some(mark);
                 false
@@ -340,6 +341,7 @@ impl Link {
     pub(crate) fn completed(&mut self, is_ok: bool, now: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.moved_at = now;
+        // It is unknown whether the bytes of a failed operation land later.
         self.is_quiet &= is_ok;
     }
 
@@ -351,6 +353,7 @@ impl Link {
     /// Notes that it had no room.
     pub(crate) fn has_refused(&mut self, now: u64) {
         if self.in_flight == 0 {
+            // A refusal long after the last one begins a new series.
             let since =
                 self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
             self.refusals = Some((since, now));
@@ -381,6 +384,7 @@ impl Link {
     /// none.
     fn hangs(&self, now: u64, stall: u64) -> bool {
         let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+        // Old refusals do not count: the request that was refused may be gone.
         let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
         (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
     }

@@ -100,6 +100,7 @@ impl Links {
     /// unless the peer has reported the loss of its end.
     pub(crate) fn remember(&mut self, index: usize) {
         let link = &self.present[index];
+        // Otherwise the peer never knew the link, or has reported its loss already.
         if link.is_known_there() {
             let (id, rail, generation) = (link.id(), link.rail(), link.generation());
             self.past.push(PastLink { id, rail, generation, may_land_late: false });

@@ -94,6 +94,7 @@ impl Outgoing {
     /// Removes and returns the [first message](Self::front). Nothing follows before the peer holds
     /// it.
     pub(crate) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
+        // The message stays in `kept` until the peer confirms it.
         let (sequence, bytes) = self.front().map(|(sequence, bytes)| (sequence, bytes.to_vec()))?;
         self.to_post.pop_front();
         Some((sequence, bytes))
@@ -145,6 +146,7 @@ impl Outgoing {
     }
 
     fn post_again(&mut self, sequence: u64) {
+        // In the order of numbers, so that the receiver buffers as few early messages as possible.
         let place = self.to_post.partition_point(|other| *other < sequence);
         self.to_post.insert(place, sequence);
     }
@@ -163,6 +165,7 @@ impl Outgoing {
         if self.is_held() {
             return true;
         }
+        // Waiting messages get the next numbers, in order.
         self.flushes.push_back((self.next + self.waiting.len() as u64, op));
         false
     }

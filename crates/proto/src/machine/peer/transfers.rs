@@ -110,6 +110,7 @@ impl Transfers {
         loop {
             let finished = self.outbox.finished()?;
             let Some(mut transfer) = self.transfers.take(finished.transfer.index()) else { continue };
+            // The receiver is told at most once that pages will not come.
             let missed = transfer.take_counter().filter(|_| !finished.is_whole);
             return Some((transfer, finished.is_whole, missed.map(given_up)));
         }
