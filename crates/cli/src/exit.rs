@@ -237,7 +237,7 @@ mod tests {
         let failure = Failure::of(&error.into());
         assert_eq!(
             (failure.error.as_str(), failure.cause.as_deref()),
-            ("the peer is lost", Some("it has said goodbye"))
+            ("the peer is lost", Some("the peer closed the connection"))
         );
         assert_eq!(failure.exit.code(), 4);
     }

@@ -1,6 +1,6 @@
-//! What C has as macros, with the types of their use.
+//! Constants that C has as macros, with the types of their use.
 //!
-//! A C macro has no type. Most of these are `uint64_t` flags, and the ones that go into an `int` field are `c_int`.
+//! A C macro has no type. Most of these are `uint64_t` flags; those for an `int` field are `c_int`.
 //! `cargo xtask layout` compares every value with the headers.
 
 use std::ffi::c_int;
@@ -9,7 +9,8 @@ macro_rules! constants {
     ($($(#[$meta:meta])* $ty:ty { $($name:ident = $value:expr,)* })*) => {
         $(constants! { @group [$(#[$meta])*] $ty; $($name = $value,)* })*
     };
-    // The documentation of a group is that of each of its constants: it is handed down as one token tree.
+    // Each constant of a group has the group's documentation, which is passed down as one token
+    // tree.
     (@group $docs:tt $ty:ty; $($name:ident = $value:expr,)*) => {
         $(constants! { @one $docs $ty; $name = $value })*
     };
@@ -22,7 +23,8 @@ macro_rules! constants {
 pub(crate) use constants;
 
 constants! {
-    /// Capability and operation flags of `fi_getinfo(3)`, `fi_endpoint(3)`, `fi_cq(3)` and of each operation.
+    /// Capability and operation flags of `fi_getinfo(3)`, `fi_endpoint(3)`, `fi_cq(3)` and of each
+    /// operation.
     u64 {
         FI_MSG = 1 << 1,
         FI_RMA = 1 << 2,
@@ -74,14 +76,14 @@ constants! {
         FI_DISCARD = 1 << 58,
     }
 
-    /// An address or key that is not there: `fi_av(3)`, `fi_mr(3)`.
+    /// An address or key that does not exist: `fi_av(3)`, `fi_mr(3)`.
     u64 {
         FI_ADDR_UNSPEC = u64::MAX,
         FI_ADDR_NOTAVAIL = u64::MAX,
         FI_KEY_NOTAVAIL = u64::MAX,
     }
 
-    /// A context that is shared: `fi_endpoint(3)`.
+    /// A shared context: `fi_endpoint(3)`.
     usize {
         FI_SHARED_CONTEXT = usize::MAX,
     }
@@ -124,7 +126,7 @@ constants! {
         FI_ORDER_DATA = 1 << 16,
     }
 
-    /// Mode bits: what a provider asks of its user, `fi_getinfo(3)`.
+    /// Mode bits: the requirements of a provider on its user, `fi_getinfo(3)`.
     u64 {
         FI_CONTEXT = 1 << 59,
         FI_MSG_PREFIX = 1 << 58,
@@ -159,18 +161,18 @@ constants! {
         FI_COMPARE_ATOMIC = 1 << 59,
     }
 
-    /// Where collective operations begin in `fi_op` and `fi_datatype`: `fi_collective(3)`.
+    /// The first collective operations in `fi_op` and `fi_datatype`: `fi_collective(3)`.
     c_int {
         FI_COLLECTIVE_OFFSET = 256,
     }
 
-    /// Where a provider's own options begin.
+    /// The first of a provider's own options.
     c_int {
         FI_PROV_SPECIFIC_EFA = 0xefa << 16,
         FI_PROV_SPECIFIC_TCP = 0x7cb << 16,
     }
 
-    /// Flag of a logger that is brought in from outside: `fi_open(3)`.
+    /// Flag of an external logger: `fi_open(3)`.
     u64 {
         FI_LOG_PROV_FILTERED = 1 << 0,
     }
@@ -239,8 +241,8 @@ constants! {
 }
 
 constants! {
-    /// Flags that 2.x no longer knows, or whose bit now means something else. Nothing new may use them; they
-    /// name what a 1.x provider reports.
+    /// Flags that 2.x no longer has, or whose bit has another meaning now. New code must not use
+    /// them; they name what a 1.x provider reports.
     u64 {
         FI_PRIORITY = 1 << 22,
         FI_XPU_TRIGGER = 1 << 44,
@@ -250,32 +252,32 @@ constants! {
         FI_BUFFERED_RECV = 1 << 51,
     }
 
-    /// The bit that marked what a provider defined for itself.
+    /// The bit that marked values defined by a provider.
     u32 {
         FI_PROV_SPECIFIC = 1 << 31,
     }
 }
 
-/// A version as libfabric writes it: `fi_version(3)`.
+/// Builds a version in libfabric's encoding: `fi_version(3)`.
 #[allow(non_snake_case)] // the name of the C macro
 pub const fn FI_VERSION(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
-/// The major part of a version.
+/// Returns the major part of a version.
 #[allow(non_snake_case)] // the name of the C macro
 pub const fn FI_MAJOR(version: u32) -> u32 {
     version >> 16
 }
 
-/// The minor part of a version.
+/// Returns the minor part of a version.
 #[allow(non_snake_case)] // the name of the C macro
 pub const fn FI_MINOR(version: u32) -> u32 {
     version & 0xffff
 }
 
-/// The interface version that these bindings are written for, and that `fi_getinfo` is to be asked for.
+/// The interface version of these bindings, to be passed to `fi_getinfo`.
 pub const API_VERSION: u32 = FI_VERSION(1, 17);
 
-/// The symbol version whose structures these bindings have.
+/// The symbol version of the structures in these bindings.
 pub const SYMBOL_VERSION: &str = "FABRIC_1.3";

@@ -1,7 +1,7 @@
 //! The functions that the library exports. All others go through tables: see [`crate::inline`].
 //!
-//! Two exported functions are not here: `fi_log` and `fi_param_define`, which only providers call. They take
-//! a variable number of arguments, and such a function must not be called through a pointer of a fixed type.
+//! Two exported functions are not bound: `fi_log` and `fi_param_define`, which only providers call.
+//! They are variadic, and such a function must not be called through a pointer of a fixed type.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,20 +10,20 @@ use crate::bindings::{
 };
 
 farreach_dylib::library! {
-    /// libfabric, opened at run time.
+    /// libfabric, loaded at run time.
     pub struct Libfabric {
         soname: "libfabric.so.1",
         install: "apt-get install libfabric1 (Debian, Ubuntu) or dnf install libfabric (Fedora, RHEL)",
         release: "libfabric",
     }
 
-    /// The version of the library: `fi_version(3)`.
+    /// Returns the version of the library: `fi_version(3)`.
     fn fi_version() -> u32, since "1.0";
 
-    /// What an error number means, in English: `fi_errno(3)`.
+    /// Returns the English text of an error number: `fi_errno(3)`.
     fn fi_strerror(errnum: c_int) -> *const c_char, since "1.0";
 
-    /// What the providers offer: `fi_getinfo(3)`, with the structures of 1.17.
+    /// Queries the offers of providers: `fi_getinfo(3)`, with the structures of 1.17.
     fn fi_getinfo(
         version: u32,
         node: *const c_char,
@@ -33,10 +33,10 @@ farreach_dylib::library! {
         info: *mut *mut fi_info,
     ) -> c_int, since "1.9", version "FABRIC_1.3";
 
-    /// Releases a list that `fi_getinfo` or `fi_dupinfo` gave: `fi_getinfo(3)`.
+    /// Frees a list that `fi_getinfo` or `fi_dupinfo` returned: `fi_getinfo(3)`.
     fn fi_freeinfo(info: *mut fi_info), since "1.9", version "FABRIC_1.3";
 
-    /// Copies one entry, or allocates an empty one when given null, which is what C calls `fi_allocinfo`:
+    /// Copies one entry, or allocates an empty one if given null, which C calls `fi_allocinfo`:
     /// `fi_getinfo(3)`.
     fn fi_dupinfo(info: *const fi_info) -> *mut fi_info, since "1.9", version "FABRIC_1.3";
 
@@ -44,7 +44,8 @@ farreach_dylib::library! {
     fn fi_fabric(attr: *mut fi_fabric_attr, fabric: *mut *mut fid_fabric, context: *mut c_void) -> c_int,
         since "1.5", version "FABRIC_1.1";
 
-    /// Opens an object of the library by its name, such as its logger or its registration cache: `fi_open(3)`.
+    /// Opens an object of the library by its name, such as its logger or its registration cache:
+    /// `fi_open(3)`.
     fn fi_open(
         version: u32,
         name: *const c_char,
@@ -55,27 +56,28 @@ farreach_dylib::library! {
         context: *mut c_void,
     ) -> c_int, since "1.13";
 
-    /// Writes a value or structure as text into a buffer of the library, which the next call on this thread
-    /// overwrites: `fi_tostr(3)`. Of the structures that grew it reads the length of its own release; use it
-    /// on what the library itself allocated.
+    /// Writes a value or structure as text into a buffer of the library, which the next call on
+    /// this thread overwrites: `fi_tostr(3)`. For structures that grew, it reads the length of its
+    /// own release; use it only on structures that the library allocated.
     fn fi_tostr(data: *const c_void, datatype: fi_type) -> *mut c_char, since "1.0";
 
     /// As [`fi_tostr`](Self::fi_tostr), into the caller's buffer: `fi_tostr(3)`.
     fn fi_tostr_r(buf: *mut c_char, len: usize, data: *const c_void, datatype: fi_type) -> *mut c_char, since "1.12";
 
-    /// The settings that the library and its providers take from the environment: `fi_getparams(3)`.
+    /// Returns the settings that the library and its providers read from the environment:
+    /// `fi_getparams(3)`.
     fn fi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int, since "1.0";
 
-    /// Releases what `fi_getparams` gave: `fi_getparams(3)`.
+    /// Frees the result of `fi_getparams`: `fi_getparams(3)`.
     fn fi_freeparams(params: *mut fi_param), since "1.0";
 
     /// Reads one setting: `fi_provider(3)`.
     fn fi_param_get(provider: *mut fi_provider, param_name: *const c_char, value: *mut c_void) -> c_int, since "1.0";
 
-    /// Whether a message of this level would be written: `fi_provider(3)`.
+    /// Returns whether a message of this level would be written: `fi_provider(3)`.
     fn fi_log_enabled(provider: *const fi_provider, level: fi_log_level, subsystem: fi_log_subsys) -> c_int, since "1.0";
 
-    /// As [`fi_log_enabled`](Self::fi_log_enabled), at most once in a while: `fi_provider(3)`.
+    /// As [`fi_log_enabled`](Self::fi_log_enabled), rate-limited: `fi_provider(3)`.
     fn fi_log_ready(
         provider: *const fi_provider,
         level: fi_log_level,

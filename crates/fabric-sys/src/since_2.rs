@@ -1,7 +1,8 @@
-//! What came after 1.17 and is of use with either generation: constants, and two structures that grew.
+//! Additions after 1.17 that are useful with either generation: constants, and two structures that
+//! grew.
 //!
-//! A 1.17 library answers the new constants as it answers any value that it does not know: with an error, or
-//! not at all.
+//! A 1.17 library treats the new constants like any unknown value: it returns an error, or ignores
+//! them.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +10,7 @@ use crate::bindings::{fi_addr_t, fi_cq_err_entry, fi_mr_attr, fi_progress, fid_m
 use crate::constants::constants;
 
 constants! {
-    /// Receive messages or tagged messages only from the address given: `fi_getinfo(3)`, 2.0.
+    /// Receives messages or tagged messages only from the given address: `fi_getinfo(3)`, 2.0.
     u64 {
         FI_TAGGED_DIRECTED_RECV = 1 << 45,
         FI_TAGGED_MULTI_RECV = 1 << 46,
@@ -21,7 +22,8 @@ constants! {
         FI_AUTH_KEY = 1 << 57,
     }
 
-    /// Register a dma-buf: `fi_mr(3)`, 1.20. Only a domain of interface version 1.20 or newer takes it.
+    /// Registers a dma-buf: `fi_mr(3)`, 1.20. Only a domain of interface version 1.20 or newer
+    /// accepts it.
     u64 {
         FI_MR_DMABUF = 1 << 40,
     }
@@ -31,7 +33,7 @@ constants! {
         FI_MR_SINGLE_USE = 1 << 41,
     }
 
-    /// Control and data progress are one: `fi_domain(3)`, 2.0.
+    /// Control and data progress are unified: `fi_domain(3)`, 2.0.
     fi_progress {
         FI_PROGRESS_CONTROL_UNIFIED = 3,
     }
@@ -87,37 +89,37 @@ pub const FI_OPT_EFA_WRITE_IN_ORDER_ALIGNED_128_BYTES: c_int = FI_OPT_EFA_EMULAT
 
 /// `struct fi_cq_err_entry` of 2.x, whose beginning is that of 1.17.
 ///
-/// `fi_cq_readerr` writes the entry. libfabric promises to write no more than the interface version that was
-/// asked for has, but each provider does so by itself. A caller that passes the larger structure need not
-/// rely on it.
+/// `fi_cq_readerr` writes the entry. libfabric guarantees to write no more than the requested
+/// interface version has, but each provider implements that by itself. A caller that passes the
+/// larger structure need not rely on it.
 #[repr(C)]
 #[derive(Copy, Clone)]
 #[allow(non_camel_case_types)] // after the C name
 #[allow(missing_debug_implementations)] // holds a pointer into a provider's memory, as its C namesake
 pub struct fi_cq_err_entry_2 {
-    /// What 1.17 has.
+    /// The structure of 1.17.
     pub base: fi_cq_err_entry,
-    /// Where the failed receive came from: 1.20.
+    /// The source of the failed receive: 1.20.
     pub src_addr: fi_addr_t,
 }
 
 /// `struct fi_mr_attr` of 2.x, whose beginning is that of 1.17.
 ///
-/// `fi_mr_regattr` reads it. A caller passes the larger structure with zeros behind, for the same reason as with
-/// [`fi_cq_err_entry_2`].
+/// `fi_mr_regattr` reads it. A caller passes the larger structure with zeros in the new fields, for
+/// the same reason as with [`fi_cq_err_entry_2`].
 #[repr(C)]
 #[derive(Copy, Clone)]
 #[allow(non_camel_case_types)] // after the C name
 #[allow(missing_debug_implementations)] // holds pointers, as its C namesake
 pub struct fi_mr_attr_2 {
-    /// What 1.17 has.
+    /// The structure of 1.17.
     pub base: fi_mr_attr,
-    /// What a memory interface needs beside the device number: 1.18.
+    /// Additional data of a memory interface, beside the device number: 1.18.
     pub hmem_data: *mut c_void,
     /// The page size of the region: 2.0.
     pub page_size: usize,
     /// The region of which this is a part: 2.0.
     pub base_mr: *const fid_mr,
-    /// How many parts there will be: 2.0.
+    /// The number of parts that will be registered: 2.0.
     pub sub_mr_cnt: usize,
 }

@@ -1,7 +1,9 @@
-//! What the safe API costs above bare libfabric: `fabric_cost --provider P --count N` writes pages to another process, in batches of 16.
+//! Measures the cost of the safe API above bare libfabric: `fabric_cost --provider P --count N`
+//! writes pages to another process, in batches of 16.
 //!
-//! Counted, not timed: run it under `valgrind --tool=callgrind` with two counts; the difference is what the operations between
-//! them cost. `benches/bare/paged cost` does the same in C. The other process is one of its own, so that it is not counted.
+//! The cost is counted, not timed: run it under `valgrind --tool=callgrind` with two counts; the
+//! difference is the cost of the operations between them. `benches/bare/paged cost` does the same
+//! in C. The other side is a separate process, so it is not counted.
 
 #![allow(clippy::print_stdout)] // its result is one line
 
@@ -16,13 +18,13 @@ use farreach_fabric::{
     Poller, PostError, Refusal, RemoteAccess, RemoteRegion, TransmitRequest,
 };
 
-/// Operations of a batch.
+/// The number of operations of a batch.
 const OPERATIONS: usize = 16;
 
-/// Instead of trying again at once, which would count the machine's speed.
+/// A pause before a retry, because immediate retries would count the machine's speed.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// No run takes longer, and the other process polls no longer, where this one is lost.
+/// The maximum time of a run. The other process also stops polling then, if this one is lost.
 const TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Writes pages to another process, in batches of 16.
@@ -69,7 +71,7 @@ impl Side {
             hints = hints.node("127.0.0.1").source();
         }
         let mut offers = Info::query(&hints)?;
-        // Asked for one, the library also tells what is layered over it.
+        // When asked for one, the library also returns what is layered over it.
         let exact = offers.iter().position(|info| info.provider() == args.provider);
         let info = offers.swap_remove(exact.unwrap_or(0));
         let domain = Fabric::open(&info)?.open_domain(&info)?;
@@ -88,7 +90,7 @@ impl Side {
         Ok(self.endpoint.av().insert(&address)?)
     }
 
-    /// The side that is written to: keeps the provider moving until the other one has ended.
+    /// Runs the target side: makes progress until the other side has ended.
     fn serve(self, args: &Args) -> Result<(), Box<dyn Error>> {
         let slice = self.domain.allocate(OPERATIONS * args.page)?;
         let exposed = self.domain.expose(slice, RemoteAccess::WRITE).map_err(|(error, _)| error)?;
@@ -115,7 +117,8 @@ impl Side {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut to_other = other.stdin.take().ok_or("it is piped")?;
-        // The other side knows us first: over shm of 1.17 an operation may be lost where both get to know each other at once.
+        // The other side must know this one first: over shm of 1.17 an operation may be lost if
+        // both insert each other at once.
         writeln!(to_other, "{}", self.endpoint.address().to_hex())?;
         let mut line = String::new();
         BufReader::new(other.stdout.take().ok_or("it is piped")?).read_line(&mut line)?;
@@ -129,10 +132,10 @@ impl Side {
 
         let mut whole = self.domain.allocate(OPERATIONS * args.page)?;
         let slices = (0..OPERATIONS).map(|_| whole.split_to(args.page));
-        // Every page to the same place: where to makes no difference.
+        // Every page goes to the same place, because the place makes no difference.
         let place = remote.get(0, args.page as u64).ok_or("the other side has less memory")?;
         let request = |(slice, tag)| TransmitRequest::write(slice, &peer, place).tag(tag);
-        // They connect, and are under way, before anything is counted.
+        // They connect, and are in flight, before anything is counted.
         let mut refused: Vec<_> = slices.zip(0..).map(request).collect();
         let (mut poller, mut done) = (self.cq.poller(), 0);
         while done < args.count {
@@ -155,11 +158,12 @@ impl Side {
     }
 }
 
-/// Takes what is done, and posts each page again; how many, or nothing where something failed.
+/// Takes completions, and posts each page again. Returns their number, or `None` if something
+/// failed.
 ///
-/// It is a function of its own, so that callgrind can be told to count what is done in it, and nothing of how long connecting took. No more is
-/// in it than what C would do, too; and nothing that can fail while it holds a completion or a slice: what may have to be dropped has to lie in
-/// memory.
+/// It is a separate function, so that callgrind can count only the work in it, without the variable
+/// time of connecting. It contains no more than the equivalent in C, and nothing that can fail
+/// while it holds a completion or a slice: a value that may have to be dropped must be in memory.
 #[inline(never)]
 fn rewrite(
     endpoint: &mut Endpoint,
@@ -172,7 +176,7 @@ fn rewrite(
         let Event::Completed(completion) = event else { return None };
         completion.outcome().ok()?;
         let tag = completion.tag();
-        let slice = completion.into_buffers().into_slice().expect("it was one slice");
+        let slice = completion.into_buffers().into_slice().expect("one slice was posted");
         done += 1;
         if let Err(error) = endpoint.post_mut(TransmitRequest::write(slice, peer, place).tag(tag)) {
             refused.push(error.request);
@@ -181,7 +185,7 @@ fn rewrite(
     Some(done)
 }
 
-/// While it connects, or where the other side has to take something first.
+/// While it connects, or if the other side must receive something first.
 #[cold]
 #[inline(never)]
 fn post_refused(endpoint: &mut Endpoint, refused: &mut Vec<TransmitRequest>) -> Result<(), Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! Prints what each libfabric provider offers on this machine.
+//! Prints the offers of each libfabric provider on this machine.
 //!
 //! `cargo run -p farreach-fabric --example offers [PROVIDER]`
 

@@ -1,13 +1,15 @@
-//! Native addresses.
+//! Native addresses of endpoints.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::{AddressFormat, Error};
 
-/// The address of an endpoint, as its provider writes it: bytes that another host may be given.
+/// The address of an endpoint in the format of its provider: bytes that can be sent to another
+/// host.
 ///
-/// It prints as `ip:port` where it is a socket address, as text where it is text, and otherwise in hexadecimal.
+/// It is displayed as `ip:port` if it is a socket address, as text if it is text, and otherwise in
+/// hexadecimal.
 ///
 /// ```
 /// use farreach_fabric::{Address, AddressFormat};
@@ -23,22 +25,22 @@ pub struct Address {
 }
 
 impl Address {
-    /// An address from its bytes.
+    /// Creates an address from its bytes.
     pub fn new(format: AddressFormat, bytes: impl Into<Vec<u8>>) -> Self {
         Self { format, bytes: bytes.into() }
     }
 
-    /// How the bytes are to be read.
+    /// Returns the format of the bytes.
     pub fn format(&self) -> AddressFormat {
         self.format
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The address and port, where it is an IPv4 or IPv6 socket address.
+    /// Returns the IP address and port, if it is an IPv4 or IPv6 socket address.
     #[doc(alias = "sockaddr")]
     pub fn socket_addr(&self) -> Option<SocketAddr> {
         match self.format {
@@ -47,15 +49,16 @@ impl Address {
         }
     }
 
-    /// The bytes in hexadecimal, two digits each, whatever the format.
+    /// Returns the bytes in hexadecimal, two digits each, in any format.
     pub fn to_hex(&self) -> String {
         self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Longer ones do not exist: the longest that libfabric knows is a file's path.
+    /// The maximum length in bytes: the longest address of libfabric is a file's path.
     pub const BYTES_MAX: usize = 512;
 
-    /// Reads what [`to_hex`](Self::to_hex) has written. White space around it is ignored, and nothing else.
+    /// Parses the output of [`to_hex`](Self::to_hex). Surrounding white space is ignored, and
+    /// nothing else.
     ///
     /// ```
     /// use farreach_fabric::{Address, AddressFormat};
@@ -75,10 +78,10 @@ impl Address {
             return refused("it is empty");
         }
         if digits.len() > 2 * Self::BYTES_MAX {
-            return refused("it is longer than any address");
+            return refused("it exceeds the maximum length of an address");
         }
         if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return refused("only the digits 0 to 9 and a to f may be in it");
+            return refused("it contains other characters than the digits 0 to 9 and a to f");
         }
         if !digits.len().is_multiple_of(2) {
             return refused("a digit is missing: each byte has two");
@@ -87,7 +90,7 @@ impl Address {
         Ok(Self::new(format, digits.as_bytes().chunks(2).map(byte).collect::<Vec<u8>>()))
     }
 
-    /// The text, where the format is text and the bytes are printable.
+    /// Returns the text, if the format is text and the bytes are printable.
     pub(crate) fn text(&self) -> Option<&str> {
         if self.format != AddressFormat::Text {
             return None;
@@ -115,7 +118,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The value of a digit that was checked to be one.
+/// Returns the value of a digit. The caller has checked that it is one.
 fn value_of(digit: u8) -> u8 {
     match digit {
         b'0'..=b'9' => digit - b'0',
@@ -123,7 +126,8 @@ fn value_of(digit: u8) -> u8 {
     }
 }
 
-/// Reads a `struct sockaddr_in` or `sockaddr_in6` as Linux lays it out. A shorter or other one is none.
+/// Parses a `struct sockaddr_in` or `sockaddr_in6` in the layout of Linux. Returns `None` for a
+/// shorter or another one.
 fn parse_sockaddr(bytes: &[u8]) -> Option<SocketAddr> {
     let field = |at: usize, len: usize| bytes.get(at..at + len);
     let family = u16::from_ne_bytes(field(0, 2)?.try_into().ok()?);

@@ -1,4 +1,4 @@
-//! Address vectors: the peers that an endpoint can talk to.
+//! Address vectors: the peers that an endpoint can communicate with.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use crate::{Address, Domain, Error, ep};
 
 /// A table of peers: `fi_av(3)`.
 ///
-/// Cheap to clone; it is closed when the last clone, every endpoint bound to it and every [`Peer`] in it is gone.
+/// It is cheap to clone. It is closed when the last clone, every endpoint bound to it and every
+/// [`Peer`] in it is dropped.
 ///
 /// ```no_run
 /// # use farreach_fabric::{Address, Domain};
@@ -36,7 +37,8 @@ struct Inner {
 /// An address that the provider knows.
 struct Entry {
     number: sys::fi_addr_t,
-    /// Peers made of it. Some providers forget an address that was inserted twice when it is removed once.
+    /// The number of `Peer` values. It is counted here because some providers forget an address
+    /// that was inserted twice when it is removed once.
     holders: usize,
 }
 
@@ -50,10 +52,12 @@ impl Domain {
 }
 
 impl AddressVector {
-    /// Inserts an address: `fi_av_insert(3)`. One that is there already gives another handle on the same peer.
+    /// Inserts an address: `fi_av_insert(3)`. An address that is present already gives another
+    /// handle on the same peer.
     ///
-    /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)), the address of one that was
-    /// closed is refused: it would lead to where its memory was.
+    /// If endpoints of one process access each other's memory
+    /// ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)), the address of a closed
+    /// one is refused, because its memory is unmapped.
     #[doc(alias = "fi_av_insert")]
     pub fn insert(&self, address: &Address) -> Result<Peer, Error> {
         let refused = || self.refused(address);
@@ -85,12 +89,12 @@ impl AddressVector {
         Error::AddressRefused { address: address.to_string(), provider }
     }
 
-    /// An address that it holds and that is so.
+    /// Returns an address in the vector that matches.
     pub(crate) fn find(&self, is_so: impl Fn(&Address) -> bool) -> Option<Address> {
         self.0.lock().keys().find(|address| is_so(address)).cloned()
     }
 
-    /// Whether it looks like an address of this provider's.
+    /// Checks that it has the form of an address of this provider.
     fn check(&self, address: &Address) -> Option<()> {
         let info = self.domain().info();
         let is_whole = match info.source() {
@@ -104,26 +108,27 @@ impl AddressVector {
         (is_whole && address.format() == info.address_format()).then_some(())
     }
 
-    /// The peer of this address, if it was inserted.
+    /// Returns the peer of this address, if it was inserted.
     pub fn get(&self, address: &Address) -> Option<Peer> {
         let is_there = self.0.lock().contains_key(address);
         is_there.then(|| self.insert(address).ok()).flatten()
     }
 
-    /// How many addresses it holds.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.0.lock().len()
     }
 
-    /// Whether it holds none.
+    /// Returns `true` if it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Removes a peer: `fi_av_remove(3)`. One that another handle, an operation in flight or an injected message may still refer to
-    /// is handed back: what a provider does with those is undefined.
+    /// Removes a peer: `fi_av_remove(3)`. Returns an error and the peer if another handle, an
+    /// operation in flight or an injected message may still refer to it: the behaviour of providers
+    /// is undefined then.
     ///
-    /// Dropping the last handle removes the peer too, when nothing refers to it any more.
+    /// Dropping the last handle also removes the peer, once nothing refers to it.
     #[doc(alias = "fi_av_remove")]
     pub fn remove(&self, peer: Peer) -> Result<(), (Error, Peer)> {
         let in_use = |by| Error::InUse { object: "peer", by };
@@ -142,12 +147,12 @@ impl AddressVector {
         Ok(())
     }
 
-    /// The domain that it is in.
+    /// Returns the domain that it is in.
     pub fn domain(&self) -> &Domain {
         self.0.av.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It lives as long as this value.
     pub fn as_raw(&self) -> *mut sys::fid_av {
         self.0.av.as_ptr()
     }
@@ -159,7 +164,8 @@ impl AddressVector {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, HashMap<Address, Entry>> {
-        // A panic under the lock leaves a table that is whole: each change is one insertion or removal.
+        // A panic under the lock leaves a consistent table: each change is one insertion or
+        // removal.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,7 +178,7 @@ impl fmt::Debug for AddressVector {
 
 /// A peer that operations can name.
 ///
-/// Cheap to clone. Operations in flight hold it, so that it is not removed under them.
+/// It is cheap to clone. Operations in flight hold it, so it is not removed under them.
 ///
 /// ```no_run
 /// # fn show(peer: &farreach_fabric::Peer) -> Result<(), farreach_fabric::Error> {
@@ -187,27 +193,29 @@ pub struct Peer(Arc<PeerInner>);
 struct PeerInner {
     number: sys::fi_addr_t,
     address: Address,
-    /// An injected message has no completion that would tell when the provider is done with the peer.
+    /// Whether a message was injected to it. Injected messages have no completion, so it is unknown
+    /// when the provider is done with the peer.
     is_injected_to: AtomicBool,
     av: AddressVector,
 }
 
 impl Peer {
-    /// Its address.
+    /// Returns its address.
     pub fn address(&self) -> &Address {
         &self.0.address
     }
 
-    /// Its address as the provider has it: `fi_av_lookup(3)`.
+    /// Returns its address as the provider has it: `fi_av_lookup(3)`.
     #[doc(alias = "fi_av_lookup")]
     pub fn look_up(&self) -> Result<Address, Error> {
         let av = self.av();
-        // SAFETY: `AddressVector::insert` made the number, in this vector. It is removed when its last holder is dropped, and this is one.
+        // SAFETY: `AddressVector::insert` returned the number, for this vector. It is removed when
+        // its last holder is dropped, and `self` is one.
         let bytes = unsafe { av.handle().lookup(self.number()) }?;
         Ok(Address::new(av.domain().info().address_format(), bytes))
     }
 
-    /// The address vector that it is in.
+    /// Returns the address vector that it is in.
     pub fn av(&self) -> &AddressVector {
         &self.0.av
     }
@@ -222,7 +230,7 @@ impl Peer {
         Arc::ptr_eq(&self.0.av.0, &av.0)
     }
 
-    /// Notes that a message without a completion goes to it.
+    /// Notes that a message without a completion is sent to it.
     pub(crate) fn note_injection(&self) {
         self.0.is_injected_to.store(true, Ordering::Release);
     }
@@ -237,7 +245,8 @@ impl fmt::Debug for Peer {
 impl Drop for PeerInner {
     fn drop(&mut self) {
         if self.is_injected_to.load(Ordering::Acquire) || !self.av.domain().profile().forgets_peers {
-            // The entry stays, with this holder, until the vector is closed, which is after every endpoint on it.
+            // The entry stays, with this holder, until the vector is closed, which is after every
+            // endpoint on it.
             return;
         }
         let mut entries = self.av.0.lock();
@@ -247,7 +256,8 @@ impl Drop for PeerInner {
             return;
         }
         entries.remove(&self.address);
-        // SAFETY: the entry was the number's, and this its last holder. Whatever is in flight to the peer holds it, and no injection was noted.
+        // SAFETY: the entry belonged to the number, and this was its last holder. Operations in
+        // flight to the peer would hold it, and no injection was noted.
         if unsafe { self.av.handle().remove(self.number) }.is_err() {
             leak::count(Kind::Address);
         }

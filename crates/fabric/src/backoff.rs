@@ -1,16 +1,16 @@
-//! Pauses that grow, up to a bound.
+//! Pauses of increasing length, up to a limit.
 
 use std::thread;
 use std::time::Duration;
 
-/// How often it only gives way to other threads, before it sleeps.
+/// The number of yields before the first sleep.
 const YIELDS: u32 = 64;
 /// The first sleep.
 const SLEEP_MIN: Duration = Duration::from_micros(2);
-/// The longest: what a provider without a descriptor may add to a wait.
+/// The longest sleep: the latency that a provider without a descriptor may add to a wait.
 const SLEEP_MAX: Duration = Duration::from_micros(500);
 
-/// Pauses between attempts: short at first, then longer, never longer than a bound.
+/// Pauses between attempts: short at first, then longer, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     attempts: u32,
@@ -22,7 +22,7 @@ impl Backoff {
         Self { attempts: 0, sleep: SLEEP_MIN }
     }
 
-    /// Whether the next pause is no sleep yet.
+    /// Returns `true` if the next pause is a yield, not a sleep.
     pub(crate) fn is_spinning(&self) -> bool {
         self.attempts < YIELDS
     }

@@ -1,4 +1,4 @@
-//! Domains: a card or an interface, and what its regions, queues and endpoints have in common.
+//! Domains: a card or an interface, with its regions, queues and endpoints.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,8 @@ use crate::{Error, Fabric, Info, Library, Mode, MrMode, Profile, Threading};
 
 /// An open domain: `fi_domain(3)`.
 ///
-/// Cheap to clone; it is closed when the last clone, and everything made in it, is gone.
+/// It is cheap to clone. It is closed when the last clone, and everything created in it, is
+/// dropped.
 ///
 /// ```no_run
 /// # use farreach_fabric::{Fabric, Hints, Info};
@@ -37,36 +38,38 @@ struct Inner {
     profile: Profile,
     delivers: bool,
     keys: Arc<Keys>,
-    /// Asked once, when it is first needed.
+    /// Determined once, when it is first needed.
     caches_registrations: OnceLock<bool>,
     inbound: Mutex<Inbound>,
-    /// Whether it is [spent](Domain::is_spent). Shared by whoever moves the domain, where closing an endpoint may spend it.
+    /// Whether it is [spent](Domain::is_spent). Read-locked while the domain makes progress, and
+    /// write-locked when closing an endpoint spends it.
     is_spent: RwLock<bool>,
 }
 
-/// Who may write to exposed memory of the domain: peers, through its endpoints.
+/// Possible writers to exposed memory of the domain: peers, through its endpoints.
 #[derive(Default)]
 struct Inbound {
-    /// Open, or not provably closed.
+    /// Endpoints that are open, or not provably closed.
     endpoints: usize,
-    /// Those that somebody uses.
+    /// Endpoints that are in use.
     in_use: usize,
-    /// Dropped, and not closed because others are in use: closing one would spend the domain under them.
+    /// Endpoints that were dropped, and not closed because others are in use: closing one would
+    /// spend the domain under them.
     waiting: Vec<Open>,
-    /// Whether the last one was used, where closing it spends the domain.
+    /// Whether the last endpoint in use is gone, if closing it spends the domain.
     is_over: bool,
-    /// Keys that are dead, to memory that a write under way may still reach.
+    /// Guards of ended keys, whose memory a write in flight may still reach.
     kept: Vec<KeyGuard>,
 }
 
 impl Inbound {
-    /// One is in use no more: those that have waited for that.
+    /// Ends the use of an endpoint. Returns the endpoints that have waited for that.
     fn leave(&mut self) -> Vec<Open> {
         self.in_use -= 1;
         if self.in_use > 0 {
             return Vec::new();
         }
-        // Where they are closed, no other can be opened any more.
+        // Once they are closed, no other can be opened.
         self.is_over |= !self.waiting.is_empty();
         std::mem::take(&mut self.waiting)
     }
@@ -75,8 +78,9 @@ impl Inbound {
 impl Fabric {
     /// Opens the domain of an offer: `fi_domain(3)`.
     ///
-    /// The offer must be one that this crate can serve, as [`Hints::rdm`](crate::Hints::rdm) asks for: callable from any thread,
-    /// and demanding nothing of its user that is not done here. It must be one of this fabric: what is known of the provider is asked of it.
+    /// The offer must be one that this crate supports, as [`Hints::rdm`](crate::Hints::rdm) asks
+    /// for: callable from any thread, and without requirements that this crate does not meet. It
+    /// must belong to this fabric, whose provider determines the profile.
     #[doc(alias = "fi_domain")]
     pub fn open_domain(&self, info: &Info) -> Result<Domain, Error> {
         check(info)?;
@@ -88,9 +92,10 @@ impl Fabric {
         self.open_domain_with(info, keys, delivers)
     }
 
-    /// The offer is of this fabric, and was [checked](check).
+    /// Opens a domain. The offer belongs to this fabric, and was [checked](check).
     fn open_domain_with(&self, info: Info, keys: Arc<Keys>, delivers: bool) -> Result<Domain, Error> {
-        // SAFETY: `check` has refused other threading levels, and modes that are not served.
+        // SAFETY: `check` has refused other threading levels, and modes that this crate does not
+        // support.
         let domain = unsafe { Handle::<sys::fid_domain>::open(self, &info) }?;
         Ok(Domain(Arc::new(Inner {
             domain,
@@ -106,10 +111,10 @@ impl Fabric {
     }
 }
 
-/// What an offer may demand of its user, because this crate does it.
+/// The modes that an offer may require of its user, because this crate supports them.
 pub(crate) const MODES_SERVED: Mode = Mode::CONTEXT.union(Mode::CONTEXT2);
 
-/// What an offer may demand of memory regions, because this crate does it.
+/// The modes that an offer may require for memory regions, because this crate supports them.
 pub(crate) const MR_MODES_SERVED: MrMode =
     MrMode::LOCAL.union(MrMode::VIRT_ADDR).union(MrMode::ALLOCATED).union(MrMode::PROV_KEY);
 
@@ -118,14 +123,14 @@ fn check(info: &Info) -> Result<(), Error> {
         |why: String| Err(Error::Unsupported { what: format!("the offer of {}", info.provider()), why });
     let (mode, mr_mode) = (info.mode().difference(MODES_SERVED), info.mr_mode().difference(MR_MODES_SERVED));
     if !mode.is_empty() {
-        return refused(format!("it demands the mode {mode:?} of its user"));
+        return refused(format!("it requires the mode {mode:?} of its user"));
     }
     if !mr_mode.is_empty() {
-        return refused(format!("it demands {mr_mode:?} of memory regions"));
+        return refused(format!("it requires {mr_mode:?} of memory regions"));
     }
     if info.threading() != Threading::Safe {
         return refused(format!(
-            "it may not be called from any thread: its threading is {}",
+            "it must not be called from any thread: its threading is {}",
             info.threading()
         ));
     }
@@ -133,56 +138,62 @@ fn check(info: &Info) -> Result<(), Error> {
 }
 
 impl Domain {
-    /// The offer that it was opened by.
+    /// Returns the offer that it was opened with.
     pub fn info(&self) -> &Info {
         &self.0.info
     }
 
-    /// What is known of this kind of provider, and not told by its offer.
+    /// Returns the properties of this kind of provider that its offer does not state.
     pub fn profile(&self) -> &Profile {
         &self.0.profile
     }
 
-    /// Whether an endpoint of it was closed and the provider remembers [connections](Profile::close_leaves_connections) of that: its queues are read no more, and no
-    /// endpoint can be opened in it. [`renew`](Self::renew) gives another one.
+    /// Returns `true` if an endpoint of it was closed and the provider keeps
+    /// [connections](Profile::close_leaves_connections) of that endpoint. Its queues are then no
+    /// longer read, and no endpoint can be opened in it. [`renew`](Self::renew) returns another
+    /// domain.
     pub fn is_spent(&self) -> bool {
         *self.spent()
     }
 
-    /// Opens another domain by the same offer, in the same fabric. No key that is made in one of them is made in the other, unless it is
-    /// [moved](crate::ExposedKey::move_to).
+    /// Opens another domain with the same offer, in the same fabric. The two domains never use the
+    /// same key for different memory, unless a key is [moved](crate::ExposedKey::move_to).
     #[doc(alias = "fi_domain")]
     pub fn renew(&self) -> Result<Self, Error> {
-        // What was found out stays so, though the library may not offer now what it offered then: a cable may be out.
+        // Results of earlier queries are kept, because the library may not offer now what it
+        // offered then: a cable may be out.
         self.fabric().open_domain_with(self.info().try_clone()?, Arc::clone(&self.0.keys), self.delivers())
     }
 
-    /// Whether an operation may be asked to complete when its bytes have landed at the peer.
+    /// Returns `true` if an operation can be asked to complete only when its bytes have landed at
+    /// the peer.
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     pub fn delivers(&self) -> bool {
         self.0.delivers
     }
 
-    /// Whether the provider takes registrations from a cache of its own. Memory cannot be exposed then: `FI_MR_CACHE_MAX_COUNT=0` in the
-    /// environment turns the cache off.
+    /// Returns `true` if the provider takes registrations from a cache of its own. Memory cannot be
+    /// exposed then. `FI_MR_CACHE_MAX_COUNT=0` in the environment turns the cache off.
     pub fn caches_registrations(&self) -> bool {
         *self.0.caches_registrations.get_or_init(|| mr::are_cached(self))
     }
 
-    /// How many keys are dead and still keep their memory, because a write that is under way may reach it. It is let go of when the last
-    /// endpoint of the domain is closed.
+    /// Returns the number of ended keys that still keep their memory, because a write in flight may
+    /// reach it. It is released when the last endpoint of the domain is closed.
     pub fn kept_keys(&self) -> usize {
         self.inbound().kept.len()
     }
 
-    /// Returns how many bytes only [such keys](Self::kept_keys) keep mapped. The cost is linear in their number.
+    /// Returns how many bytes only [such keys](Self::kept_keys) keep mapped. The cost is linear in
+    /// their number.
     pub fn kept_bytes(&self) -> usize {
         self.inbound().kept.iter().map(KeyGuard::unused_bytes).sum()
     }
 
-    /// Ends a key. Whether that proves that no peer reaches the memory by it any more; otherwise its guard is kept until there is a proof.
+    /// Ends a key. Returns `true` if that proves that no peer reaches the memory with it any more;
+    /// otherwise its guard is kept until there is a proof.
     pub(crate) fn retire(&self, region: MemoryRegion, guard: KeyGuard) -> Result<bool, Error> {
-        // Where it is not closed, the guard is dropped: the memory is leaked, and counted.
+        // If the close fails, the guard is dropped: the memory is leaked and counted.
         region.close()?;
         let profile = self.profile();
         if !profile.keys_enforced {
@@ -190,20 +201,21 @@ impl Domain {
             drop(guard);
             return Ok(false);
         }
-        // Asked after the close: an endpoint that is opened from now on finds a dead key.
+        // Checked after the close: an endpoint that is opened from now on finds an ended key.
         let mut inbound = self.inbound();
         if !profile.revoke_stops_writes && inbound.endpoints > 0 {
             inbound.kept.push(guard);
             return Ok(false);
         }
         drop(inbound);
-        // SAFETY: the key is dead and the provider enforces that, so nothing begins by it. What had begun was stopped by the close of the
-        // region, or by that of the endpoint that it came through: none is open that was open then.
+        // SAFETY: the key has ended and the provider enforces that, so nothing begins with it.
+        // Operations that had begun were stopped by the close of the region, or of the endpoint
+        // that they came through: no endpoint is open that was open then.
         unsafe { guard.end() };
         Ok(true)
     }
 
-    /// An endpoint is about to be made.
+    /// Accounts an endpoint that is about to be opened.
     pub(crate) fn endpoint_opened(&self) -> Result<(), Error> {
         let mut inbound = self.inbound();
         if inbound.is_over {
@@ -213,14 +225,16 @@ impl Domain {
         Ok(())
     }
 
-    /// It could not be made: those that have waited for it, and can be closed now.
+    /// Handles a failure to open an endpoint. Returns the endpoints that have waited for it and can
+    /// be closed now.
     pub(crate) fn endpoint_not_opened(&self) -> Vec<Open> {
         let mut inbound = self.inbound();
         inbound.endpoints -= 1;
         inbound.leave()
     }
 
-    /// Nobody uses an endpoint any more: those that can be closed now, itself at the end; none where it waits for others.
+    /// Ends the use of an endpoint. Returns the endpoints that can be closed now, itself last; none
+    /// if it must wait for others.
     pub(crate) fn endpoint_left(&self, endpoint: Open) -> Vec<Open> {
         let mut inbound = self.inbound();
         if !self.profile().close_leaves_connections {
@@ -231,14 +245,16 @@ impl Domain {
         inbound.leave()
     }
 
-    /// An endpoint is about to be closed, the last one that was in use: nobody moves the domain from now on, where that leaves connections.
+    /// Marks the domain as spent before the last endpoint in use is closed: nobody makes progress
+    /// on it from now on, if that leaves connections.
     pub(crate) fn spend(&self) {
         if self.profile().close_leaves_connections {
             *self.0.is_spent.write().unwrap_or_else(PoisonError::into_inner) = true;
         }
     }
 
-    /// To be held while the provider moves the domain: it is not spent meanwhile.
+    /// Returns a guard to hold while the provider makes progress on the domain, so that it is not
+    /// spent meanwhile.
     #[inline]
     pub(crate) fn moving(&self) -> Result<RwLockReadGuard<'_, bool>, Error> {
         let spent = self.spent();
@@ -255,35 +271,38 @@ impl Domain {
         Error::DomainSpent { provider: self.info().provider().to_owned() }
     }
 
-    /// Its close has succeeded.
+    /// Accounts an endpoint whose close has succeeded.
     pub(crate) fn endpoint_closed(&self) {
         let mut inbound = self.inbound();
         inbound.endpoints -= 1;
         let unreached = if inbound.endpoints == 0 { std::mem::take(&mut inbound.kept) } else { Vec::new() };
-        // Memory that goes may end registrations, which may be the domain's last holders: not under the lock.
+        // Freed memory may end registrations, which may hold the domain's last references: this
+        // must not happen under the lock.
         drop(inbound);
         for guard in unreached {
-            // SAFETY: the key is dead and enforced, as `retire` saw, and what had begun by it ended with the endpoints: the last one is closed.
+            // SAFETY: the key has ended and is enforced, as `retire` checked, and operations that
+            // had begun with it ended with the endpoints: the last one is closed.
             unsafe { guard.end() };
         }
     }
 
     fn inbound(&self) -> MutexGuard<'_, Inbound> {
-        // A panic under the lock leaves an account that is whole.
+        // A panic under the lock leaves consistent counts.
         self.0.inbound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fabric that it is in.
+    /// Returns the fabric that it is in.
     pub fn fabric(&self) -> &Fabric {
         self.0.domain.parents()
     }
 
-    /// A name that no other domain of this process has, or ever had: what memory knows it by.
+    /// Returns an id that no other domain of this process has or had. Memory identifies the domain
+    /// by it.
     pub fn id(&self) -> DomainId {
         self.0.id
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It lives as long as this value.
     pub fn as_raw(&self) -> *mut sys::fid_domain {
         self.0.domain.as_ptr()
     }
@@ -292,17 +311,17 @@ impl Domain {
         self.fabric().library()
     }
 
-    /// Whether no key of one of them is ever made for other memory in the other.
+    /// Returns `true` if the two domains never use the same key for different memory.
     pub(crate) fn has_keys_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.keys, &other.0.keys)
     }
 
-    /// A key for a new region, where the user chooses.
+    /// Returns a key for a new region, if the user chooses keys.
     pub(crate) fn next_key(&self) -> Result<u64, Error> {
         self.0.keys.next()
     }
 
-    /// Whether the domain wants local buffers registered.
+    /// Returns `true` if the domain requires local buffers to be registered.
     #[inline]
     pub(crate) fn needs_local_keys(&self) -> bool {
         self.info().mr_mode().contains(MrMode::LOCAL)
@@ -326,20 +345,21 @@ impl fmt::Debug for Domain {
     }
 }
 
-/// Keys for regions, where the user chooses them. None is given twice, so that a write by a dead key finds nothing.
+/// Assigns keys to regions, if the user chooses keys. No key is used twice, so a write with an
+/// ended key finds nothing.
 struct Keys {
     next: AtomicU64,
-    /// The last that fits.
+    /// The largest key that fits.
     last: u64,
 }
 
 impl Keys {
-    /// Of as many bytes. They begin at a place that differs from process to process, so that a key of a process that is gone is
-    /// not one of its successor.
+    /// Creates keys of so many bytes. The first key differs between processes, so that a key of an
+    /// earlier process is not one of its successor.
     fn new(bytes: usize) -> Self {
-        // The largest value of all means that there is no key.
+        // The largest 64-bit value means that there is no key.
         let last = if bytes >= 8 { u64::MAX - 1 } else { (1 << (8 * bytes)) - 1 };
-        // The upper half of the digits is drawn, the lower half counts.
+        // The upper half of the bits is random, the lower half counts.
         let drawn = RandomState::new().hash_one(std::process::id()) & (last >> 1);
         let counted_bits = last.count_ones() / 2;
         Self { next: AtomicU64::new((drawn >> counted_bits << counted_bits) + 1), last }

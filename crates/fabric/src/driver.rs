@@ -1,4 +1,4 @@
-//! Posting with patience: the convenience layer over endpoint and completion queue.
+//! Posting with retries: a convenience layer over endpoint and completion queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use crate::{
     CompletionQueue, Endpoint, Error, Event, Peer, PostError, ReceiveRequest, Refusal, TransmitRequest,
 };
 
-/// Posts, waiting for room where the queue is full, and hands out what happens, in order.
+/// Posts operations, waits for room if the queue is full, and returns events in order.
 ///
-/// A full queue empties only while it is polled, so whoever waits for room gets to see events too: they are kept here until they are asked
-/// for. Every wait ends at its deadline.
+/// A full queue empties only while it is polled, so waiting for room also yields events. They are
+/// kept here until [`next`](Self::next) returns them. Every wait ends at its deadline.
 ///
 /// ```no_run
 /// # use farreach_fabric::{Endpoint, Peer};
@@ -38,15 +38,16 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver of this queue.
+    /// Creates a driver of this queue.
     pub fn new(cq: &CompletionQueue) -> Self {
         Self { cq: cq.clone(), waiting: VecDeque::new() }
     }
 
-    /// Posts an operation, and tries again while the queue is full, until `deadline`. The last refusal hands the request back.
+    /// Posts an operation. Retries while the queue is full, until `deadline`. The last refusal
+    /// returns the request.
     #[expect(
         clippy::result_large_err,
-        reason = "the request is handed back whole, and boxing it would allocate"
+        reason = "the whole request is returned, and boxing it would allocate"
     )]
     pub fn post(
         &mut self,
@@ -86,14 +87,14 @@ impl Driver {
         self.patiently((), deadline, inject).map_err(|(reason, ())| reason)
     }
 
-    /// The next thing that happens, or nothing until `deadline`.
+    /// Returns the next event, or `None` if there is none until `deadline`.
     pub fn next(&mut self, deadline: Instant) -> Result<Option<Event<'static>>, Error> {
         if let Some(event) = self.waiting.pop_front() {
             return Ok(Some(event));
         }
         let mut poller = self.cq.poller();
         loop {
-            // A wait may end with something that is nobody's.
+            // A wait may end with an event that is of no operation.
             let is_there = poller.wait(deadline)?;
             self.waiting.extend(poller.poll()?.map(Event::into_owned));
             match self.waiting.pop_front() {
@@ -104,7 +105,7 @@ impl Driver {
         }
     }
 
-    /// Keeps the provider moving once, without waiting.
+    /// Lets the provider make progress once, without waiting.
     pub fn progress(&mut self) -> Result<(), Error> {
         let mut poller = self.cq.poller();
         self.waiting.extend(poller.poll()?.map(Event::into_owned));
@@ -132,7 +133,8 @@ impl Driver {
             if let Err(error) = self.progress() {
                 return Err((Refusal::Engine(error), request));
             }
-            // One provider answers "try again" to what it will never do, and tells why by an error without an operation.
+            // One provider answers "try again" to operations that it never supports, and reports
+            // the reason by an unattributed error.
             let unattributed =
                 self.waiting.iter().skip(before).position(|event| matches!(event, Event::Unattributed(_)));
             if let Some(Event::Unattributed(failure)) =

@@ -1,4 +1,4 @@
-//! What can go wrong, what it means here, and what to do about it.
+//! Errors, with their causes and remedies.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use crate::Version;
 
 pub use farreach_fabric_sys::{LibraryMissing, SymbolMissing};
 
-/// An operation on libfabric that failed, or could not be tried.
+/// An operation on libfabric that failed, or could not be attempted.
 ///
 /// ```
 /// use farreach_fabric::{Error, Hints, Info};
 ///
 /// match Info::query(&Hints::new().provider("no such thing")) {
-///     Err(Error::NoProvider { offered, .. }) => println!("there are {offered:?}"),
+///     Err(Error::NoProvider { offered, .. }) => println!("available: {offered:?}"),
 ///     Err(error) => println!("error: {error}\ncause: {}\nfix: {}", error.cause(), error.fix()),
 ///     Ok(_) => unreachable!(),
 /// }
@@ -23,16 +23,16 @@ pub use farreach_fabric_sys::{LibraryMissing, SymbolMissing};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// libfabric is not there, or cannot be loaded.
+    /// libfabric is missing, or cannot be loaded.
     #[error(transparent)]
     LibraryMissing(#[from] LibraryMissing),
-    /// libfabric is there and lacks a function.
+    /// The installed libfabric lacks a function.
     #[error(transparent)]
     SymbolMissing(#[from] SymbolMissing),
-    /// libfabric is there and older than what this crate is written for.
+    /// The installed libfabric is older than this crate supports.
     #[error("libfabric {version} is older than {}", Version::OLDEST)]
     LibraryTooOld {
-        /// The file that was opened.
+        /// The file that was loaded.
         path: PathBuf,
         /// Its version.
         version: Version,
@@ -41,48 +41,48 @@ pub enum Error {
     #[error("no libfabric provider offers {wanted}")]
     #[doc(alias = "FI_ENODATA")]
     NoProvider {
-        /// What was asked for, in words.
+        /// A description of the query.
         wanted: String,
-        /// The providers that there are, by name, when nothing special is asked for.
+        /// The names of the providers that answer a query without conditions.
         offered: Vec<String>,
     },
-    /// A name holds a NUL byte, which C cannot take.
-    #[error("the {what} holds a NUL byte")]
+    /// A name contains a NUL byte, which C does not support.
+    #[error("the {what} contains a NUL byte")]
     InvalidName {
-        /// Which name.
+        /// The kind of name.
         what: &'static str,
     },
-    /// An answer of the library lacks a part that it always has.
-    #[error("{operation} gave an incomplete answer")]
+    /// A result of the library lacks a required part.
+    #[error("{operation} returned an incomplete result")]
     Incomplete {
         /// The C function.
         operation: &'static str,
     },
-    /// This crate, or the provider, does not do it.
+    /// This crate, or the provider, does not support it.
     #[error("{what} cannot be used: {why}")]
     Unsupported {
-        /// What was asked for.
+        /// The thing that was asked for.
         what: String,
-        /// How that is known.
+        /// The reason.
         why: String,
     },
-    /// Two objects were to work together that are not of the same domain.
-    #[error("the {object} is not of this {of}")]
+    /// Two objects of different domains were to be used together.
+    #[error("the {object} does not belong to this {of}")]
     NotOfThis {
-        /// The one that was passed in.
+        /// The object that was passed in.
         object: &'static str,
-        /// What it should belong to.
+        /// The kind of its parent.
         of: &'static str,
     },
-    /// Something is still in use.
+    /// An object is still in use.
     #[error("the {object} is still in use")]
     InUse {
-        /// What.
+        /// The object.
         object: &'static str,
-        /// By whom, in words.
+        /// A description of its users.
         by: &'static str,
     },
-    /// The domain cannot be used any more, because an endpoint of it was closed.
+    /// The domain can no longer be used, because an endpoint of it was closed.
     #[error("the domain is spent: its endpoint was closed")]
     DomainSpent {
         /// The provider.
@@ -91,12 +91,12 @@ pub enum Error {
     /// A text is not an address.
     #[error("{text:?} is not an address in hexadecimal: {why}")]
     InvalidAddress {
-        /// The text, or its beginning where it is long.
+        /// The text, shortened if it is long.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// The provider does not take the address.
+    /// The provider does not accept the address.
     #[error("{address} is not an address of the provider {provider}")]
     AddressRefused {
         /// The address.
@@ -104,30 +104,31 @@ pub enum Error {
         /// The provider.
         provider: String,
     },
-    /// Every key that fits the provider's key size was given once.
+    /// Every key that fits the provider's key size was used once.
     #[error("all keys up to {last:#x} were used")]
     KeysExhausted {
         /// The last key.
         last: u64,
     },
-    /// The provider registers from a cache, so that nothing can be said of who reaches what.
-    #[error("memory cannot be exposed by {provider}, which registers from a cache")]
+    /// The provider registers memory through a cache, so nothing is known about who can reach which
+    /// memory.
+    #[error("{provider} cannot expose memory: it registers through a cache")]
     RegistrationCache {
         /// The provider.
         provider: String,
     },
-    /// A region cannot be taken back now.
+    /// A region cannot be revoked now.
     #[error("the region cannot be revoked: {why}")]
     NotRevocable {
-        /// What a peer may still do.
+        /// The access that a peer may still have.
         why: &'static str,
     },
-    /// Memory could not be had, or not be registered.
+    /// Memory could not be allocated or registered.
     #[error("{what}")]
     Memory {
-        /// What happened.
+        /// A description of the error.
         what: String,
-        /// What to do.
+        /// A remedy.
         fix: String,
     },
     /// A call failed.
@@ -138,14 +139,14 @@ pub enum Error {
         operation: &'static str,
         /// The error number of `fi_errno(3)`, above zero.
         errno: i32,
-        /// What libfabric calls it.
+        /// The text of libfabric.
         #[doc(alias = "fi_strerror")]
         text: String,
     },
 }
 
 impl Error {
-    /// The C function that failed, if one was called.
+    /// Returns the C function that failed, if one was called.
     pub fn operation(&self) -> Option<&'static str> {
         match self {
             Self::Failed { operation, .. } | Self::Incomplete { operation } => Some(operation),
@@ -154,7 +155,7 @@ impl Error {
         }
     }
 
-    /// The error number of `fi_errno(3)`, if a call gave one.
+    /// Returns the error number of `fi_errno(3)`, if a call returned one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Failed { errno, .. } => Some(*errno),
@@ -163,14 +164,14 @@ impl Error {
         }
     }
 
-    /// What it means here.
+    /// Returns the cause in this context.
     pub fn cause(&self) -> String {
         match self {
             Self::LibraryMissing(missing) if missing.is_absent() => "libfabric is not installed".to_owned(),
             Self::LibraryMissing(_) => {
-                "libfabric is installed, and the dynamic linker cannot load it".to_owned()
+                "libfabric is installed, but the dynamic linker cannot load it".to_owned()
             }
-            Self::SymbolMissing(missing) => format!("{} is not a whole libfabric", missing.path.display()),
+            Self::SymbolMissing(missing) => format!("{} is not a complete libfabric", missing.path.display()),
             Self::LibraryTooOld { path, .. } => format!("{} was loaded", path.display()),
             Self::NoProvider { offered, .. } if offered.is_empty() => {
                 "this libfabric offers no provider at all on this machine".to_owned()
@@ -179,22 +180,18 @@ impl Error {
             Self::InvalidName { .. } => "C ends a text at its first NUL byte".to_owned(),
             Self::Incomplete { .. } => "the library, or one of its providers, is broken".to_owned(),
             Self::Unsupported { why, .. } => why.clone(),
-            Self::NotOfThis { of, .. } => format!("an object works only with those of its own {of}"),
+            Self::NotOfThis { of, .. } => format!("an object works only with objects of the same {of}"),
             Self::InUse { by, .. } => format!("it is held by {by}"),
             Self::DomainSpent { provider } => {
-                format!(
-                    "{provider} remembers connections of the closed endpoint, and would look into freed memory"
-                )
+                format!("{provider} keeps connections of the closed endpoint, and would access freed memory")
             }
             Self::InvalidAddress { why, .. } => (*why).to_owned(),
-            Self::AddressRefused { .. } => {
-                "its length, or what it says, is not what this provider reads".to_owned()
-            }
+            Self::AddressRefused { .. } => "its length or content is not valid for this provider".to_owned(),
             Self::KeysExhausted { .. } => {
-                "a key is not used twice, so that a late write finds nothing".to_owned()
+                "keys are never reused, so that a late write finds nothing".to_owned()
             }
             Self::RegistrationCache { .. } => {
-                "a key of the cache reaches beyond the slice, and lives on when it is ended".to_owned()
+                "a key of the cache covers more than the slice, and stays valid after it is ended".to_owned()
             }
             Self::NotRevocable { why } => (*why).to_owned(),
             Self::Memory { what, .. } => what.clone(),
@@ -202,7 +199,7 @@ impl Error {
         }
     }
 
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn fix(&self) -> String {
         match self {
             Self::LibraryMissing(missing) => missing.fix(),
@@ -213,13 +210,15 @@ impl Error {
             }
             Self::InvalidName { what } => format!("correct the {what}"),
             Self::Incomplete { .. } => "reinstall libfabric".to_owned(),
-            Self::Unsupported { .. } => "ask with Hints::rdm(), and for what the provider has".to_owned(),
-            Self::NotOfThis { object, of } => format!("make the {object} of the same {of}"),
-            Self::InUse { by, .. } => format!("let go of {by} first"),
-            Self::DomainSpent { .. } => "open another domain by the same offer: Domain::renew".to_owned(),
-            Self::InvalidAddress { .. } => "copy the line that the peer prints, whole".to_owned(),
+            Self::Unsupported { .. } => {
+                "query with Hints::rdm(), and only for what the provider supports".to_owned()
+            }
+            Self::NotOfThis { object, of } => format!("create the {object} from the same {of}"),
+            Self::InUse { by, .. } => format!("drop {by} first"),
+            Self::DomainSpent { .. } => "open another domain with the same offer: Domain::renew".to_owned(),
+            Self::InvalidAddress { .. } => "copy the whole line that the peer prints".to_owned(),
             Self::AddressRefused { .. } => "check that both sides use the same provider".to_owned(),
-            Self::KeysExhausted { .. } => "open the domain anew".to_owned(),
+            Self::KeysExhausted { .. } => "open the domain again".to_owned(),
             Self::RegistrationCache { .. } => {
                 "set FI_MR_CACHE_MAX_COUNT=0 in the environment before the program starts".to_owned()
             }
@@ -227,21 +226,21 @@ impl Error {
                 "close the endpoints of the domain; the memory becomes a slice when no key is left".to_owned()
             }
             Self::Memory { fix, .. } => fix.clone(),
-            Self::Failed { .. } => "set FI_LOG_LEVEL=warn to read what the provider says".to_owned(),
+            Self::Failed { .. } => "set FI_LOG_LEVEL=warn to see the provider's messages".to_owned(),
         }
     }
 }
 
-/// What the more frequent errors mean, where libfabric's own text does not tell.
+/// Returns the meaning of frequent errors whose text in libfabric does not explain them.
 pub(crate) fn meaning(errno: i32) -> Option<&'static str> {
     Some(match errno {
-        sys::FI_ENOSYS => "the provider does not have this operation, or this version of the interface",
+        sys::FI_ENOSYS => "the provider does not support this operation, or this version of the interface",
         sys::FI_EAGAIN => "the provider is busy: poll the completion queue and try again",
         sys::FI_ENOMEM => "memory is exhausted, or the limit on locked memory (ulimit -l) is reached",
         sys::FI_EACCES | sys::FI_EPERM => "this user may not use the device",
         sys::FI_ENODEV => "the device is gone or its driver is not loaded",
         sys::FI_EBUSY => "another object still uses this one",
-        sys::FI_EINVAL => "the provider does not take one of the arguments",
+        sys::FI_EINVAL => "the provider does not accept one of the arguments",
         sys::FI_EADDRINUSE => "another process has this address",
         sys::FI_EADDRNOTAVAIL => "no device of this host has this address",
         _ => return None,

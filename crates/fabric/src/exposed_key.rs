@@ -1,4 +1,4 @@
-//! Keys to exposed memory.
+//! Keys of exposed memory.
 
 use std::fmt;
 
@@ -8,23 +8,27 @@ use crate::mr::MemoryRegion;
 use crate::{Domain, Error, MrMode, RemoteAccess, RemoteRegion};
 
 impl Domain {
-    /// Makes one more key to memory that is exposed already: `fi_mr(3)`. Peers that reach it over several domains need a key for each.
+    /// Creates one more key for memory that is exposed already: `fi_mr(3)`. Peers that reach it
+    /// over several domains need a key for each.
     ///
-    /// As [`expose`](Self::expose), it refuses a provider that registers from a cache.
+    /// As [`expose`](Self::expose), it refuses a provider that registers through a cache.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose_also(&self, exposed: &Exposed, access: RemoteAccess) -> Result<ExposedKey, Error> {
         self.check_exposable()?;
         let guard = exposed.guard_key();
         let start = exposed.address().as_ptr();
-        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference into them, nor becomes a slice. It goes into the key
-        // together with the region, and `Domain::retire` ends it after the region's close has proven that nothing reaches them; otherwise it is kept.
+        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference
+        // into them, nor becomes a slice. The guard is stored in the key together with the region.
+        // `Domain::retire` ends it only after the region's close has proven that nothing reaches
+        // the pages; otherwise it is kept.
         match unsafe { MemoryRegion::register(self, start, exposed.len(), access.bits()) } {
             Ok(region) => {
                 let remote = region.remote(exposed);
                 Ok(ExposedKey { parts: Some((region, guard)), remote, access })
             }
             Err(error) => {
-                // SAFETY: the registration has failed, so there is no region, and no peer was ever told of a key.
+                // SAFETY: the registration has failed, so there is no region, and no peer ever got
+                // a key.
                 unsafe { guard.end() };
                 Err(error)
             }
@@ -32,9 +36,11 @@ impl Domain {
     }
 }
 
-/// One of several keys by which peers may touch the same memory: each is of a domain, and ends by itself.
+/// One of several keys with which peers may access the same memory. Each belongs to one domain, and
+/// ends by itself.
 ///
-/// The memory stays exposed as long as there is a key to it, and becomes a slice again by [`Exposed::try_into_slice`] when there is none.
+/// The memory stays exposed as long as it has a key. [`Exposed::try_into_slice`] makes it a slice
+/// again when it has none.
 ///
 /// ```no_run
 /// # use farreach_fabric::{Domain, Error};
@@ -52,51 +58,55 @@ impl Domain {
 /// ```
 #[doc(alias = "fid_mr")]
 pub struct ExposedKey {
-    /// Taken out by whoever ends it.
+    /// `None` only after the key was ended.
     parts: Option<(MemoryRegion, KeyGuard)>,
     remote: RemoteRegion,
     access: RemoteAccess,
 }
 
 impl ExposedKey {
-    /// What a peer needs to know.
+    /// Returns the description for a peer.
     pub fn remote(&self) -> RemoteRegion {
         self.remote
     }
 
-    /// The domain that it is of.
+    /// Returns the domain that it belongs to.
     pub fn domain(&self) -> &Domain {
-        self.parts.as_ref().expect("it is taken out only at the end").0.domain()
+        self.parts.as_ref().expect("it is taken only when the key ends").0.domain()
     }
 
-    /// Ends the key: `fi_close(3)`. A write by it that begins later finds no region, where the provider enforces keys. Whether that proves
-    /// that no peer reaches the memory by it.
+    /// Ends the key: `fi_close(3)`. A write with it that begins later finds no region, if the
+    /// provider enforces keys. Returns `true` if that proves that no peer reaches the memory with
+    /// it.
     ///
-    /// Otherwise the memory stays exposed until there is a proof, as [`Domain::kept_keys`] says, or for good where keys are not enforced or
-    /// the provider does not close the region, counted.
+    /// Otherwise the memory stays exposed until there is a proof, as [`Domain::kept_keys`]
+    /// describes, or for good, counted, if keys are not enforced or the provider does not close the
+    /// region.
     #[doc(alias = "fi_close")]
     pub fn end(mut self) -> Result<bool, Error> {
         self.close()
     }
 
-    /// Makes the same key in another domain, [renewed](Domain::renew) from this one's, and ends it here: peers that know it need not be told another one. Nobody
-    /// reaches the memory by it before an endpoint is open there. On failure the key stays where it is.
+    /// Creates the same key in another domain, [renewed](Domain::renew) from this one's, and ends
+    /// it here: peers that know it need no other one. The memory cannot be reached with it before
+    /// an endpoint is open there. On failure the key stays where it is.
     ///
-    /// It cannot be done where the provider chooses the keys.
+    /// This is not possible if the provider chooses the keys.
     #[doc(alias = "fi_mr_reg")]
     pub fn move_to(&mut self, domain: &Domain) -> Result<(), Error> {
         if domain.info().mr_mode().contains(MrMode::PROV_KEY) {
             let (what, why) = ("a key in two domains".to_owned(), "the provider chooses keys".to_owned());
             return Err(Error::Unsupported { what, why });
         }
-        // Another one may give the same number to other memory, before or later.
+        // An unrelated domain may use the same number for other memory, before or later.
         if !domain.has_keys_of(self.domain()) {
             return Err(Error::NotOfThis { object: "key", of: "domain, or one that it was renewed from" });
         }
-        let guard = self.parts.as_ref().expect("it is taken out only at the end").1.another();
+        let guard = self.parts.as_ref().expect("it is taken only when the key ends").1.another();
         let (start, len) = guard.range();
-        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference into them, nor becomes a slice. It goes into the new key together
-        // with the region, as in `expose_also`.
+        // SAFETY: while the guard exists the pages stay mapped, and `Exposed` forms no reference
+        // into them, nor becomes a slice. The guard is stored in the new key together with the
+        // region, as in `expose_also`.
         match unsafe {
             MemoryRegion::open(domain, (start.as_ptr(), len), self.access.bits(), self.remote.key())
         } {
@@ -122,7 +132,7 @@ impl ExposedKey {
 
 impl Drop for ExposedKey {
     fn drop(&mut self) {
-        // What fails is counted, and kept.
+        // Failures are counted, and the memory is kept.
         let _ = self.close();
     }
 }

@@ -1,4 +1,4 @@
-//! Fabrics: a network, as its provider sees it.
+//! Fabrics: a network of one provider.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::{Error, Info, Library};
 
 /// An open fabric: `fi_fabric(3)`.
 ///
-/// Cheap to clone; it is closed when the last clone, and every domain in it, is gone.
+/// It is cheap to clone. It is closed when the last clone, and every domain in it, is dropped.
 ///
 /// ```no_run
 /// use farreach_fabric::{Fabric, Hints, Info};
@@ -39,17 +39,17 @@ impl Fabric {
         Ok(Self(Arc::new(Inner { fabric, provider, name })))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// The provider.
+    /// Returns the provider's name.
     pub fn provider(&self) -> &str {
         &self.0.provider
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It lives as long as this value.
     pub fn as_raw(&self) -> *mut sys::fid_fabric {
         self.0.fabric.as_ptr()
     }

@@ -1,13 +1,13 @@
-//! Sets of bits: capabilities, modes, registration modes and order.
+//! Bit sets: capabilities, modes, registration modes and order.
 
 use bitflags::bitflags;
 use farreach_fabric_sys as sys;
 
 bitflags! {
-    /// What a provider can do: `fi_getinfo(3)`, under Capabilities.
+    /// The capabilities of a provider: `fi_getinfo(3)`, under Capabilities.
     ///
-    /// Bits 45, 46 and 48 have no name here, because they mean one thing in libfabric 1.x and another in 2.x.
-    /// A set that came from the library keeps them.
+    /// Bits 45, 46 and 48 have no name here, because their meanings differ between libfabric 1.x
+    /// and 2.x. A set that came from the library keeps them.
     ///
     /// ```
     /// use farreach_fabric::Capabilities;
@@ -33,7 +33,7 @@ bitflags! {
         /// Multicast.
         #[doc(alias = "FI_MULTICAST")]
         const MULTICAST = sys::FI_MULTICAST;
-        /// Operations of a whole group.
+        /// Collective operations.
         #[doc(alias = "FI_COLLECTIVE")]
         const COLLECTIVE = sys::FI_COLLECTIVE;
         /// May read remote memory.
@@ -48,25 +48,25 @@ bitflags! {
         /// May send.
         #[doc(alias = "FI_SEND")]
         const SEND = sys::FI_SEND;
-        /// Its memory may be read by a peer.
+        /// A peer may read its memory.
         #[doc(alias = "FI_REMOTE_READ")]
         const REMOTE_READ = sys::FI_REMOTE_READ;
-        /// Its memory may be written by a peer.
+        /// A peer may write its memory.
         #[doc(alias = "FI_REMOTE_WRITE")]
         const REMOTE_WRITE = sys::FI_REMOTE_WRITE;
-        /// One buffer may take several messages.
+        /// One buffer may receive several messages.
         #[doc(alias = "FI_MULTI_RECV")]
         const MULTI_RECV = sys::FI_MULTI_RECV;
         /// Operations that start when a counter reaches a value.
         #[doc(alias = "FI_TRIGGER")]
         const TRIGGER = sys::FI_TRIGGER;
-        /// An operation may be told to wait for all before it.
+        /// An operation may wait for all earlier ones.
         #[doc(alias = "FI_FENCE")]
         const FENCE = sys::FI_FENCE;
-        /// Completions may name a peer by a number of the user's.
+        /// Completions may identify a peer by a number of the user.
         #[doc(alias = "FI_AV_USER_ID")]
         const AV_USER_ID = sys::FI_AV_USER_ID;
-        /// May serve under another provider.
+        /// May serve below another provider.
         #[doc(alias = "FI_PEER")]
         const PEER = sys::FI_PEER;
         /// Memory of a GPU or other device.
@@ -75,7 +75,7 @@ bitflags! {
         /// Persistent memory.
         #[doc(alias = "FI_RMA_PMEM")]
         const RMA_PMEM = sys::FI_RMA_PMEM;
-        /// Errors name where a message came from.
+        /// Errors identify the source of a message.
         #[doc(alias = "FI_SOURCE_ERR")]
         const SOURCE_ERR = sys::FI_SOURCE_ERR;
         /// Reaches peers on this host.
@@ -87,10 +87,10 @@ bitflags! {
         /// Processes may share an address vector.
         #[doc(alias = "FI_SHARED_AV")]
         const SHARED_AV = sys::FI_SHARED_AV;
-        /// A peer's access may be counted at the memory.
+        /// Accesses of a peer may be counted at the memory.
         #[doc(alias = "FI_RMA_EVENT")]
         const RMA_EVENT = sys::FI_RMA_EVENT;
-        /// Completions of receives name where they came from.
+        /// Completions of receives identify their source.
         #[doc(alias = "FI_SOURCE")]
         const SOURCE = sys::FI_SOURCE;
         /// A sender may choose the receive context.
@@ -105,7 +105,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// What a provider asks of its user: `fi_getinfo(3)`, under Mode.
+    /// The modes that a provider requires of its user: `fi_getinfo(3)`, under Mode.
     ///
     /// ```
     /// use farreach_fabric::Mode;
@@ -114,10 +114,10 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct Mode: u64 {
-        /// Each operation brings four words for the provider's use, until it completes.
+        /// Each operation provides four words for the provider's use, until it completes.
         #[doc(alias = "FI_CONTEXT")]
         const CONTEXT = sys::FI_CONTEXT;
-        /// Each operation brings eight words for the provider's use, until it completes.
+        /// Each operation provides eight words for the provider's use, until it completes.
         #[doc(alias = "FI_CONTEXT2")]
         const CONTEXT2 = sys::FI_CONTEXT2;
         /// Message buffers begin with room for a header.
@@ -126,10 +126,10 @@ bitflags! {
         /// Lists of buffers stay valid until the operation completes.
         #[doc(alias = "FI_ASYNC_IOV")]
         const ASYNC_IOV = sys::FI_ASYNC_IOV;
-        /// Immediate data uses up a posted receive.
+        /// Immediate data consumes a posted receive.
         #[doc(alias = "FI_RX_CQ_DATA")]
         const RX_CQ_DATA = sys::FI_RX_CQ_DATA;
-        /// Local buffers are registered; older than the bit of the same meaning in [`MrMode`].
+        /// Local buffers are registered. Older than the bit of the same meaning in [`MrMode`].
         #[doc(alias = "FI_LOCAL_MR")]
         const LOCAL_MR = sys::FI_LOCAL_MR;
 
@@ -138,7 +138,8 @@ bitflags! {
 }
 
 impl Mode {
-    /// Every mode that has a name here, without [`LOCAL_MR`](Self::LOCAL_MR), which [`MrMode`] has replaced.
+    /// Returns every mode that has a name here, including [`LOCAL_MR`](Self::LOCAL_MR), which
+    /// [`MrMode`] has replaced.
     pub fn all_known() -> Self {
         Self::CONTEXT
             | Self::CONTEXT2
@@ -150,7 +151,8 @@ impl Mode {
 }
 
 bitflags! {
-    /// What a provider asks of a memory region: `fi_mr(3)`, under Memory Registration Modes.
+    /// The modes that a provider requires for a memory region: `fi_mr(3)`, under Memory
+    /// Registration Modes.
     ///
     /// ```
     /// use farreach_fabric::MrMode;
@@ -160,31 +162,32 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct MrMode: u32 {
-        /// All of VIRT_ADDR, ALLOCATED and PROV_KEY, as releases before 1.5 said it.
+        /// All of VIRT_ADDR, ALLOCATED and PROV_KEY, as in releases before 1.5.
         #[doc(alias = "FI_MR_BASIC")]
         const BASIC = sys::FI_MR_BASIC;
-        /// None of them, as releases before 1.5 said it.
+        /// None of them, as in releases before 1.5.
         #[doc(alias = "FI_MR_SCALABLE")]
         const SCALABLE = sys::FI_MR_SCALABLE;
-        /// Local buffers are registered too, and posted with their descriptor.
+        /// Local buffers are registered, too, and posted with their descriptor.
         #[doc(alias = "FI_MR_LOCAL")]
         const LOCAL = sys::FI_MR_LOCAL as u32;
         /// Keys are longer than 64 bits.
         #[doc(alias = "FI_MR_RAW")]
         const RAW = sys::FI_MR_RAW as u32;
-        /// A peer names memory by its virtual address; without this, by the offset in the region.
+        /// A peer addresses memory by its virtual address; without this, by the offset in the
+        /// region.
         #[doc(alias = "FI_MR_VIRT_ADDR")]
         const VIRT_ADDR = sys::FI_MR_VIRT_ADDR as u32;
-        /// Registered memory has pages behind it.
+        /// Registered memory is backed by pages.
         #[doc(alias = "FI_MR_ALLOCATED")]
         const ALLOCATED = sys::FI_MR_ALLOCATED as u32;
         /// The provider chooses keys; without this, the user.
         #[doc(alias = "FI_MR_PROV_KEY")]
         const PROV_KEY = sys::FI_MR_PROV_KEY as u32;
-        /// The user tells when pages behind a region change.
+        /// The user reports changes of the pages behind a region.
         #[doc(alias = "FI_MR_MMU_NOTIFY")]
         const MMU_NOTIFY = sys::FI_MR_MMU_NOTIFY as u32;
-        /// A region whose accesses are counted says so when it is registered.
+        /// A region whose accesses are counted is registered as such.
         #[doc(alias = "FI_MR_RMA_EVENT")]
         const RMA_EVENT = sys::FI_MR_RMA_EVENT as u32;
         /// A region is bound to an endpoint and enabled before use.
@@ -202,7 +205,8 @@ bitflags! {
 }
 
 impl MrMode {
-    /// Every mode that has a name here, without the two of releases before 1.5, which exclude the others.
+    /// Returns every mode that has a name here, without the two of releases before 1.5, which
+    /// exclude the others.
     pub fn all_known() -> Self {
         Self::LOCAL
             | Self::RAW
@@ -218,10 +222,10 @@ impl MrMode {
 }
 
 bitflags! {
-    /// Which operations stay in the order of posting: `fi_endpoint(3)`, under Message Ordering and Completion
-    /// Ordering.
+    /// The operations that stay in the order of posting: `fi_endpoint(3)`, under Message Ordering
+    /// and Completion Ordering.
     ///
-    /// `WAW` reads *write after write*; R is a read, W a write, S a send.
+    /// `WAW` means *write after write*; R is a read, W a write, S a send.
     ///
     /// ```
     /// use farreach_fabric::Order;
@@ -259,7 +263,7 @@ bitflags! {
         /// Send after send.
         #[doc(alias = "FI_ORDER_SAS")]
         const SAS = sys::FI_ORDER_SAS;
-        /// The data within a message too, in completion order.
+        /// The data within a message, too, in completion order.
         #[doc(alias = "FI_ORDER_DATA")]
         const DATA = sys::FI_ORDER_DATA;
         /// Read after read, one-sided only.
@@ -292,7 +296,7 @@ bitflags! {
 }
 
 impl Order {
-    /// Whether a one-sided write stays behind the ones posted before it.
+    /// Returns `true` if a one-sided write stays behind earlier ones.
     pub fn orders_writes(self) -> bool {
         self.intersects(Self::WAW | Self::RMA_WAW)
     }

@@ -1,4 +1,4 @@
-//! What to ask the providers for.
+//! Conditions of a query.
 
 use std::ffi::CString;
 use std::fmt;
@@ -9,10 +9,11 @@ use crate::domain::{MODES_SERVED, MR_MODES_SERVED};
 use crate::raw::{RawInfo, Wanted};
 use crate::{Capabilities, EndpointType, Error, Library, Mode, MrMode, Order, Threading, TrafficClass};
 
-/// What to ask for in [`Info::query`](crate::Info::query).
+/// The conditions of [`Info::query`](crate::Info::query).
 ///
-/// A new one asks for everything that there is: whatever a provider demands of its user ([`Mode`],
-/// [`MrMode`]) is accepted, and the answer says what it demands. Ask for less by naming what you need.
+/// A new one matches every offer: everything that a provider requires of its user ([`Mode`],
+/// [`MrMode`]) is accepted, and the offer states its requirements. Further conditions narrow the
+/// query.
 ///
 /// ```
 /// use farreach_fabric::{Capabilities, EndpointType, Hints};
@@ -42,7 +43,7 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Everything that there is.
+    /// Matches every offer.
     pub fn new() -> Self {
         Self {
             provider: None,
@@ -61,8 +62,9 @@ impl Hints {
         }
     }
 
-    /// What the endpoints of this crate can serve: reliable datagrams with messages and one-sided access, callable from any thread,
-    /// demanding nothing of its user that is not done here.
+    /// Matches the offers that endpoints of this crate support: reliable datagrams with messages
+    /// and one-sided access, callable from any thread, and without requirements that this crate
+    /// does not meet.
     ///
     /// ```
     /// use farreach_fabric::Hints;
@@ -81,101 +83,104 @@ impl Hints {
         }
     }
 
-    /// Only this provider, such as `tcp`, `shm`, `efa` or `verbs;ofi_rxm`.
+    /// Matches only this provider, such as `tcp`, `shm`, `efa` or `verbs;ofi_rxm`.
     #[doc(alias = "prov_name")]
     pub fn provider(mut self, name: impl Into<String>) -> Self {
         self.provider = Some(name.into());
         self
     }
 
-    /// Only the fabric of this name.
+    /// Matches only the fabric of this name.
     pub fn fabric(mut self, name: impl Into<String>) -> Self {
         self.fabric = Some(name.into());
         self
     }
 
-    /// Only the domain of this name: a device, or a network interface.
+    /// Matches only the domain of this name: a device, or a network interface.
     pub fn domain(mut self, name: impl Into<String>) -> Self {
         self.domain = Some(name.into());
         self
     }
 
-    /// Only endpoints of this type.
+    /// Matches only endpoints of this type.
     #[doc(alias = "ep_type")]
     pub fn endpoint_type(mut self, endpoint_type: EndpointType) -> Self {
         self.endpoint_type = endpoint_type;
         self
     }
 
-    /// Only what has all of these.
+    /// Matches only offers that have all of these capabilities.
     #[doc(alias = "caps")]
     pub fn capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;
         self
     }
 
-    /// What the caller is ready to do for the provider. A provider that demands more is left out.
+    /// Sets the modes that the caller supports. Providers that require others are left out.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// What the caller is ready to do for memory regions. A provider that demands more is left out.
+    /// Sets the registration modes that the caller supports. Providers that require others are left
+    /// out.
     pub fn mr_mode(mut self, mr_mode: MrMode) -> Self {
         self.mr_mode = mr_mode;
         self
     }
 
-    /// Only what keeps this order between operations.
+    /// Matches only offers that keep this order between operations.
     #[doc(alias = "msg_order")]
     pub fn message_order(mut self, order: Order) -> Self {
         self.message_order = order;
         self
     }
 
-    /// Only what may be called from several threads at once in this way.
+    /// Matches only offers that support this threading model.
     pub fn threading(mut self, threading: Threading) -> Self {
         self.threading = threading;
         self
     }
 
-    /// A wish: a provider that knows no classes ignores it, and [`Info::traffic_class`](crate::Info::traffic_class) tells.
+    /// Requests a traffic class. A provider without classes ignores it;
+    /// [`Info::traffic_class`](crate::Info::traffic_class) returns the result.
     #[doc(alias = "tclass")]
     pub fn traffic_class(mut self, class: TrafficClass) -> Self {
         self.traffic_class = class;
         self
     }
 
-    /// The host to reach, by name or address; with [`source`](Self::source), the local address.
+    /// Sets the host to reach, by name or address; with [`source`](Self::source), the local
+    /// address.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.node = Some(node.into());
         self
     }
 
-    /// The port or service to reach; with [`source`](Self::source), the local one.
+    /// Sets the port or service to reach; with [`source`](Self::source), the local one.
     pub fn service(mut self, service: impl Into<String>) -> Self {
         self.service = Some(service.into());
         self
     }
 
-    /// Node and service name the local side.
+    /// Makes node and service name the local side.
     #[doc(alias = "FI_SOURCE")]
     pub fn source(mut self) -> Self {
         self.source = true;
         self
     }
 
-    /// The node and service as C takes them.
+    /// Returns the node and service as C strings.
     pub(crate) fn place(&self) -> Result<(Option<CString>, Option<CString>), Error> {
         Ok((text("node", self.node.as_deref())?, text("service", self.service.as_deref())?))
     }
 
-    /// The flags of `fi_getinfo`. The library refuses FI_SOURCE without a node or service.
+    /// Returns the flags of `fi_getinfo`. The library refuses FI_SOURCE without a node or service.
     pub(crate) fn flags(&self) -> u64 {
         if self.source && (self.node.is_some() || self.service.is_some()) { sys::FI_SOURCE } else { 0 }
     }
 
-    /// The structure that C takes.
+    /// Returns the structure for C.
     pub(crate) fn to_raw(&self, library: &Library) -> Result<RawInfo, Error> {
         let wanted = Wanted {
             capabilities: self.capabilities.bits(),
@@ -199,7 +204,7 @@ impl Default for Hints {
     }
 }
 
-/// In words, for an error message.
+/// Describes the query, for an error message.
 impl fmt::Display for Hints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
@@ -266,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_nul_in_a_name_is_an_error() {
-        let error = Hints::new().node("a\0b").place().expect_err("C cannot take it");
+        let error = Hints::new().node("a\0b").place().expect_err("a name with a NUL byte is refused");
         assert_eq!(error, Error::InvalidName { what: "node" });
     }
 }

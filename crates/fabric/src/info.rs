@@ -1,4 +1,4 @@
-//! What the providers offer.
+//! The offers of providers.
 
 use std::fmt;
 
@@ -10,10 +10,11 @@ use crate::{
     Progress, Protocol, ResourceManagement, Threading, TrafficClass, Version,
 };
 
-/// One offer of one provider: a domain, a type of endpoint, and what they can do.
+/// One offer of one provider: a domain, a type of endpoint, and their properties.
 ///
-/// A provider makes several: for each domain (a card, an interface), endpoint type and address. All of it is
-/// data; the rest of a program decides from these and never from a provider's name.
+/// A provider makes several offers: one for each domain (a card, an interface), endpoint type and
+/// address. All properties are data; the rest of a program decides by these, and never by a
+/// provider's name.
 ///
 /// ```
 /// use farreach_fabric::{EndpointType, Hints, Info};
@@ -36,9 +37,10 @@ pub struct Info {
 }
 
 impl Info {
-    /// Asks every provider what it offers: `fi_getinfo(3)`.
+    /// Asks every provider for its offers: `fi_getinfo(3)`.
     ///
-    /// The best comes first, as the library sees it. Nothing to offer is an error, [`Error::NoProvider`].
+    /// The best offer comes first, in the order of the library. If there is none, the result is
+    /// [`Error::NoProvider`].
     #[doc(alias = "fi_getinfo")]
     pub fn query(hints: &Hints) -> Result<Vec<Self>, Error> {
         let library = Library::open()?;
@@ -56,27 +58,29 @@ impl Info {
         Ok(Self { raw, provider, fabric, domain })
     }
 
-    /// A copy for an object that outlives this one.
+    /// Returns a copy for an object that outlives this one.
     pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         Self::from_raw(self.raw.duplicate(&Library::open()?)?)
     }
 
-    /// The structure for functions that open something by it. They take it as one to be changed, and only read it.
+    /// Returns the structure for functions that open an object with it. They take a mutable
+    /// pointer, but only read it.
     pub(crate) fn as_raw_mut(&self) -> *mut sys::fi_info {
         self.raw.as_ptr().cast_mut()
     }
 
-    /// The part that names the fabric, as `fi_fabric(3)` takes it.
+    /// Returns the part that names the fabric, for `fi_fabric(3)`.
     pub(crate) fn fabric_attr(&self) -> *mut sys::fi_fabric_attr {
         self.parts().info.fabric_attr
     }
 
-    /// What kind of address vector it wants.
+    /// Returns the type of address vector that it asks for.
     pub(crate) fn av_type(&self) -> sys::fi_av_type {
         self.parts().domain.av_type
     }
 
-    /// Whether the same is offered with completions that tell of delivery. An offer does not say; asking for them does.
+    /// Returns `true` if the same is offered with completions that prove delivery. An offer does
+    /// not state this, so it is queried.
     pub(crate) fn offers_delivery(&self) -> bool {
         let ask = || {
             let library = Library::open()?;
@@ -86,212 +90,213 @@ impl Info {
     }
 
     fn parts(&self) -> Parts<'_> {
-        self.raw.parts().expect("all parts were there when this was made, and nothing changes it")
+        self.raw.parts().expect("the parts were checked at creation and never change")
     }
 
-    /// The provider's name; with a layer over it, both: `tcp;ofi_rxm`.
+    /// Returns the provider's name; with a layer over it, both: `tcp;ofi_rxm`.
     #[doc(alias = "prov_name")]
     pub fn provider(&self) -> &str {
         &self.provider
     }
 
-    /// The provider's own version.
+    /// Returns the provider's own version.
     #[doc(alias = "prov_version")]
     pub fn provider_version(&self) -> Version {
         Version::from_c(self.parts().fabric.prov_version)
     }
 
-    /// The fabric: the network that it reaches.
+    /// Returns the fabric: the network that it reaches.
     pub fn fabric(&self) -> &str {
         &self.fabric
     }
 
-    /// The domain: a card, or a network interface.
+    /// Returns the domain: a card, or a network interface.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// The type of endpoint.
+    /// Returns the type of endpoint.
     #[doc(alias = "ep_attr")]
     pub fn endpoint_type(&self) -> EndpointType {
         EndpointType::from_c(self.parts().endpoint.type_)
     }
 
-    /// What is spoken between endpoints.
+    /// Returns the protocol between endpoints.
     pub fn protocol(&self) -> Protocol {
         Protocol::from_c(self.parts().endpoint.protocol)
     }
 
-    /// The version of the protocol.
+    /// Returns the version of the protocol.
     pub fn protocol_version(&self) -> u32 {
         self.parts().endpoint.protocol_version
     }
 
-    /// What it can do.
+    /// Returns its capabilities.
     #[doc(alias = "caps")]
     pub fn capabilities(&self) -> Capabilities {
         Capabilities::from_bits_retain(self.parts().info.caps)
     }
 
-    /// What it asks of its user.
+    /// Returns the modes that it requires of its user.
     pub fn mode(&self) -> Mode {
         Mode::from_bits_retain(self.parts().info.mode)
     }
 
-    /// What it asks of memory regions.
+    /// Returns the modes that it requires for memory regions.
     pub fn mr_mode(&self) -> MrMode {
         MrMode::from_bits_retain(self.parts().domain.mr_mode as u32)
     }
 
-    /// How its addresses are written.
+    /// Returns the format of its addresses.
     #[doc(alias = "addr_format")]
     pub fn address_format(&self) -> AddressFormat {
         AddressFormat::from_c(self.parts().info.addr_format)
     }
 
-    /// The local address, if it has one already.
+    /// Returns the local address, if it has one already.
     #[doc(alias = "src_addr")]
     pub fn source(&self) -> Option<Address> {
         self.raw.source().map(|bytes| Address::new(self.address_format(), bytes))
     }
 
-    /// The address that was asked for, if one was.
+    /// Returns the address of the query, if there was one.
     #[doc(alias = "dest_addr")]
     pub fn destination(&self) -> Option<Address> {
         self.raw.destination().map(|bytes| Address::new(self.address_format(), bytes))
     }
 
-    /// The order in which operations leave.
+    /// Returns the order in which operations leave.
     #[doc(alias = "msg_order")]
     pub fn transmit_order(&self) -> Order {
         Order::from_bits_retain(self.parts().transmit.msg_order)
     }
 
-    /// The order in which a peer's operations are taken.
+    /// Returns the order in which operations of a peer are processed.
     #[doc(alias = "msg_order")]
     pub fn receive_order(&self) -> Order {
         Order::from_bits_retain(self.parts().receive.msg_order)
     }
 
-    /// The order in which operations complete.
+    /// Returns the order in which operations complete.
     #[doc(alias = "comp_order")]
     pub fn completion_order(&self) -> Order {
         Order::from_bits_retain(self.parts().transmit.comp_order)
     }
 
-    /// Whether writes are ordered after writes: sent so, and taken so.
+    /// Returns `true` if writes are ordered after writes, at the sender and at the receiver.
     ///
-    /// This is the order of the operations. That of their bytes holds up to
+    /// This is the order of the operations. The order of their bytes holds up to
     /// [`ordered_write_size`](Self::ordered_write_size).
     pub fn writes_ordered(&self) -> bool {
         self.transmit_order().orders_writes() && self.receive_order().orders_writes()
     }
 
-    /// Up to which size the bytes of a write land after those of the writes before it; 0 if never.
+    /// Returns the size up to which the bytes of a write land after those of earlier writes; 0 if
+    /// never.
     #[doc(alias = "max_order_waw_size")]
     pub fn ordered_write_size(&self) -> usize {
         self.parts().endpoint.max_order_waw_size
     }
 
-    /// The largest message or transfer, in bytes.
+    /// Returns the size of the largest message or transfer, in bytes.
     #[doc(alias = "max_msg_size")]
     pub fn message_size_max(&self) -> usize {
         self.parts().endpoint.max_msg_size
     }
 
-    /// The largest transfer whose buffer is free again on return, in bytes.
+    /// Returns the size of the largest transfer whose buffer is free on return, in bytes.
     pub fn inject_size(&self) -> usize {
         self.parts().transmit.inject_size
     }
 
-    /// How many operations may be under way.
+    /// Returns the number of operations that may be in flight.
     #[doc(alias = "tx_attr")]
     pub fn transmit_queue_size(&self) -> usize {
         self.parts().transmit.size
     }
 
-    /// How many receives may be posted.
+    /// Returns the number of receives that may be posted.
     #[doc(alias = "rx_attr")]
     pub fn receive_queue_size(&self) -> usize {
         self.parts().receive.size
     }
 
-    /// How many buffers one operation may gather.
+    /// Returns the number of buffers that one operation may gather.
     #[doc(alias = "iov_limit")]
     pub fn transmit_buffers_max(&self) -> usize {
         self.parts().transmit.iov_limit
     }
 
-    /// How many buffers one receive may scatter to.
+    /// Returns the number of buffers that one receive may scatter to.
     #[doc(alias = "iov_limit")]
     pub fn receive_buffers_max(&self) -> usize {
         self.parts().receive.iov_limit
     }
 
-    /// How many remote ranges one operation may name.
+    /// Returns the number of remote ranges that one operation may name.
     #[doc(alias = "rma_iov_limit")]
     pub fn remote_ranges_max(&self) -> usize {
         self.parts().transmit.rma_iov_limit
     }
 
-    /// How many bytes of immediate data an operation may carry.
+    /// Returns the number of bytes of immediate data that an operation may carry.
     #[doc(alias = "cq_data_size")]
     pub fn immediate_size(&self) -> usize {
         self.parts().domain.cq_data_size
     }
 
-    /// The size of a region's key, in bytes.
+    /// Returns the size of a region's key, in bytes.
     #[doc(alias = "mr_key_size")]
     pub fn key_size(&self) -> usize {
         self.parts().domain.mr_key_size
     }
 
-    /// How many memory regions are best not exceeded; 0 where not said.
+    /// Returns the recommended maximum number of memory regions; 0 if it is not stated.
     #[doc(alias = "mr_cnt")]
     pub fn region_count(&self) -> usize {
         self.parts().domain.mr_cnt
     }
 
-    /// How many completion queues are best not exceeded.
+    /// Returns the recommended maximum number of completion queues.
     #[doc(alias = "cq_cnt")]
     pub fn completion_queue_count(&self) -> usize {
         self.parts().domain.cq_cnt
     }
 
-    /// How many endpoints are best not exceeded.
+    /// Returns the recommended maximum number of endpoints.
     #[doc(alias = "ep_cnt")]
     pub fn endpoint_count(&self) -> usize {
         self.parts().domain.ep_cnt
     }
 
-    /// Who keeps connections and addresses moving.
+    /// Returns the progress model of connections and addresses.
     pub fn control_progress(&self) -> Progress {
         Progress::from_c(self.parts().domain.control_progress)
     }
 
-    /// Who keeps transfers moving, by the provider's own word.
+    /// Returns the progress model of transfers, as the provider reports it.
     pub fn data_progress(&self) -> Progress {
         Progress::from_c(self.parts().domain.data_progress)
     }
 
-    /// What may be called from several threads at once.
+    /// Returns which calls may be made from several threads at once.
     pub fn threading(&self) -> Threading {
         Threading::from_c(self.parts().domain.threading)
     }
 
-    /// How its traffic is treated on its way.
+    /// Returns the traffic class.
     #[doc(alias = "tclass")]
     pub fn traffic_class(&self) -> TrafficClass {
         TrafficClass::from_c(self.parts().transmit.tclass)
     }
 
-    /// Whether the provider keeps queues from overrunning.
+    /// Returns whether the provider prevents queues from overrunning.
     #[doc(alias = "resource_mgmt")]
     pub fn resource_management(&self) -> ResourceManagement {
         ResourceManagement::from_c(self.parts().domain.resource_mgmt)
     }
 
-    /// The card, where there is one and the provider tells: `fi_nic(3)`.
+    /// Returns the card, if there is one and the provider reports it: `fi_nic(3)`.
     #[doc(alias = "fid_nic")]
     pub fn nic(&self) -> Option<Nic> {
         self.raw.nic()
@@ -310,7 +315,7 @@ impl fmt::Debug for Info {
     }
 }
 
-/// Each name once, in the order of the offers.
+/// Returns each name once, in the order of the offers.
 fn provider_names(offers: &[Info]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for info in offers {

@@ -1,4 +1,5 @@
-//! Kinds: of endpoint, protocol, address, progress, threading. Each keeps a value that it has no name for.
+//! Enumerations of libfabric: endpoint types, protocols, address formats, progress, threading. Each
+//! keeps values that it has no name for.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ macro_rules! kind {
         #[non_exhaustive]
         pub enum $Kind {
             $($(#[$variant_meta])* $Variant,)*
-            /// One that this crate has no name for, with libfabric's number.
+            /// A value without a name in this crate, with libfabric's number.
             Other(u32),
         }
 
@@ -29,7 +30,7 @@ macro_rules! kind {
                 }
             }
 
-            #[allow(dead_code)] // not every kind can be asked for yet
+            #[allow(dead_code)] // not every kind can be queried yet
             pub(crate) fn to_c(self) -> u32 {
                 match self {
                     $(Self::$Variant => sys::$c,)*
@@ -50,7 +51,7 @@ macro_rules! kind {
 }
 
 kind! {
-    /// How an endpoint talks: `fi_endpoint(3)`.
+    /// The type of an endpoint: `fi_endpoint(3)`.
     ///
     /// ```
     /// use farreach_fabric::EndpointType;
@@ -58,7 +59,7 @@ kind! {
     /// assert_eq!(EndpointType::ReliableDatagram.to_string(), "rdm");
     /// ```
     EndpointType {
-        /// Not said.
+        /// Not stated.
         #[doc(alias = "FI_EP_UNSPEC")]
         Unspecified = FI_EP_UNSPEC, "unspecified";
         /// Connected, reliable.
@@ -70,17 +71,17 @@ kind! {
         /// Not connected, reliable.
         #[doc(alias = "FI_EP_RDM")]
         ReliableDatagram = FI_EP_RDM, "rdm";
-        /// A byte stream; gone in 2.x.
+        /// A byte stream; removed in 2.x.
         #[doc(alias = "FI_EP_SOCK_STREAM")]
         SocketStream = FI_EP_SOCK_STREAM, "sock_stream";
-        /// Datagrams of a socket; gone in 2.x.
+        /// Datagrams of a socket; removed in 2.x.
         #[doc(alias = "FI_EP_SOCK_DGRAM")]
         SocketDatagram = FI_EP_SOCK_DGRAM, "sock_dgram";
     }
 }
 
 kind! {
-    /// How an address is written down: `fi_getinfo(3)`, under `addr_format`.
+    /// The format of an address: `fi_getinfo(3)`, under `addr_format`.
     ///
     /// ```
     /// use farreach_fabric::AddressFormat;
@@ -88,7 +89,7 @@ kind! {
     /// assert_eq!(AddressFormat::Efa.to_string(), "efa");
     /// ```
     AddressFormat {
-        /// Known to the provider alone.
+        /// Known only to the provider.
         #[doc(alias = "FI_FORMAT_UNSPEC")]
         Unspecified = FI_FORMAT_UNSPEC, "unspecified";
         /// A socket address of any family.
@@ -131,14 +132,14 @@ kind! {
 }
 
 impl AddressFormat {
-    /// Whether its addresses are texts, each of a length of its own.
+    /// Returns `true` if its addresses are texts of varying length.
     pub(crate) fn is_text(self) -> bool {
         self == Self::Text
     }
 }
 
 kind! {
-    /// What two endpoints speak: `fi_endpoint(3)`, under `protocol`.
+    /// The protocol between two endpoints: `fi_endpoint(3)`, under `protocol`.
     ///
     /// ```
     /// use farreach_fabric::Protocol;
@@ -146,7 +147,7 @@ kind! {
     /// assert_eq!(Protocol::Efa.to_string(), "efa");
     /// ```
     Protocol {
-        /// Known to the provider alone.
+        /// Known only to the provider.
         #[doc(alias = "FI_PROTO_UNSPEC")]
         Unspecified = FI_PROTO_UNSPEC, "unspecified";
         /// InfiniBand or RoCE, reliable connected, by the connection manager.
@@ -164,7 +165,7 @@ kind! {
         /// UDP.
         #[doc(alias = "FI_PROTO_UDP")]
         Udp = FI_PROTO_UDP, "udp";
-        /// TCP, as the tcp provider's connected endpoints frame it.
+        /// TCP, with the framing of the tcp provider's connected endpoints.
         #[doc(alias = "FI_PROTO_SOCK_TCP")]
         SockTcp = FI_PROTO_SOCK_TCP, "sock_tcp";
         /// iWARP, reliable datagram.
@@ -185,7 +186,7 @@ kind! {
         /// PSM2 of Omni-Path.
         #[doc(alias = "FI_PROTO_PSMX2")]
         Psm2 = FI_PROTO_PSMX2, "psm2";
-        /// Memory that processes of one host share.
+        /// Shared memory of processes on one host.
         #[doc(alias = "FI_PROTO_SHM")]
         Shm = FI_PROTO_SHM, "shm";
         /// Several rails.
@@ -218,13 +219,13 @@ kind! {
         /// UCX.
         #[doc(alias = "FI_PROTO_UCX")]
         Ucx = FI_PROTO_UCX, "ucx";
-        /// Memory that processes of one host share, second design.
+        /// Shared memory of processes on one host, second design.
         #[doc(alias = "FI_PROTO_SM2")]
         Sm2 = FI_PROTO_SM2, "sm2";
         /// CXI of Slingshot, without receiver credits.
         #[doc(alias = "FI_PROTO_CXI_RNR")]
         CxiRnr = FI_PROTO_CXI_RNR, "cxi_rnr";
-        /// The lpp provider's.
+        /// The protocol of the lpp provider.
         #[doc(alias = "FI_PROTO_LPP")]
         Lpp = FI_PROTO_LPP, "lpp";
         /// Several providers as one.
@@ -234,7 +235,7 @@ kind! {
 }
 
 kind! {
-    /// Who keeps transfers moving: `fi_domain(3)`, under Progress.
+    /// The progress model: `fi_domain(3)`, under Progress.
     ///
     /// ```
     /// use farreach_fabric::Progress;
@@ -242,23 +243,24 @@ kind! {
     /// assert_eq!(Progress::Manual.to_string(), "manual");
     /// ```
     Progress {
-        /// Not said.
+        /// Not stated.
         #[doc(alias = "FI_PROGRESS_UNSPEC")]
         Unspecified = FI_PROGRESS_UNSPEC, "unspecified";
-        /// The provider, by itself. The tcp provider says so and yet lands data only while its user polls.
+        /// The provider makes progress by itself. The tcp provider reports this, but lands data
+        /// only while its user polls.
         #[doc(alias = "FI_PROGRESS_AUTO")]
         Auto = FI_PROGRESS_AUTO, "auto";
-        /// The user, by polling.
+        /// The user makes progress by polling.
         #[doc(alias = "FI_PROGRESS_MANUAL")]
         Manual = FI_PROGRESS_MANUAL, "manual";
-        /// The user, and polling for data also serves control; 2.x.
+        /// The user makes progress, and polling for data also serves control; 2.x.
         #[doc(alias = "FI_PROGRESS_CONTROL_UNIFIED")]
         ControlUnified = FI_PROGRESS_CONTROL_UNIFIED, "control_unified";
     }
 }
 
 kind! {
-    /// What may be called from several threads at once: `fi_domain(3)`, under Threading.
+    /// The calls that may be made from several threads at once: `fi_domain(3)`, under Threading.
     ///
     /// ```
     /// use farreach_fabric::Threading;
@@ -266,19 +268,19 @@ kind! {
     /// assert_eq!(Threading::Safe.to_string(), "safe");
     /// ```
     Threading {
-        /// Not said.
+        /// Not stated.
         #[doc(alias = "FI_THREAD_UNSPEC")]
         Unspecified = FI_THREAD_UNSPEC, "unspecified";
-        /// Anything.
+        /// All calls.
         #[doc(alias = "FI_THREAD_SAFE")]
         Safe = FI_THREAD_SAFE, "safe";
         /// One thread at a time for each object.
         #[doc(alias = "FI_THREAD_FID")]
         Fid = FI_THREAD_FID, "fid";
-        /// One thread at a time for a domain and all in it.
+        /// One thread at a time for a domain and everything in it.
         #[doc(alias = "FI_THREAD_DOMAIN")]
         Domain = FI_THREAD_DOMAIN, "domain";
-        /// One thread at a time for a queue and all that completes there.
+        /// One thread at a time for a queue and everything that completes there.
         #[doc(alias = "FI_THREAD_COMPLETION")]
         Completion = FI_THREAD_COMPLETION, "completion";
         /// One thread at a time for each endpoint.
@@ -288,7 +290,8 @@ kind! {
 }
 
 kind! {
-    /// Whether the provider keeps queues from overrunning: `fi_domain(3)`, under Resource Management.
+    /// Whether the provider prevents queues from overrunning: `fi_domain(3)`, under Resource
+    /// Management.
     ///
     /// ```
     /// use farreach_fabric::ResourceManagement;
@@ -296,20 +299,20 @@ kind! {
     /// assert_eq!(ResourceManagement::Enabled.to_string(), "enabled");
     /// ```
     ResourceManagement {
-        /// Not said.
+        /// Not stated.
         #[doc(alias = "FI_RM_UNSPEC")]
         Unspecified = FI_RM_UNSPEC, "unspecified";
-        /// The user does.
+        /// The user prevents it.
         #[doc(alias = "FI_RM_DISABLED")]
         Disabled = FI_RM_DISABLED, "disabled";
-        /// The provider does.
+        /// The provider prevents it.
         #[doc(alias = "FI_RM_ENABLED")]
         Enabled = FI_RM_ENABLED, "enabled";
     }
 }
 
 kind! {
-    /// How traffic is to be treated on its way: `fi_endpoint(3)`, under Traffic Class.
+    /// The traffic class: `fi_endpoint(3)`, under Traffic Class.
     ///
     /// ```
     /// use farreach_fabric::TrafficClass;
@@ -318,32 +321,33 @@ kind! {
     /// assert_ne!(TrafficClass::dscp(46), Some(TrafficClass::LowLatency));
     /// ```
     TrafficClass {
-        /// Not said.
+        /// Not stated.
         #[doc(alias = "FI_TC_UNSPEC")]
         Unspecified = FI_TC_UNSPEC, "unspecified";
-        /// As most is.
+        /// The default class of most traffic.
         #[doc(alias = "FI_TC_BEST_EFFORT")]
         BestEffort = FI_TC_BEST_EFFORT, "best_effort";
-        /// Short and urgent.
+        /// Short and urgent traffic.
         #[doc(alias = "FI_TC_LOW_LATENCY")]
         LowLatency = FI_TC_LOW_LATENCY, "low_latency";
-        /// First of all.
+        /// The highest priority.
         #[doc(alias = "FI_TC_DEDICATED_ACCESS")]
         DedicatedAccess = FI_TC_DEDICATED_ACCESS, "dedicated_access";
-        /// Much, and not urgent.
+        /// Large transfers that are not urgent.
         #[doc(alias = "FI_TC_BULK_DATA")]
         BulkData = FI_TC_BULK_DATA, "bulk_data";
-        /// What others leave.
+        /// The lowest priority: bandwidth that others leave.
         #[doc(alias = "FI_TC_SCAVENGER")]
         Scavenger = FI_TC_SCAVENGER, "scavenger";
-        /// The network's own.
+        /// Control traffic of the network itself.
         #[doc(alias = "FI_TC_NETWORK_CTRL")]
         NetworkControl = FI_TC_NETWORK_CTRL, "network_control";
     }
 }
 
 impl TrafficClass {
-    /// A code point of the field in IP's header, which has six bits; none where it does not fit.
+    /// Returns the class of a DSCP code point, which has six bits. Returns `None` if it does not
+    /// fit.
     #[doc(alias = "FI_TC_DSCP")]
     pub fn dscp(code_point: u8) -> Option<Self> {
         (code_point < 64).then_some(Self::Other(sys::FI_TC_DSCP | u32::from(code_point)))
@@ -351,7 +355,7 @@ impl TrafficClass {
 }
 
 kind! {
-    /// Whether a card's port is up: `fi_nic(3)`.
+    /// The state of a card's port: `fi_nic(3)`.
     ///
     /// ```
     /// use farreach_fabric::LinkState;
@@ -359,7 +363,7 @@ kind! {
     /// assert_eq!(LinkState::Up.to_string(), "up");
     /// ```
     LinkState {
-        /// Not known.
+        /// Unknown.
         #[doc(alias = "FI_LINK_UNKNOWN")]
         Unknown = FI_LINK_UNKNOWN, "unknown";
         /// Down.

@@ -1,11 +1,12 @@
-//! What could not be released.
+//! Counts objects that could not be released.
 //!
-//! An object that its provider does not close may still be used by it, so nothing that the object stands on is freed: it stays
-//! until the process ends, and is counted here.
+//! A provider may still use an object that it does not close. Nothing that such an object depends
+//! on is freed: it stays until the process ends, and is counted here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What could not be released so far in this process. Objects that a leaked child keeps alive are not counted.
+/// Returns the numbers of objects that could not be released so far in this process. Objects that a
+/// leaked child keeps alive are not counted.
 ///
 /// ```
 /// assert_eq!(farreach_fabric::leaked().total(), 0);
@@ -25,7 +26,7 @@ pub fn leaked() -> Leaked {
     }
 }
 
-/// What could not be released, by kind: see [`leaked`].
+/// The numbers of objects that could not be released, by kind: see [`leaked`].
 ///
 /// ```
 /// use farreach_fabric::Leaked;
@@ -43,14 +44,15 @@ pub struct Leaked {
     pub addresses: u64,
     pub completion_queues: u64,
     pub memory_regions: u64,
-    /// Slices that a peer may still reach, because its provider enforces no keys.
+    /// Slices that a peer may still reach, because the provider does not enforce keys.
     pub exposed_slices: u64,
-    /// Operations whose buffers a peer may still write to, because closing the endpoint does not stop it.
+    /// Operations whose buffers a peer may still write to, because closing the endpoint does not
+    /// stop it.
     pub operations: u64,
 }
 
 impl Leaked {
-    /// All kinds together.
+    /// Returns the sum of all kinds.
     pub fn total(&self) -> u64 {
         let objects = self.fabrics + self.domains + self.endpoints + self.completion_queues;
         let addresses = self.address_vectors + self.addresses;
@@ -58,7 +60,7 @@ impl Leaked {
     }
 }
 
-/// What is counted.
+/// The kind of a leaked object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Fabric,
@@ -80,7 +82,7 @@ pub(crate) fn count(kind: Kind) {
     COUNTS[kind as usize].fetch_add(1, Ordering::Relaxed);
 }
 
-/// Keeps a parent for good, because a child of it could not be released.
+/// Keeps a parent until the process ends, because a child of it could not be released.
 pub(crate) fn keep<T: Clone>(parent: &T) {
     std::mem::forget(parent.clone());
 }

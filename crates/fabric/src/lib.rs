@@ -1,7 +1,8 @@
-//! libfabric, safe: reliable datagrams with messages, one-sided access and atomics, over any provider.
+//! A safe API for libfabric: reliable datagrams with messages, one-sided access and atomics, over
+//! any provider.
 //!
-//! libfabric is one interface over many networks: AWS EFA, InfiniBand and RoCE by verbs, and tcp and shared memory
-//! wherever there is no such card. First one asks what there is:
+//! libfabric is one interface to many networks: AWS EFA, InfiniBand and RoCE through verbs, and tcp
+//! and shared memory where there is no such card. A program first queries the providers:
 //!
 //! ```
 //! use farreach_fabric::{Hints, Info};
@@ -21,7 +22,7 @@
 //! }
 //! ```
 //!
-//! Then an endpoint talks to any peer whose address it is given:
+//! An endpoint can then communicate with any peer whose address it is given:
 //!
 //! ```no_run
 //! use std::time::{Duration, Instant};
@@ -32,7 +33,7 @@
 //! let domain = Fabric::open(&info)?.open_domain(&info)?;
 //! let (cq, av) = (domain.open_cq()?, domain.open_av()?);
 //! let endpoint = EndpointBuilder::new(&cq, &av).build(&domain)?;
-//! println!("we are {}", endpoint.address().to_hex());
+//! println!("own address: {}", endpoint.address().to_hex());
 //!
 //! let peer = av.insert(&Address::parse_hex(info.address_format(), &std::env::args().nth(1).unwrap())?)?;
 //! let mut slice = domain.allocate(4096)?;
@@ -49,25 +50,33 @@
 //!
 //! # What it does
 //!
-//! - [`Info::query`] asks all providers, or those that [`Hints`] name, and gives each offer with its
-//!   capabilities, order, limits, registration modes, progress, address and card. [`Profile`] has what no offer says.
-//! - [`Fabric`], [`Domain`], [`CompletionQueue`], [`AddressVector`], [`Endpoint`]: children hold their parents; drop them in any order, on any thread.
-//!   What its provider does not close stays until the process ends, with all that it stands on, and is [counted](leaked).
-//! - Memory is [`farreach_memory`]'s: a [`TransmitRequest`] or [`ReceiveRequest`] takes slices along, and the [`Completion`] brings them back, whether it
-//!   went well or not. While in flight nobody can name the bytes. What is refused is handed back whole, and a full queue is an ordinary answer;
-//!   [`Driver`] waits for room.
-//! - [`Domain::expose`] lets peers at a slice, by a key of its own; [`ExposedRegion::revoke`] gives it back when the key is dead. Memory that peers
-//!   reach over several domains has a [key](ExposedKey) for each.
-//! - A completion says what it proves: that the bytes were [sent](Proof::Sent), or that they were [delivered](Proof::Delivered).
-//! - libfabric is opened when it is first asked. Where it is missing, that is an [`Error`] with the command
-//!   that installs it. Releases from 1.17 to 2.x serve; [`Library`] tells which one is loaded.
-//! - Values that a newer library invents are kept: as `Other`, or as a bit without a name.
+//! - [`Info::query`] asks all providers, or those that [`Hints`] name, and returns each offer with
+//!   its capabilities, order, limits, registration modes, progress, address and card. [`Profile`]
+//!   contains properties that no offer states.
+//! - [`Fabric`], [`Domain`], [`CompletionQueue`], [`AddressVector`], [`Endpoint`]: children hold
+//!   their parents, so they can be dropped in any order, on any thread. An object that its provider
+//!   does not close stays until the process ends, with its parents, and is [counted](leaked).
+//! - Memory is that of [`farreach_memory`]: a [`TransmitRequest`] or [`ReceiveRequest`] takes
+//!   ownership of slices, and the [`Completion`] returns them, after success or failure. While an
+//!   operation is in flight, no reference to its bytes exists. A refused request is returned
+//!   completely, and a full queue is an ordinary result; [`Driver`] waits for room.
+//! - [`Domain::expose`] gives peers access to a slice, with a key of its own.
+//!   [`ExposedRegion::revoke`] returns the slice when the key has ended. Memory that peers reach
+//!   over several domains has a [key](ExposedKey) for each.
+//! - A completion states what it proves: that the bytes were [sent](Proof::Sent), or that they were
+//!   [delivered](Proof::Delivered).
+//! - libfabric is loaded on first use. If it is missing, the result is an [`Error`] with the
+//!   command that installs it. Releases from 1.17 to 2.x are supported; [`Library`] returns the
+//!   version that is loaded.
+//! - Values that are unknown to this crate are kept: as `Other`, or as a bit without a name.
 //!
-//! # What it does not
+//! # What it does not do
 //!
-//! It has no connected endpoints, tagged messages, counters or collectives. It prints nothing, starts no thread and reads no environment; libfabric itself
-//! reads variables such as `FI_PROVIDER`, `FI_LOG_LEVEL` and `FI_MR_CACHE_MAX_COUNT`. It believes what a provider says of itself:
-//! [`Progress::Auto`] tells of a case where that is not the whole truth. An operation of a peer advances only while we poll.
+//! It has no connected endpoints, tagged messages, counters or collectives. It prints nothing,
+//! starts no thread and reads no environment variable; libfabric itself reads variables such as
+//! `FI_PROVIDER`, `FI_LOG_LEVEL` and `FI_MR_CACHE_MAX_COUNT`. It relies on the properties that a
+//! provider reports; [`Progress::Auto`] documents a case where they are not accurate. Operations of
+//! peers advance only while this side polls.
 
 mod address;
 mod av;

@@ -20,14 +20,14 @@ use crate::{Error, raw};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The major part.
+    /// The major version.
     pub major: u16,
-    /// The minor part.
+    /// The minor version.
     pub minor: u16,
 }
 
 impl Version {
-    /// What this crate is written for. Older libraries are refused.
+    /// The oldest supported version. Older libraries are refused.
     pub const OLDEST: Self = Self::from_c(sys::API_VERSION);
 
     pub(crate) const fn from_c(version: u32) -> Self {
@@ -42,9 +42,9 @@ impl fmt::Display for Version {
     }
 }
 
-/// libfabric as it is loaded in this process.
+/// The libfabric that is loaded in this process.
 ///
-/// It is opened when it is first needed; this type is for asking which one that is.
+/// It is loaded on first use. This type reports which one it is.
 ///
 /// ```
 /// use farreach_fabric::Library;
@@ -61,7 +61,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// Opens the library, or finds it open.
+    /// Loads the library, unless it is loaded already.
     pub fn open() -> Result<Self, Error> {
         let functions = Libfabric::get()?;
         let version = Version::from_c(raw::version(functions)?);
@@ -71,13 +71,13 @@ impl Library {
         Ok(Self { functions, version })
     }
 
-    /// Its version: `fi_version(3)`.
+    /// Returns its version: `fi_version(3)`.
     #[doc(alias = "fi_version")]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The file it was loaded from, with symbolic links followed.
+    /// Returns the file it was loaded from, with symbolic links resolved.
     pub fn path(&self) -> &'static Path {
         self.functions.path()
     }
@@ -86,7 +86,8 @@ impl Library {
         self.functions
     }
 
-    /// The error that a call ended with: `operation` is its C name, `status` what it returned, which is below zero.
+    /// Builds the error of a failed call: `operation` is its C name, `status` its negative return
+    /// value.
     pub(crate) fn error(&self, operation: &'static str, status: c_int) -> Error {
         let errno = status.saturating_neg();
         Error::Failed { operation, errno, text: self.strerror(errno) }

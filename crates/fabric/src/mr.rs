@@ -1,4 +1,4 @@
-//! Memory regions: what operations may name, and what a peer may touch.
+//! Memory regions: memory that operations may use, and memory that peers may access.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use farreach_memory::{
 use crate::handle::Handle;
 use crate::{Domain, Error, ExposedKey, MrMode, RemoteRegion};
 
-/// How often another key is tried where the provider says that one is taken.
+/// The maximum number of keys to try if the provider reports that one is in use.
 const KEY_ATTEMPTS: usize = 16;
 
 bitflags! {
-    /// What peers may do with a region.
+    /// The operations that peers may do on a region.
     ///
     /// ```
     /// use farreach_fabric::RemoteAccess;
@@ -24,18 +24,20 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u64 {
-        /// Read it.
+        /// Reads.
         #[doc(alias = "FI_REMOTE_READ")]
         const READ = sys::FI_REMOTE_READ;
-        /// Write to it. Atomic operations need both.
+        /// Writes. Atomic operations need both.
         #[doc(alias = "FI_REMOTE_WRITE")]
         const WRITE = sys::FI_REMOTE_WRITE;
     }
 }
 
-/// Whether registrations come from a cache, so that one of a part may be that of the whole, and one that was closed may live on.
+/// Returns `true` if registrations come from a cache, so that the registration of a part may be
+/// that of the whole, and a closed one may stay valid.
 ///
-/// No offer says it. Two registrations of the same page tell: they have keys of their own, unless both are the cache's.
+/// No offer states this. It is determined by two registrations of the same page: they have
+/// different keys, unless both come from the cache.
 pub(crate) fn are_cached(domain: &Domain) -> bool {
     if !domain.info().mr_mode().contains(MrMode::PROV_KEY) {
         return false;
@@ -43,13 +45,14 @@ pub(crate) fn are_cached(domain: &Domain) -> bool {
     let Ok(page) = Memory::allocate(4096) else { return true };
     let register = || {
         let start = page.address().as_ptr();
-        // SAFETY: `page` is ours until this function returns. It has closed both regions by then, or kept the page for good, and forms no reference into it.
+        // SAFETY: `page` belongs to this function until it returns. By then it has closed both
+        // regions, or leaked the page, and it forms no reference into it.
         unsafe { MemoryRegion::register(domain, start, page.len(), sys::FI_REMOTE_WRITE) }
     };
     let regions = [register(), register()];
     let is_same = match &regions {
         [Ok(first), Ok(second)] => first.key() == second.key(),
-        // What cannot be told is taken for the worse.
+        // If it cannot be determined, the worse is assumed.
         _ => true,
     };
     let open = regions.into_iter().flatten().filter_map(|region| region.close().err()).count();
@@ -59,12 +62,12 @@ pub(crate) fn are_cached(domain: &Domain) -> bool {
     is_same || open > 0
 }
 
-/// Registered memory: `fi_mr(3)`. It is closed when dropped, and kept for good, counted, where that fails: whoever owns the pages asks before,
-/// and keeps them.
+/// Registered memory: `fi_mr(3)`. It is closed when dropped. If that fails it is leaked and
+/// counted; the owner of the pages checks before, and keeps them.
 pub(crate) type MemoryRegion = Handle<sys::fid_mr>;
 
 impl MemoryRegion {
-    /// Registers memory, by a key that is free.
+    /// Registers memory with a key that is free.
     ///
     /// # Safety
     ///
@@ -77,9 +80,11 @@ impl MemoryRegion {
     ) -> Result<Self, Error> {
         let mut attempts = 0;
         loop {
-            // Where the provider chooses, a layer over it may still keep regions by the key that was asked for.
+            // Even if the provider chooses keys, a layer over it may keep regions by the requested
+            // key.
             let key = domain.next_key()?;
-            // SAFETY: the caller vouches for the memory. An attempt that fails has registered nothing.
+            // SAFETY: the caller guarantees the requirements on the memory. A failed attempt has
+            // registered nothing.
             match unsafe { Self::open(domain, (start, len), access, key) } {
                 Err(Error::Failed { errno: sys::FI_ENOKEY, .. }) if attempts < KEY_ATTEMPTS => {
                     attempts += 1;
@@ -89,10 +94,10 @@ impl MemoryRegion {
         }
     }
 
-    /// What a peer needs to know of the memory that it was registered for.
+    /// Returns the description of the registered memory for a peer.
     pub(crate) fn remote(&self, exposed: &Exposed) -> RemoteRegion {
         let has_addresses = self.domain().info().mr_mode().contains(MrMode::VIRT_ADDR);
-        // Otherwise a peer counts from the region's beginning.
+        // Otherwise a peer addresses by the offset in the region.
         let address = if has_addresses { exposed.address().as_ptr().expose_provenance() as u64 } else { 0 };
         RemoteRegion::new(address, exposed.len() as u64, self.key())
     }
@@ -109,8 +114,9 @@ impl Release for MemoryRegion {
 }
 
 impl Domain {
-    /// Registers an allocation, so that operations may name its slices: `fi_mr(3)`. Once for each domain; again, or where the provider
-    /// does not ask for it, it does nothing. It gives no peer any access: [`expose`](Self::expose) does.
+    /// Registers an allocation, so that operations may use its slices: `fi_mr(3)`. It is done once
+    /// for each domain; it does nothing the second time, or if the provider does not require it. It
+    /// gives no peer access: [`expose`](Self::expose) does.
     ///
     /// The registration ends with the allocation.
     #[doc(alias = "fi_mr_reg")]
@@ -120,15 +126,18 @@ impl Domain {
             return Ok(());
         }
         let access = sys::FI_SEND | sys::FI_RECV | sys::FI_READ | sys::FI_WRITE;
-        // SAFETY: the pages stay mapped until the registration is ended, for good where that fails: it is attached to them below. `access` is
-        // local, so the provider writes where an operation of ours says so, and an operation holds the buffers that it names.
+        // SAFETY: the pages stay mapped until the registration is ended, for good if that fails: it
+        // is attached to them below. `access` is local, so the provider writes only where an
+        // operation of this process names a buffer, and an operation owns its buffers.
         let mr = unsafe { MemoryRegion::register(self, memory.start().as_ptr(), memory.len(), access) }?;
         let registration = Registration::new(self.id(), mr.descriptor(), Box::new(mr));
-        // SAFETY: the region was registered above for all pages of this memory and for local access. The registration owns it, so its descriptor is valid as
-        // long as the registration is.
+        // SAFETY: the region was registered above for all pages of this memory and for local
+        // access. The registration owns it, so its descriptor is valid as long as the registration
+        // exists.
         match unsafe { memory.attach(registration) } {
             Ok(()) => Ok(()),
-            // Another thread was faster. Ours is ended by its drop: no operation knew it.
+            // Another thread was faster. This registration is ended by its drop: no operation used
+            // it.
             Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
             Err(error) => Err(Error::Memory {
                 what: error.reason.to_string(),
@@ -144,20 +153,22 @@ impl Domain {
         Ok(slice)
     }
 
-    /// Gives peers access to a slice, under a key of its own: `fi_mr(3)`. On failure the slice is handed back.
+    /// Gives peers access to a slice, with a key of its own: `fi_mr(3)`. Returns the slice on
+    /// failure.
     ///
-    /// From now on there is no reference to its bytes: a peer may change them at any time. A provider that registers from a cache is
-    /// refused: its keys reach further than the slice, and live on when they are ended.
+    /// From now on there is no reference to its bytes: a peer may change them at any time. A
+    /// provider that registers through a cache is refused: its keys cover more than the slice, and
+    /// stay valid after they are ended.
     #[doc(alias = "fi_mr_reg")]
     pub fn expose(&self, slice: Slice, access: RemoteAccess) -> Result<ExposedRegion, (Error, Slice)> {
         let exposed = slice.expose();
         match self.expose_also(&exposed, access) {
             Ok(key) => Ok(ExposedRegion { key, exposed }),
-            Err(error) => Err((error, exposed.try_into_slice().expect("no key to it was made"))),
+            Err(error) => Err((error, exposed.try_into_slice().expect("no key was created"))),
         }
     }
 
-    /// Whether a key made here is for what it was made for, and ends when it is ended.
+    /// Checks that a key of this domain covers only its memory, and ends when it is ended.
     pub(crate) fn check_exposable(&self) -> Result<(), Error> {
         if self.caches_registrations() {
             return Err(Error::RegistrationCache { provider: self.info().provider().to_owned() });
@@ -172,7 +183,7 @@ impl From<AllocateError> for Error {
     }
 }
 
-/// A slice that peers may touch, and the key by which they do.
+/// A slice that peers may access, with its key.
 ///
 /// ```no_run
 /// # use farreach_fabric::Domain;
@@ -185,8 +196,8 @@ impl From<AllocateError> for Error {
 /// // … the peer writes …
 /// println!("{} bytes by key {:#x}", told_to_the_peer.len(), told_to_the_peer.key());
 /// match region.revoke() {
-///     Ok(slice) => println!("{} bytes are ours alone", slice.len()),
-///     // A peer's write may be under way. What came back can be copied from, and becomes a slice when no key is left.
+///     Ok(slice) => println!("{} bytes are a slice again", slice.len()),
+///     // A peer's write may be in flight. The memory can be read, and becomes a slice when no key is left.
 ///     Err((error, exposed)) => println!("{error}: {} ({} keys)", error.fix(), exposed.keys()),
 /// }
 /// # Ok(())
@@ -199,29 +210,31 @@ pub struct ExposedRegion {
 }
 
 impl ExposedRegion {
-    /// What a peer needs to know.
+    /// Returns the description for a peer.
     pub fn remote(&self) -> RemoteRegion {
         self.key.remote()
     }
 
-    /// The bytes, to be copied in and out.
+    /// Returns the bytes, for copying in and out.
     pub fn bytes(&self) -> &Exposed {
         &self.exposed
     }
 
-    /// The domain that it is in.
+    /// Returns the domain that it is in.
     pub fn domain(&self) -> &Domain {
         self.key.domain()
     }
 
-    /// Ends the key, and gives the slice back where that proves that no peer reaches it: `fi_close(3)`. A write that begins later finds
-    /// no region.
+    /// Ends the key, and returns the slice if that proves that no peer reaches it: `fi_close(3)`. A
+    /// write that begins later finds no region.
     ///
-    /// Otherwise the memory comes back exposed, to be copied from, and [`Exposed::try_into_slice`] gives the slice when there is a proof:
-    /// where a write that is under way goes on though its region is closed
-    /// ([`Profile::revoke_stops_writes`](crate::Profile::revoke_stops_writes)), when every endpoint of the domain is closed; where the
-    /// provider does not enforce keys ([`Profile::keys_enforced`](crate::Profile::keys_enforced)), or does not close the region, never: the
-    /// memory is leaked then, and counted. [`Exposed::into_slice_unchecked`] is for who knows that no peer writes.
+    /// Otherwise it returns the exposed memory, which can be read, and [`Exposed::try_into_slice`]
+    /// returns the slice when there is a proof. If a write in flight continues although its region
+    /// is closed ([`Profile::revoke_stops_writes`](crate::Profile::revoke_stops_writes)), the proof
+    /// is the close of every endpoint of the domain. If the provider does not enforce keys
+    /// ([`Profile::keys_enforced`](crate::Profile::keys_enforced)), or does not close the region,
+    /// there is none: the memory is leaked and counted. [`Exposed::into_slice_unchecked`] is for
+    /// callers that know that no peer writes.
     #[doc(alias = "fi_close")]
     pub fn revoke(self) -> Result<Slice, (Error, Exposed)> {
         let Self { key, exposed } = self;
@@ -233,9 +246,9 @@ impl ExposedRegion {
             let why = match profile {
                 _ if exposed.keys() > 1 => "there are other keys to it",
                 profile if profile.keys_enforced => {
-                    "a write that is under way goes on until the endpoint is closed"
+                    "a write in flight continues until the endpoint is closed"
                 }
-                _ => "this provider lets a peer write by a dead key",
+                _ => "this provider lets a peer write with an ended key",
             };
             (Error::NotRevocable { why }, exposed)
         })

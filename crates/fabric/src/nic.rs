@@ -1,10 +1,10 @@
-//! The card behind a domain.
+//! The card of a domain.
 
 use std::fmt;
 
 use crate::LinkState;
 
-/// What the provider knows of the card: `fi_nic(3)`.
+/// The properties of the card, as far as the provider knows them: `fi_nic(3)`.
 ///
 /// ```
 /// use farreach_fabric::{Hints, Info};
@@ -31,13 +31,13 @@ pub struct Nic {
     pub driver: Option<String>,
     /// The firmware.
     pub firmware: Option<String>,
-    /// Where it sits on the PCI bus.
+    /// The address on the PCI bus.
     pub pci: Option<PciAddress>,
-    /// The port's own address.
+    /// The address of the port.
     pub link_address: Option<String>,
-    /// The largest frame, in bytes; 0 where not known.
+    /// The maximum frame size in bytes; 0 if unknown.
     pub mtu: usize,
-    /// The rate of the link; 0 where not known.
+    /// The rate of the link; 0 if unknown.
     pub speed_bits_per_second: usize,
     /// Whether the link is up.
     pub link_state: LinkState,
@@ -45,7 +45,7 @@ pub struct Nic {
     pub network_type: Option<String>,
 }
 
-/// A place on the PCI bus.
+/// An address on the PCI bus.
 ///
 /// ```
 /// use farreach_fabric::PciAddress;

@@ -1,49 +1,56 @@
-//! What is known of a provider and not told by its offer.
+//! Properties of providers that no offer states.
 //!
-//! An offer says a great deal as data, and the rest of the crate decides from that. What is left is written down here, for each
-//! protocol by itself, with where it is known from. The protocol is data of the offer too; a provider's name is never asked.
+//! An offer states many properties as data, and the rest of the crate decides by these. The
+//! remaining properties are listed here, by protocol, with their source. The protocol is data of
+//! the offer, too; a provider's name is never used.
 
 use crate::{Info, MrMode, Protocol};
 
-/// Properties of one kind of provider. One that is not listed has the careful value of each.
+/// Properties of one kind of provider. A provider that is not listed has the conservative value of
+/// each.
 ///
 /// ```
 /// use farreach_fabric::{Profile, Protocol};
 ///
 /// let shm = Profile::of_protocol(Protocol::Shm);
-/// assert!(!shm.keys_enforced, "a wrong key does not keep anybody out");
+/// assert!(!shm.keys_enforced, "a wrong key does not prevent access");
 /// assert!(Profile::of_protocol(Protocol::Efa).target_must_know_initiator);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Whether the target's side refuses a wrong or dead key. Where it does not, a revoked region cannot be told from a live one, so
-    /// its bytes come back only by the word of the peers.
+    /// Whether the target refuses a wrong or ended key. If it does not, a revoked region is as
+    /// accessible as a live one, so its bytes come back only if the peers are trusted.
     pub keys_enforced: bool,
-    /// Whether a region that is closed stops a write that is under way. A card looks the key up for each packet; a library looks it up
-    /// when a write begins, and goes on.
+    /// Whether closing a region stops a write in flight. A card looks the key up for each packet; a
+    /// library looks it up when a write begins, and continues.
     pub revoke_stops_writes: bool,
-    /// Whether closing an endpoint also ends what a peer does on its behalf: copying what was sent out of its buffers, or the answer of a
-    /// read into them. Where it does not, buffers of what is unfinished are kept for good.
+    /// Whether closing an endpoint also stops the actions of peers on its behalf: copying sent data
+    /// out of its buffers, or copying the answer of a read into them. If it does not, buffers of
+    /// unfinished operations are kept for good.
     pub close_stops_peers: bool,
-    /// Whether closing an endpoint leaves it in what its completion queue sleeps on. The queue's descriptor is then of no use any more: to
-    /// ask whether it may be slept on would look into what was freed.
+    /// Whether a closed endpoint remains in the wait set of its completion queue. The queue's
+    /// descriptor can then no longer be used: a check before sleeping would access freed memory.
     pub close_spoils_waits: bool,
-    /// Whether endpoints of one process look into each other's memory, which goes when one is closed. One that is dropped or closed is then closed only when no
-    /// other is open; until then it is polled no more, and takes its memory.
+    /// Whether endpoints of one process access each other's memory, which is unmapped when one is
+    /// closed. An endpoint that is dropped or closed is then closed only when no other is open;
+    /// until then it is no longer polled, and keeps its memory.
     pub siblings_look_in: bool,
-    /// Whether closing an endpoint leaves connections behind that were made to it and not finished: they point to what was freed, and the provider looks there
-    /// when it is moved next. The endpoint's domain is [spent](crate::Domain::is_spent) then, and is moved no more.
+    /// Whether closing an endpoint leaves unfinished incoming connections behind: they point to
+    /// freed memory, which the provider accesses on its next progress. The endpoint's domain is
+    /// [spent](crate::Domain::is_spent) then, and is no longer polled.
     pub close_leaves_connections: bool,
-    /// Whether a peer must be in the target's address vector before it can reach the target's memory.
+    /// Whether a peer must be in the target's address vector before it can reach the target's
+    /// memory.
     pub target_must_know_initiator: bool,
-    /// Whether a peer can be removed from an address vector. Where it cannot, its entry stays until the vector is closed.
+    /// Whether a peer can be removed from an address vector. If not, its entry stays until the
+    /// vector is closed.
     pub forgets_peers: bool,
-    /// Whether two endpoints of one host can be relied upon to reach each other.
+    /// Whether two endpoints of one host reach each other reliably.
     pub same_host: SameHost,
-    /// How a write with immediate data is made.
+    /// The implementation of a write with immediate data.
     pub write_with_data: WriteWithData,
-    /// Where this is known from.
+    /// The source of this information.
     pub known_from: KnownFrom,
 }
 
@@ -53,42 +60,44 @@ pub struct Profile {
 pub enum SameHost {
     /// They do.
     Reachable,
-    /// Some were seen to lose or slow down such traffic: try before relying on it.
+    /// Some were seen to lose or slow down such traffic: test it before use.
     Uncertain,
 }
 
-/// How a write with immediate data is made.
+/// The implementation of a write with immediate data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteWithData {
-    /// As one operation.
+    /// One operation.
     Native,
-    /// As one operation, or by a message of the provider's own after the write, depending on the card's generation.
+    /// One operation, or the write and a message of the provider, depending on the card's
+    /// generation.
     MaybeEmulated,
 }
 
-/// Where a profile is known from.
+/// The source of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KnownFrom {
-    /// Tests of this crate show it.
+    /// Tests of this crate.
     Tests,
-    /// The provider's documents and those who run it; it was never run here.
+    /// Documents of the provider and reports of its users; it was never run here.
     Documents,
-    /// Nothing: the careful values.
+    /// None: the conservative values.
     Nothing,
 }
 
 impl Profile {
-    /// The profile of an offer.
+    /// Returns the profile of an offer.
     pub fn of(info: &Info) -> Self {
         let profile = Self::of_protocol(info.protocol());
-        // The same layer serves cards and sockets. A key that the provider chooses is the card's.
+        // The same layer serves cards and sockets. Keys that the provider chooses are those of a
+        // card.
         let has_card_keys = info.protocol() == Protocol::Rxm && info.mr_mode().contains(MrMode::PROV_KEY);
         Self { revoke_stops_writes: profile.revoke_stops_writes || has_card_keys, ..profile }
     }
 
-    /// The profile of a protocol, as far as that tells.
+    /// Returns the profile of a protocol, as far as the protocol determines it.
     pub fn of_protocol(protocol: Protocol) -> Self {
         KNOWN.iter().find(|(known, _)| *known == protocol).map_or(UNKNOWN, |(_, profile)| *profile)
     }
@@ -108,7 +117,8 @@ const UNKNOWN: Profile = Profile {
     known_from: KnownFrom::Nothing,
 };
 
-/// Both sides talk through a socket or a queue pair, and the target's library or card looks the key up.
+/// Both sides communicate through a socket or a queue pair, and the target's library or card looks
+/// the key up.
 const THROUGH_TARGET: Profile = Profile {
     keys_enforced: true,
     revoke_stops_writes: false,
@@ -123,20 +133,24 @@ const THROUGH_TARGET: Profile = Profile {
     known_from: KnownFrom::Tests,
 };
 
-/// The layer that makes datagrams of connections adds its own queue to what the user's sleeps on, and does not take it out when the endpoint is
-/// closed: 1.17 dies in `fi_trywait` then, and 2.x has the same lines.
+/// The layer that builds datagrams on connections adds its own queue to the wait set of the user's
+/// queue, and does not remove it when the endpoint is closed: 1.17 crashes in `fi_trywait` then,
+/// and 2.x has the same code.
 const LAYERED: Profile = Profile { close_spoils_waits: true, ..THROUGH_TARGET };
 
 const KNOWN: &[(Protocol, Profile)] = &[
     (Protocol::Rxm, LAYERED),
     (Protocol::RxmTcp, LAYERED),
-    // What has connected and not said yet what it wants points to the endpoint's listener, which is freed with it: libfabric's own source says so, in 1.17 and in
-    // 2.x. Whoever connects by tcp and waits for the close decides what is called then.
+    // A connection that was accepted and has not sent its first message points to the endpoint's
+    // listener, which is freed with the endpoint: libfabric's source shows this, in 1.17 and in
+    // 2.x. A peer that connects by tcp and waits for the close controls what is called then.
     (Protocol::Xnet, Profile { close_leaves_connections: true, ..THROUGH_TARGET }),
     (Protocol::SockTcp, THROUGH_TARGET),
-    // The initiator copies to the target's address itself, by process_vm_writev, and nobody looks at the key. Where it does not, the
-    // target copies the answer of a read into the initiator's buffer, whenever it gets to it. A peer of the same process is mapped once for
-    // both, and closing it takes that away: who polls for what it has sent, or removes it, dies.
+    // The initiator copies to the target's address itself, by process_vm_writev, and the key is not
+    // checked. If it does not, the target copies the answer of a read into the initiator's buffer
+    // at an arbitrary time. A peer of the same process is mapped once for both, and closing it
+    // removes the mapping: a process that polls for its sent operations, or removes the peer,
+    // crashes.
     (
         Protocol::Shm,
         Profile {
@@ -147,7 +161,8 @@ const KNOWN: &[(Protocol, Profile)] = &[
             ..THROUGH_TARGET
         },
     ),
-    // Keys are the card's. The rest is what those say who run it: fi_efa(7) and ENGINES-style notes in docs/NOT_RUN.md.
+    // Keys are those of the card. The other values come from fi_efa(7) and from reports of its
+    // users, as in docs/NOT_RUN.md.
     (
         Protocol::Efa,
         Profile {

@@ -1,4 +1,5 @@
-//! The functions of the loaded library, and `struct fi_info`: the one place that follows its pointers.
+//! The functions of the loaded library, and `struct fi_info`. Only this file dereferences its
+//! pointers.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::{self, NonNull};
@@ -17,24 +18,26 @@ pub(crate) fn version(functions: &Libfabric) -> Result<u32, SymbolMissing> {
 
 /// `fi_strerror(3)`
 pub(crate) fn strerror(functions: &Libfabric, errno: c_int) -> Option<String> {
-    // SAFETY: the function takes any number, and answers with one of its static texts.
+    // SAFETY: the function accepts any number, and returns one of its static texts.
     unsafe { functions.fi_strerror(errno).ok().and_then(|message| text(message)) }
 }
 
-/// One `struct fi_info` that the library allocated and this value owns; its `next` is null.
+/// One `struct fi_info` that the library allocated and this value owns. Its `next` is null.
 ///
-/// Invariant: each pointer in it, and in the structures that it leads to, is null or points to what its type in C says, NUL-terminated where that
-/// is a text. All of it belongs to this value alone, lives as long, and is freed by `fi_freeinfo`. A newer library's structures are longer than
-/// the ones bound here, and begin with them.
+/// Invariant: each pointer in it, and in the structures that it leads to, is null or points to a
+/// value of its C type, NUL-terminated if that is a text. All of it belongs to this value alone,
+/// lives as long, and is freed by `fi_freeinfo`. Structures of a newer library are longer than the
+/// ones bound here, and begin with them.
 ///
-/// What upholds it: only `fi_getinfo` and `fi_dupinfo` make the structure, and nothing outside of this file can change a pointer in it: others
-/// have shared references only.
+/// This holds because only `fi_getinfo` and `fi_dupinfo` create the structure, and no code outside
+/// of this file can change a pointer in it: others have shared references only.
 pub(crate) struct RawInfo {
     info: NonNull<sys::fi_info>,
     functions: &'static Libfabric,
 }
 
-// SAFETY: by the invariant everything behind the pointer belongs to this value alone. It is plain memory, which the library frees from any thread.
+// SAFETY: by the invariant everything behind the pointer belongs to this value alone. It is plain
+// memory, which the library frees on any thread.
 unsafe impl Send for RawInfo {}
 // SAFETY: every method that takes `&self` only reads the structure, `fi_dupinfo` included.
 unsafe impl Sync for RawInfo {}
@@ -49,7 +52,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) fabric: &'a sys::fi_fabric_attr,
 }
 
-/// The same, to be filled in. It stays in this file: who has it can break the invariant of [`RawInfo`].
+/// As [`Parts`], mutably. It stays in this file: its owner can break the invariant of [`RawInfo`].
 struct PartsMut<'a> {
     info: &'a mut sys::fi_info,
     transmit: &'a mut sys::fi_tx_attr,
@@ -59,7 +62,7 @@ struct PartsMut<'a> {
     fabric: &'a mut sys::fi_fabric_attr,
 }
 
-/// What hints ask for.
+/// The conditions of a query.
 pub(crate) struct Wanted {
     pub(crate) capabilities: u64,
     pub(crate) mode: u64,
@@ -74,15 +77,15 @@ pub(crate) struct Wanted {
 }
 
 impl RawInfo {
-    /// Asks the providers: `fi_getinfo(3)`, one call at a time.
+    /// Queries the providers: `fi_getinfo(3)`, one call at a time.
     pub(crate) fn query(
         library: &Library,
         hints: &Self,
         (node, service): (Option<CString>, Option<CString>),
         flags: u64,
     ) -> Result<Vec<Self>, Error> {
-        /// The manual does not say that the function may be called from several threads, and the first call loads
-        /// providers.
+        /// The manual does not state that several threads may call the function, and the first call
+        /// loads providers.
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
         let functions = library.functions();
@@ -90,8 +93,9 @@ impl RawInfo {
         let (node, service, mut list) = (c_str(&node), c_str(&service), ptr::null_mut());
         let status = {
             let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-            // SAFETY: node and service are null or texts of the two `CString`s, which this call owns until it returns. The hints are a structure
-            // of the library's own, as the invariant says, and `list` is a local that takes the answer.
+            // SAFETY: node and service are null or texts of the two `CString`s, which live until
+            // this function returns. The hints are a structure of the library, by the invariant,
+            // and `list` is a local for the result.
             unsafe {
                 functions.fi_getinfo(sys::API_VERSION, node, service, flags, hints.as_ptr(), &raw mut list)
             }?
@@ -101,15 +105,16 @@ impl RawInfo {
         }
         let mut entries = Vec::new();
         while let Some(info) = NonNull::new(list) {
-            // SAFETY: the call succeeded, so every entry of the list is a live structure that the library gave to us alone. fi_freeinfo frees an
-            // entry and those behind it, each allocated by itself: cut off here, each is freed by its own `RawInfo`.
+            // SAFETY: the call succeeded, so every entry of the list is a live structure without
+            // another owner. fi_freeinfo frees an entry and those behind it, each of which is a
+            // separate allocation: cut off here, each is freed by its own `RawInfo`.
             list = unsafe { ptr::replace(&raw mut (*info.as_ptr()).next, ptr::null_mut()) };
             entries.push(Self { info, functions });
         }
         Ok(entries)
     }
 
-    /// Hints for [`query`](Self::query).
+    /// Creates hints for [`query`](Self::query).
     pub(crate) fn hints(library: &Library, wanted: &Wanted) -> Result<Self, Error> {
         let mut raw = Self::dup(library, None)?;
         let parts = raw.parts_mut()?;
@@ -128,7 +133,8 @@ impl RawInfo {
             (&mut parts.domain.name, &wanted.domain),
         ] {
             let Some(name) = name else { continue };
-            // SAFETY: a `CString` is NUL-terminated. The copy is of malloc, as `fi_freeinfo` expects of a name.
+            // SAFETY: a `CString` is NUL-terminated. The copy is allocated by malloc, as
+            // `fi_freeinfo` requires of a name.
             let copy = unsafe { libc::strdup(name.as_ptr()) };
             if copy.is_null() {
                 return Err(library.error("strdup", -sys::FI_ENOMEM));
@@ -138,24 +144,25 @@ impl RawInfo {
         Ok(raw)
     }
 
-    /// A copy that lives by itself.
+    /// Returns an independent copy.
     pub(crate) fn duplicate(&self, library: &Library) -> Result<Self, Error> {
         Self::dup(library, Some(self))
     }
 
-    /// The same structure, as a hint that asks for completions that tell of delivery.
+    /// Returns a copy as a hint that asks for completions that prove delivery.
     pub(crate) fn with_delivery(&self, library: &Library) -> Result<Self, Error> {
         let mut raw = self.duplicate(library)?;
         raw.parts_mut()?.transmit.op_flags |= sys::FI_DELIVERY_COMPLETE;
         Ok(raw)
     }
 
-    /// A copy, or an empty structure with all its parts: `fi_dupinfo(3)`.
+    /// Returns a copy, or an empty structure with all its parts: `fi_dupinfo(3)`.
     fn dup(library: &Library, info: Option<&Self>) -> Result<Self, Error> {
         let functions = library.functions();
         let info = info.map_or(ptr::null(), Self::as_ptr);
-        // SAFETY: null, or by the invariant a structure of the library's own, which the call only reads. What it gives is allocated anew, with all that it
-        // leads to; for null that is what C calls `fi_allocinfo`.
+        // SAFETY: the pointer is null, or by the invariant a structure of the library, which the
+        // call only reads. The result is a new allocation, with everything that it leads to; for
+        // null it is what C calls `fi_allocinfo`.
         let copy = unsafe { functions.fi_dupinfo(info) }?;
         match NonNull::new(copy) {
             Some(info) => Ok(Self { info, functions }),
@@ -163,21 +170,22 @@ impl RawInfo {
         }
     }
 
-    /// The structure for a call that reads it.
+    /// Returns the structure for a call that reads it.
     pub(crate) fn as_ptr(&self) -> *const sys::fi_info {
         self.info.as_ptr()
     }
 
     fn info(&self) -> &sys::fi_info {
-        // SAFETY: by the invariant the structure lives as long as `self`, and it is changed only through `&mut self`.
+        // SAFETY: by the invariant the structure lives as long as `self`, and it is changed only
+        // through `&mut self`.
         unsafe { self.info.as_ref() }
     }
 
-    /// All parts, unless one is missing.
+    /// Returns all parts. Fails if one is missing.
     pub(crate) fn parts(&self) -> Result<Parts<'_>, Error> {
         let info = self.info();
-        // SAFETY: by the invariant each pointer is null or leads to such a structure, which lives as long as `self` and is changed only through
-        // `&mut self`.
+        // SAFETY: by the invariant each pointer is null or leads to such a structure, which lives
+        // as long as `self` and is changed only through `&mut self`.
         let parts = unsafe {
             (
                 info.tx_attr.as_ref(),
@@ -193,10 +201,11 @@ impl RawInfo {
         Ok(Parts { info, transmit, receive, endpoint, domain, fabric })
     }
 
-    /// All parts, to be filled in, unless one is missing.
+    /// Returns all parts, mutably. Fails if one is missing.
     fn parts_mut(&mut self) -> Result<PartsMut<'_>, Error> {
-        // SAFETY: by the invariant each pointer is null or leads to such a structure, which is this value's alone; `self` is borrowed exclusively.
-        // The structures are allocated one by one, so none overlaps another.
+        // SAFETY: by the invariant each pointer is null or leads to such a structure, which belongs
+        // to this value alone; `self` is borrowed exclusively. The structures are separate
+        // allocations, so none overlaps another.
         let (info, parts) = unsafe {
             let info = self.info.as_mut();
             let parts = (
@@ -214,31 +223,34 @@ impl RawInfo {
         Ok(PartsMut { info, transmit, receive, endpoint, domain, fabric })
     }
 
-    /// The names of provider, fabric and domain; empty where there is none.
+    /// Returns the names of provider, fabric and domain; empty if there is none.
     pub(crate) fn names(&self) -> Result<[String; 3], Error> {
         let Parts { domain, fabric, .. } = self.parts()?;
-        // SAFETY: by the invariant each name is null or a NUL-terminated text that lives as long as `self`.
+        // SAFETY: by the invariant each name is null or a NUL-terminated text that lives as long as
+        // `self`.
         let name = |name: *mut c_char| unsafe { text(name) }.unwrap_or_default();
         Ok([fabric.prov_name, fabric.name, domain.name].map(name))
     }
 
-    /// The bytes of the local address, if there is one.
+    /// Returns the bytes of the local address, if there is one.
     pub(crate) fn source(&self) -> Option<&[u8]> {
         let info = self.info();
-        // SAFETY: by the invariant the address has as many bytes as the structure says, and lives as long as `self`.
+        // SAFETY: by the invariant the address has as many bytes as the structure states, and lives
+        // as long as `self`.
         unsafe { bytes(info.src_addr.cast(), info.src_addrlen) }
     }
 
-    /// The bytes of the peer's address, if there is one.
+    /// Returns the bytes of the peer's address, if there is one.
     pub(crate) fn destination(&self) -> Option<&[u8]> {
         let info = self.info();
         // SAFETY: by the invariant, as for the local address.
         unsafe { bytes(info.dest_addr.cast(), info.dest_addrlen) }
     }
 
-    /// What is known of the card, if there is one.
+    /// Returns the properties of the card, if there is one.
     pub(crate) fn nic(&self) -> Option<Nic> {
-        // SAFETY: by the invariant each pointer is null or leads to a structure that lives as long as `self`, and so do the texts in it.
+        // SAFETY: by the invariant each pointer is null or leads to a structure that lives as long
+        // as `self`, and so do the texts in it.
         unsafe {
             let nic = self.info().nic.as_ref()?;
             Some(copy_nic(nic.device_attr.as_ref(), nic.bus_attr.as_ref(), nic.link_attr.as_ref()))
@@ -248,13 +260,14 @@ impl RawInfo {
 
 impl Drop for RawInfo {
     fn drop(&mut self) {
-        // Where the function is missing, none of these could have been made.
-        // SAFETY: by the invariant the structure is this value's alone, whose end this is. Its `next` is null, so nothing else is freed.
+        // If the function were missing, this value could not have been created.
+        // SAFETY: by the invariant the structure is this value's alone, whose end this is. Its
+        // `next` is null, so nothing else is freed.
         let _ = unsafe { self.functions.fi_freeinfo(self.info.as_ptr()) };
     }
 }
 
-/// Copies what a `struct fid_nic` tells.
+/// Copies the content of a `struct fid_nic`.
 ///
 /// # Safety
 ///
@@ -264,10 +277,11 @@ unsafe fn copy_nic(
     bus: Option<&sys::fi_bus_attr>,
     link: Option<&sys::fi_link_attr>,
 ) -> Nic {
-    // SAFETY: the caller vouches for the texts of all three structures, and no others are asked for.
+    // SAFETY: the caller guarantees the texts of all three structures, and no others are passed.
     let copy = |pointer: *mut c_char| unsafe { text(pointer) };
     let pci = bus.filter(|bus| bus.bus_type == sys::FI_BUS_PCI).map(|bus| {
-        // SAFETY: the type of the bus says that the union holds this, and it is made of integers.
+        // SAFETY: the type of the bus states that the union holds this, and it consists of
+        // integers.
         let pci = unsafe { bus.attr.pci };
         PciAddress {
             domain: pci.domain_id,
@@ -296,17 +310,17 @@ unsafe fn copy_nic(
 ///
 /// `pointer` is null or points to `len` bytes that live as long as `'a`.
 unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Option<&'a [u8]> {
-    // SAFETY: not null, so the caller vouches for that many bytes.
+    // SAFETY: the pointer is not null, so the caller guarantees that many bytes.
     (!pointer.is_null() && len > 0).then(|| unsafe { std::slice::from_raw_parts(pointer, len) })
 }
 
-/// A text of the library, if there is one, with what is not UTF-8 replaced.
+/// Copies a text of the library, if there is one. Replaces invalid UTF-8.
 ///
 /// # Safety
 ///
 /// `pointer` is null or points to a NUL-terminated text.
 pub(crate) unsafe fn text(pointer: *const c_char) -> Option<String> {
-    // SAFETY: not null, so the caller vouches for the text.
+    // SAFETY: the pointer is not null, so the caller guarantees the text.
     (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) }.to_string_lossy().into_owned())
 }
 

@@ -1,16 +1,21 @@
-//! Arrivals: counted once, waited for with a deadline, settled after a link was lost.
+//! Counters of arrived pages: exactly once, with deadlines, and reconciled after a lost link.
 //!
-//! A write can carry 32 bits to the receiver, who gets them when the bytes are there: a [`Immediate`]. It names a counter and says how many pages
-//! are whole with it. So one immediate at the end serves for many pages where a link keeps the order, and none has to be announced.
+//! A write can carry 32 bits that the receiver gets when the bytes have arrived: an [`Immediate`].
+//! It names a counter and the number of pages that are complete with it. On a link that keeps the
+//! order, one immediate at the end therefore serves many pages, and pages need not be announced.
 //!
-//! When a link is lost, the sender does not know which of its last immediates arrived. The receiver knows how many pages it has counted from that
-//! link, and counts no more from it ([`Counters::settle`]). The sender sends again, without immediates, what may be missing, and when that is delivered
-//! has the receiver add the difference ([`Reported::lose`], [`Counters::add`]): each page is counted once, whatever happened to its immediate.
+//! When a link is lost, the sender does not know which of its last immediates arrived. The receiver
+//! knows how many pages it has counted from that link, and counts no more from it
+//! ([`Counters::settle`]). The sender sends again, without immediates, the pages that may be
+//! missing. Once they are delivered, it has the receiver add the difference ([`Reported::lose`],
+//! [`Counters::add`]).
+//!
+//! Invariant: each page is counted once, whether or not its immediate arrived.
 
 use std::collections::BTreeMap;
 
-/// A counter of one engine, as its peers name it. A slot is used again when all others have been, and then has another epoch: a name comes
-/// again after four million others.
+/// Names a counter of one engine towards its peers. A slot is reused only after all others were
+/// used, and then has another epoch: an id recurs after four million others.
 ///
 /// ```
 /// use farreach_proto::counter::Counters;
@@ -27,36 +32,37 @@ pub struct CounterId {
 }
 
 impl CounterId {
-    /// No counter at all: whoever asks how far a lost link got by this name asks only to be told when nothing of it lands any more.
+    /// Names no counter. A `Settle` with this id asks only for confirmation that no more bytes of
+    /// the lost link land.
     ///
     /// ```
     /// use farreach_proto::counter::{CounterId, Counters, LinkId};
     ///
     /// assert_eq!(Counters::new().settle(LinkId(1), CounterId::NONE), None);
     /// ```
-    // An epoch that does not fit into an immediate is never that of a counter.
+    // An epoch that does not fit into an immediate never belongs to a counter.
     pub const NONE: Self = Self { slot: u16::MAX, epoch: u8::MAX };
 
-    /// As a number, for people and for messages.
+    /// Returns the id as a number, for messages and display.
     pub fn to_raw(self) -> u32 {
         u32::from(self.slot) << 8 | u32::from(self.epoch)
     }
 
-    /// From such a number; whether there is such a counter, [`Counters`] knows.
+    /// Restores an id from such a number. It need not name an open counter.
     pub fn from_raw(raw: u32) -> Self {
         Self { slot: (raw >> 8) as u16, epoch: raw as u8 }
     }
 }
 
-/// Bits of an epoch in an immediate.
+/// The number of bits of an epoch in an immediate.
 const EPOCH_BITS: u32 = 6;
-/// Bits of the number of pages in an immediate.
+/// The number of bits of the page count in an immediate.
 const PAGES_BITS: u32 = 10;
 
-/// The most pages that one immediate counts.
+/// The maximum number of pages that one immediate counts.
 pub const IMMEDIATE_PAGES_MAX: u32 = 1 << PAGES_BITS;
 
-/// What a write carries beside its bytes: so many pages for this counter.
+/// The 32 bits that a write carries: a number of pages for one counter.
 ///
 /// ```
 /// use farreach_proto::counter::{Counters, Immediate};
@@ -68,29 +74,30 @@ pub const IMMEDIATE_PAGES_MAX: u32 = 1 << PAGES_BITS;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Immediate {
-    /// For which counter.
+    /// The counter.
     pub counter: CounterId,
     pages: u16,
 }
 
 impl Immediate {
-    /// So many pages: at least one, at most [`IMMEDIATE_PAGES_MAX`].
+    /// Creates an immediate for `pages`, which must be from 1 to [`IMMEDIATE_PAGES_MAX`].
     pub fn new(counter: CounterId, pages: u32) -> Option<Self> {
         (1..=IMMEDIATE_PAGES_MAX).contains(&pages).then_some(Self { counter, pages: pages as u16 })
     }
 
-    /// How many pages.
+    /// Returns the number of pages.
     pub fn pages(self) -> u32 {
         self.pages.into()
     }
 
-    /// The 32 bits of an immediate.
+    /// Returns the 32 bits that a write carries.
     pub fn to_bits(self) -> u32 {
         let epoch = u32::from(self.counter.epoch) << PAGES_BITS;
         u32::from(self.counter.slot) << (EPOCH_BITS + PAGES_BITS) | epoch | (u32::from(self.pages) - 1)
     }
 
-    /// From an immediate. All bits mean something, so that every number is an immediate; whether there is such a counter, [`Counters`] knows.
+    /// Decodes the 32 bits of a write. Every value is a valid immediate; it need not name an open
+    /// counter.
     pub fn from_bits(bits: u32) -> Self {
         let slot = (bits >> (EPOCH_BITS + PAGES_BITS)) as u16;
         let epoch = (bits >> PAGES_BITS) as u8 & ((1 << EPOCH_BITS) - 1);
@@ -98,24 +105,24 @@ impl Immediate {
     }
 }
 
-/// Names a link to one peer, in one of its lives: what comes back after a loss has another name.
+/// Names a link to one peer. A link that is connected again after a loss has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LinkId(pub u64);
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The pages are there.
+    /// The pages have arrived.
     Reached,
-    /// A peer that the counter counts for is gone.
+    /// A peer that raises the counter is lost.
     PeerLost,
     /// The deadline has passed.
     TimedOut,
-    /// The sender gave the transfer up, and said so.
+    /// The sender aborted the transfer.
     Aborted,
 }
 
-/// All counters of an engine: the receiver's side.
+/// All counters of an engine: the receiver's side of a transfer.
 ///
 /// ```
 /// use farreach_proto::counter::{Counters, LinkId, Outcome, Immediate};
@@ -130,13 +137,14 @@ pub enum Outcome {
 #[derive(Debug, Default)]
 pub struct Counters {
     slots: Vec<Slot>,
-    /// Used before, the longest unused first. They are taken when no slot is new any more: a late immediate meets nobody for as long as possible.
+    /// Slots that were used before, the longest unused first. They are reused only when no new slot
+    /// is left, so that a late immediate matches no counter for as long as possible.
     free: std::collections::VecDeque<u16>,
-    /// Slots that hold something, and those that counters have been promised for names.
+    /// The number of slots that are filled or reserved for names of open counters.
     taken: usize,
 }
 
-/// As many as an immediate can name.
+/// The number of slots that an immediate can name.
 const SLOTS: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -149,7 +157,7 @@ struct Slot {
 enum Holds {
     Nothing,
     Counter(Box<Counter>),
-    /// What a counter is called on one link, where immediates do not say over which link they came.
+    /// The name of a counter on one link, for rails whose immediates do not identify their link.
     Name {
         counter: CounterId,
         link: LinkId,
@@ -159,10 +167,10 @@ enum Holds {
 #[derive(Debug, Default)]
 struct Counter {
     reached: u64,
-    /// What came over each link.
+    /// Pages counted over each link.
     links: BTreeMap<LinkId, Link>,
     names: Vec<(LinkId, CounterId)>,
-    /// How many names it was promised.
+    /// The number of slots reserved for its names.
     names_max: usize,
     peers: Vec<u32>,
     is_peer_lost: bool,
@@ -176,18 +184,20 @@ struct Link {
 }
 
 impl Counters {
-    /// None yet.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new one, at 0, which counts for these peers; none where 65,536 are open.
+    /// Opens a counter at 0, which these peers raise. Returns `None` if 65,536 are open.
     pub fn open(&mut self, peers: impl IntoIterator<Item = u32>) -> Option<CounterId> {
         self.open_with_names(peers, 0)
     }
 
-    /// As [`open`](Self::open), for a counter that will have so many [names](Self::name) at a time: they share the 65,536, and one that
-    /// could not have them all is not opened. More than these it can have while there are slots that nobody was promised.
+    /// As [`open`](Self::open), for a counter that will have up to `names_max` [names](Self::name)
+    /// at a time. Names share the 65,536 slots with counters: returns `None` if not all of them can
+    /// be reserved. The counter can get further names as long as there are slots that are not
+    /// reserved.
     ///
     /// ```
     /// use farreach_proto::counter::Counters;
@@ -209,7 +219,8 @@ impl Counters {
         Some(id)
     }
 
-    /// Another name for one, for immediates that do not say over which link they come: one that comes by it has come over this link.
+    /// Adds a name of a counter for links whose immediates do not identify their link: an immediate
+    /// with this name is counted as one of `link`.
     ///
     /// ```
     /// use farreach_proto::counter::{Counters, LinkId, Immediate};
@@ -222,7 +233,7 @@ impl Counters {
     /// assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()), None, "the link was lost");
     /// ```
     pub fn name(&mut self, id: CounterId, link: LinkId) -> Option<CounterId> {
-        // One that was not promised takes a slot that nobody was promised.
+        // A name beyond those reserved needs a slot that no counter has reserved.
         let is_more = self.get(id).map(|counter| counter.names.len() >= counter.names_max)?;
         if is_more && self.taken == SLOTS {
             return None;
@@ -235,7 +246,7 @@ impl Counters {
         Some(name)
     }
 
-    /// Ends the names of links that are gone for good: others may have them.
+    /// Ends the names of links that are lost for good, so that their slots can be reused.
     pub fn retain_names(&mut self, id: CounterId, is_kept: impl Fn(LinkId) -> bool) {
         let Some(counter) = self.get_mut(id) else { return };
         let ended: Vec<_> = counter.names.extract_if(.., |(link, _)| !is_kept(*link)).collect();
@@ -245,6 +256,8 @@ impl Counters {
     }
 
     fn put(&mut self, holds: Holds) -> Option<CounterId> {
+        // The conversion fails once all 65,536 slots exist. From then on the longest unused one is
+        // taken.
         let slot = match u16::try_from(self.slots.len()) {
             Ok(slot) => {
                 self.slots.push(Slot { epoch: 0, holds: Holds::Nothing });
@@ -260,21 +273,24 @@ impl Counters {
     fn vacate(&mut self, id: CounterId) {
         let slot = &mut self.slots[usize::from(id.slot)];
         slot.holds = Holds::Nothing;
+        // An epoch has as many bits as an immediate has for it.
         slot.epoch = (slot.epoch + 1) % (1 << EPOCH_BITS);
         self.free.push_back(id.slot);
     }
 
-    /// Ends one, with its names. What still arrives for it is counted by nobody.
+    /// Closes a counter with its names. Later arrivals for it are ignored.
     pub fn close(&mut self, id: CounterId) {
         let Some(counter) = self.get_mut(id) else { return };
         let (names, names_max) = (std::mem::take(&mut counter.names), counter.names_max);
+        // Releases the reserved slots, too, whether or not names used them.
         self.taken -= 1 + names_max;
         for id in names.into_iter().map(|(_, name)| name).chain([id]) {
             self.vacate(id);
         }
     }
 
-    /// An immediate came by a [name](Self::name): which counter it is, and what that has reached now.
+    /// Counts an immediate that carries a [name](Self::name). Returns the counter and its new
+    /// value.
     #[inline]
     pub fn arrive_named(&mut self, immediate: Immediate) -> Option<(CounterId, u64)> {
         let slot = self.slots.get(usize::from(immediate.counter.slot))?;
@@ -286,10 +302,13 @@ impl Counters {
         Some((counter, reached))
     }
 
-    /// An immediate came over a link: what the counter has reached now; none where there is no such counter any more, or the link was settled.
+    /// Counts an immediate that came over `link`. Returns the counter's new value, or `None` if the
+    /// counter is closed or the link was settled.
     pub fn arrive(&mut self, link: LinkId, immediate: Immediate) -> Option<u64> {
         let counter = self.get_mut(immediate.counter)?;
         let from = counter.links.entry(link).or_default();
+        // The sender resends pages beyond those that were settled: a late immediate would count
+        // them twice.
         if from.is_settled {
             return None;
         }
@@ -298,28 +317,28 @@ impl Counters {
         Some(counter.reached)
     }
 
-    /// A link is lost, and the sender asks how far it got: the pages that were counted from it. No more will be.
+    /// Returns the pages counted from a lost link. Counts no more from it.
     pub fn settle(&mut self, link: LinkId, id: CounterId) -> Option<u64> {
         let from = self.get_mut(id)?.links.entry(link).or_default();
         from.is_settled = true;
         Some(from.pages)
     }
 
-    /// The sender says that so many pages are there whose immediates were lost.
+    /// Adds pages whose immediates were lost. Returns the counter's new value.
     pub fn add(&mut self, id: CounterId, pages: u64) -> Option<u64> {
         let counter = self.get_mut(id)?;
         counter.reached += pages;
         Some(counter.reached)
     }
 
-    /// The sender has aborted the transfer.
+    /// Marks a counter as aborted by the sender.
     pub fn abort(&mut self, id: CounterId) {
         if let Some(counter) = self.get_mut(id) {
             counter.is_aborted = true;
         }
     }
 
-    /// A peer is gone: waits for its pages by these counters end.
+    /// Ends waits on these counters for pages of a lost peer.
     pub fn lose_peer(&mut self, peer: u32, counters: impl IntoIterator<Item = CounterId>) {
         for id in counters {
             if let Some(counter) = self.get_mut(id) {
@@ -328,12 +347,13 @@ impl Counters {
         }
     }
 
-    /// What one has reached; none where there is no such counter.
+    /// Returns the value of a counter, or `None` if it is closed.
     pub fn reached(&self, id: CounterId) -> Option<u64> {
         self.get(id).map(|counter| counter.reached)
     }
 
-    /// How a wait for so many pages has ended, if it has. What has arrived counts, whatever happened then.
+    /// Returns how a wait for `pages` has ended, or `None` if it has not. Pages that have arrived
+    /// count even if the peer was lost afterwards.
     pub fn outcome(&self, id: CounterId, pages: u64, now: u64, deadline: u64) -> Option<Outcome> {
         let Some(counter) = self.get(id) else { return Some(Outcome::Aborted) };
         match counter {
@@ -360,7 +380,8 @@ impl Counters {
     }
 }
 
-/// Pages that a sender has reported by immediates, over each link: so that a lost one can be settled.
+/// Pages that a sender has reported by immediates over each link, for the reconciliation after a
+/// loss.
 ///
 /// ```
 /// use farreach_proto::counter::{Reported, Counters, LinkId, Immediate};
@@ -368,7 +389,7 @@ impl Counters {
 /// let counter = Counters::new().open([]).unwrap();
 /// let mut reported = Reported::new();
 /// reported.add(LinkId(1), Immediate::new(counter, 10).unwrap());
-/// // The link is lost. The receiver says that it has counted 4 pages from it.
+/// // The link is lost. The receiver has counted 4 pages from it.
 /// let lost = reported.lose(LinkId(1));
 /// assert_eq!(lost, [(counter, 10)]);
 /// let missing = lost[0].1 - 4;
@@ -380,24 +401,24 @@ pub struct Reported {
 }
 
 impl Reported {
-    /// None yet.
+    /// Creates an empty record.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An immediate was posted to a link.
+    /// Records an immediate that was posted to a link.
     pub fn add(&mut self, link: LinkId, immediate: Immediate) {
         *self.pages.entry((link, immediate.counter)).or_default() += u64::from(immediate.pages());
     }
 
-    /// An immediate was taken back before a card had it.
+    /// Removes an immediate that was withdrawn before the card had it.
     pub fn remove(&mut self, link: LinkId, immediate: Immediate) {
         if let Some(pages) = self.pages.get_mut(&(link, immediate.counter)) {
             *pages = pages.saturating_sub(immediate.pages().into());
         }
     }
 
-    /// A link is lost: what was reported over it, by counter. It is forgotten here.
+    /// Removes a lost link. Returns the pages that were reported over it, by counter.
     pub fn lose(&mut self, link: LinkId) -> Vec<(CounterId, u64)> {
         let lost: Vec<_> =
             self.pages.range((link, MIN)..=(link, MAX)).map(|((_, id), pages)| (*id, *pages)).collect();
@@ -407,7 +428,7 @@ impl Reported {
         lost
     }
 
-    /// A counter is closed: nobody will settle it.
+    /// Removes a closed counter: nothing is left to reconcile for it.
     pub fn forget(&mut self, id: CounterId) {
         self.pages.retain(|(_, counter), _| *counter != id);
     }

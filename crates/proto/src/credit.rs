@@ -1,8 +1,10 @@
-//! Who may have how much in flight, and whose turn it is.
+//! Limits on operations in flight, and the fair order of senders.
 
 use std::collections::VecDeque;
 
-/// Room for so many at once, of which nobody takes more than there is.
+/// A limited number of credits.
+///
+/// Invariant: no more credits are taken than there are.
 ///
 /// ```
 /// use farreach_proto::credit::Credits;
@@ -19,12 +21,12 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// All of them free.
+    /// Creates credits that are all free.
     pub fn new(total: u32) -> Self {
         Self { total, used: 0 }
     }
 
-    /// Takes so many, or none.
+    /// Takes `count` credits, or none. Returns `true` if it took them.
     #[must_use]
     pub fn take(&mut self, count: u32) -> bool {
         let fits = count <= self.free();
@@ -34,32 +36,32 @@ impl Credits {
         fits
     }
 
-    /// Gives so many back.
+    /// Gives `count` credits back.
     ///
     /// # Panics
     ///
-    /// If they were not taken: an account that is wrong is worse than none.
+    /// Panics if they were not taken, because the accounting is wrong then.
     pub fn give(&mut self, count: u32) {
         assert!(count <= self.used, "{count} credits given back, and {} were taken", self.used);
         self.used -= count;
     }
 
-    /// How many are free.
+    /// Returns the number of free credits.
     pub fn free(&self) -> u32 {
         self.total - self.used
     }
 
-    /// How many are taken.
+    /// Returns the number of credits taken.
     pub fn used(&self) -> u32 {
         self.used
     }
 }
 
-/// Whose turn it is, among those who have something to send: each in turn gets an equal share of bytes, whatever the size of its
+/// Shares bandwidth among senders: each gets an equal number of bytes, whatever the size of its
 /// operations.
 ///
-/// This is deficit round robin: a turn adds a quantum to what one may send; what is not used up is kept for the next turn, as long
-/// as there is something to send.
+/// This is deficit round robin. A turn adds a quantum to a sender's allowance. The unused part is
+/// kept for the next turn, as long as the sender has something to send.
 ///
 /// ```
 /// use farreach_proto::credit::RoundRobin;
@@ -68,7 +70,7 @@ impl Credits {
 /// round_robin.wake(7);
 /// round_robin.wake(9);
 /// assert_eq!(round_robin.current(), Some(7));
-/// round_robin.spend(8192); // more than its share: the others are next
+/// round_robin.spend(8192); // more than its allowance: the next one has its turn
 /// assert_eq!(round_robin.current(), Some(9));
 /// round_robin.rest(); // nothing left to send
 /// assert_eq!(round_robin.current(), Some(7));
@@ -77,29 +79,29 @@ impl Credits {
 pub struct RoundRobin {
     quantum: i64,
     round: VecDeque<Turn>,
-    /// Who is in the round.
+    /// Whether each sender is in the round.
     waiting: Vec<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     who: u32,
-    /// What may be sent in this turn; below zero where more was sent than that.
+    /// The bytes that it may still send in this turn; negative if it sent more.
     allowance: i64,
 }
 
 impl RoundRobin {
-    /// Nobody waits; a turn is for so many bytes.
+    /// Creates an empty round with a quantum of so many bytes.
     ///
     /// # Panics
     ///
-    /// If a turn is for none.
+    /// Panics if the quantum is 0.
     pub fn new(quantum: u32) -> Self {
-        assert!(quantum > 0, "a turn that sends nothing never ends");
+        assert!(quantum > 0, "a quantum of 0 bytes would never let a sender send");
         Self { quantum: quantum.into(), round: VecDeque::new(), waiting: Vec::new() }
     }
 
-    /// One has something to send: he comes last, unless he waits already.
+    /// Adds a sender at the end of the round, unless it is in the round already.
     pub fn wake(&mut self, who: u32) {
         let place = who as usize;
         if place >= self.waiting.len() {
@@ -110,26 +112,27 @@ impl RoundRobin {
         }
     }
 
-    /// Whose turn it is.
+    /// Returns the sender that has its turn.
     pub fn current(&self) -> Option<u32> {
         self.round.front().map(|turn| turn.who)
     }
 
-    /// He has sent so many bytes. When his share is used up, the next one has his turn.
+    /// Accounts bytes to the current sender. Passes the turn on if its allowance is used up.
     pub fn spend(&mut self, bytes: u64) {
         let Some(turn) = self.round.front_mut() else { return };
         turn.allowance = turn.allowance.saturating_sub_unsigned(bytes);
         self.pass_on();
     }
 
-    /// He can send nothing at the moment, for want of room, and keeps his place in the round.
+    /// Moves the current sender to the end of the round with its allowance: it has no room to send
+    /// at the moment.
     pub fn yield_turn(&mut self) {
         if let Some(turn) = self.round.pop_front() {
             self.round.push_back(turn);
         }
     }
 
-    /// He has nothing left to send.
+    /// Removes the current sender from the round: it has nothing left to send.
     pub fn rest(&mut self) {
         if let Some(turn) = self.round.pop_front() {
             self.waiting[turn.who as usize] = false;
@@ -137,7 +140,7 @@ impl RoundRobin {
         self.pass_on();
     }
 
-    /// One is gone.
+    /// Removes a sender.
     pub fn remove(&mut self, who: u32) {
         if self.waiting.get_mut(who as usize).is_some_and(std::mem::take) {
             self.round.retain(|turn| turn.who != who);
@@ -145,9 +148,10 @@ impl RoundRobin {
         }
     }
 
-    /// Whoever has used his share up goes to the end of the round, with a new one.
+    /// Moves senders without allowance to the end of the round, with a new quantum.
     fn pass_on(&mut self) {
         while let Some(turn) = self.round.front_mut().filter(|turn| turn.allowance <= 0) {
+            // An operation of several quanta costs its sender several turns.
             turn.allowance += self.quantum;
             self.yield_turn();
         }

@@ -1,73 +1,73 @@
-//! Why a message was not sent, or an atomic not changed.
+//! Errors of messages and of atomics.
 
 use std::time::Duration;
 
 use crate::lost::LostReason;
 use crate::rail::RailError;
 
-/// Why a message was not sent.
+/// Reasons for which a message was not sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The peer is gone.
+    /// The peer is lost.
     #[error("the peer is lost: {reason}")]
     PeerLost {
-        /// Why.
+        /// The reason for which the peer is lost.
         reason: LostReason,
     },
-    /// A message has a bound.
-    #[error("a message of {len} bytes, where {max} are the most: grant memory and write it instead")]
+    /// The message is longer than a message may be.
+    #[error("a message of {len} bytes exceeds the maximum of {max} bytes: grant memory and write it instead")]
     TooLong {
-        /// How long it is.
+        /// The length of the message in bytes.
         len: usize,
-        /// How long one may be.
+        /// The maximum length of a message in bytes.
         max: usize,
     },
-    /// The peer's user does not take its messages. It is still on its way.
-    #[error("the peer had no room for the message within {0:?}; it goes on")]
+    /// The peer's application does not take its messages. The message stays queued.
+    #[error("the peer had no room for the message within {0:?}; the message stays queued")]
     TimedOut(Duration),
     /// The engine has ended.
     #[error("the engine has ended")]
     Ended,
 }
 
-/// Why a word was not changed, or is not known to be.
+/// Reasons for which an atomic failed, or its effect is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AtomicError {
-    /// The peer is gone. Whether the word was changed is not known.
+    /// The peer is lost. It is unknown whether the atomic took effect.
     #[error("the peer is lost: {reason}")]
     PeerLost {
-        /// Why.
+        /// The reason for which the peer is lost.
         reason: LostReason,
     },
-    /// The memory is not granted for it, or not any more.
-    #[error("the peer has not granted its memory for atomic operations, or wants it back")]
+    /// The memory was never granted for atomics, or its grant is being revoked.
+    #[error("the memory is not granted for atomic operations, or the grant is being revoked")]
     NotGranted,
-    /// Not eight bytes at a multiple of eight.
-    #[error("no word of eight bytes at {offset} of {len}")]
+    /// The target is not eight bytes at a multiple of eight.
+    #[error("an atomic needs 8 bytes at a multiple of 8: offset {offset} in memory of {len} bytes")]
     NotEightAlignedBytes {
-        /// Where it would be.
+        /// The offset of the target.
         offset: u64,
-        /// How long the memory is.
+        /// The length of the memory in bytes.
         len: u64,
     },
-    /// No rail to this peer has it.
-    #[error("no rail to the peer has atomic operations: `farreach devices` tells which have")]
+    /// No rail to this peer supports atomics.
+    #[error("no rail to the peer has atomic operations: `farreach devices` lists those that have them")]
     Unsupported,
     /// No link is ready.
     #[error("no link to the peer is ready: try again")]
     NoLink,
-    /// Too many are under way.
-    #[error("too many operations are under way: try again")]
+    /// Too many operations are in flight.
+    #[error("too many operations are in flight: try again")]
     Full,
-    /// Its link was lost. Whether the word was changed is not known.
-    #[error("the link was lost: the word was changed, or not")]
+    /// The link was lost. It is unknown whether the atomic took effect.
+    #[error("the link was lost: it is unknown whether the atomic took effect")]
     Unknown,
-    /// It took too long. Whether the word was changed is not known.
-    #[error("no answer within {0:?}: the word was changed, or not")]
+    /// No answer came in time. It is unknown whether the atomic took effect.
+    #[error("no answer within {0:?}: it is unknown whether the atomic took effect")]
     TimedOut(Duration),
-    /// The rail said no.
+    /// The rail rejected the operation.
     #[error(transparent)]
     Rail(RailError),
     /// The engine has ended.

@@ -1,6 +1,10 @@
-//! What is in flight: a table of slots, each with an epoch.
+//! A table of operations in flight: slots, each with an epoch.
+//!
+//! Invariant: a [`SlotId`] is never given out twice, so a late completion never matches a newer
+//! operation.
 
-/// Names what is in a slot. A slot that is used again gets another epoch, so that a name that comes late finds nothing.
+/// Names the content of a slot. The epoch of a slot changes when its content is taken, so a late
+/// name finds nothing.
 ///
 /// ```
 /// use farreach_proto::inflight::SlotId;
@@ -15,28 +19,29 @@ pub struct SlotId {
 }
 
 impl SlotId {
-    /// As a number that a card or a library carries.
+    /// Returns the number that a card or a library carries.
     pub fn to_raw(self) -> u64 {
         u64::from(self.epoch) << 32 | u64::from(self.index)
     }
 
-    /// From such a number.
+    /// Restores an id from such a number.
     pub fn from_raw(raw: u64) -> Self {
         Self { index: raw as u32, epoch: (raw >> 32) as u32 }
     }
 
-    /// The slot.
+    /// Returns the index of the slot.
     pub fn index(self) -> u32 {
         self.index
     }
 
-    /// How often the slot was used before.
+    /// Returns how often the slot was used before.
     pub fn epoch(self) -> u32 {
         self.epoch
     }
 }
 
-/// A table of a fixed number of slots: putting in and taking out allocate nothing.
+/// A table with a maximum number of slots. Once its memory has grown, putting and taking allocate
+/// nothing.
 ///
 /// ```
 /// use farreach_proto::inflight::Slots;
@@ -62,12 +67,13 @@ struct Slot<T> {
 }
 
 impl<T> Slots<T> {
-    /// An empty table. Its memory grows to what is used, and stays.
+    /// Creates an empty table. Its memory grows to the largest number of filled slots, and never
+    /// shrinks.
     pub fn new(capacity: u32) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), capacity: capacity as usize, filled: 0 }
     }
 
-    /// Fills a slot; a full table hands the value back.
+    /// Fills a slot. Returns the value if the table is full.
     pub fn put(&mut self, value: T) -> Result<SlotId, T> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -84,12 +90,12 @@ impl<T> Slots<T> {
         Ok(SlotId { index, epoch: 0 })
     }
 
-    /// Empties a slot, if it still holds what this name was given for.
+    /// Empties a slot. Returns `None` if it no longer holds the value that this id names.
     pub fn take(&mut self, id: SlotId) -> Option<T> {
         let slot = self.slots.get_mut(id.index as usize).filter(|slot| slot.epoch == id.epoch)?;
         let value = slot.content.take()?;
         self.filled -= 1;
-        // A slot whose epochs are used up is not used again: no name is ever given twice.
+        // A slot without unused epochs is retired: no id is ever given out twice.
         if let Some(next) = slot.epoch.checked_add(1) {
             slot.epoch = next;
             self.free.push(id.index);
@@ -97,34 +103,34 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    /// What a slot holds, if it still holds what this name was given for.
+    /// Returns the content of a slot, if it still holds the value that this id names.
     pub fn get(&self, id: SlotId) -> Option<&T> {
         self.slots.get(id.index as usize).filter(|slot| slot.epoch == id.epoch)?.content.as_ref()
     }
 
-    /// As [`get`](Self::get), to be changed.
+    /// As [`get`](Self::get), mutably.
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         self.slots.get_mut(id.index as usize).filter(|slot| slot.epoch == id.epoch)?.content.as_mut()
     }
 
-    /// All that is in the table.
+    /// Iterates over all filled slots.
     pub fn iter(&self) -> impl Iterator<Item = (SlotId, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
             Some((SlotId { index: index as u32, epoch: slot.epoch }, slot.content.as_ref()?))
         })
     }
 
-    /// How many slots are filled.
+    /// Returns the number of filled slots.
     pub fn len(&self) -> usize {
         self.filled
     }
 
-    /// Whether none is.
+    /// Returns `true` if no slot is filled.
     pub fn is_empty(&self) -> bool {
         self.filled == 0
     }
 
-    /// How many slots have memory: the most that were ever filled at once.
+    /// Returns the number of slots that memory is allocated for.
     ///
     /// ```
     /// let mut slots = farreach_proto::inflight::Slots::new(1000);
@@ -136,7 +142,7 @@ impl<T> Slots<T> {
         self.slots.capacity()
     }
 
-    /// Whether one more can be put in.
+    /// Returns `true` if one more value can be put in.
     pub fn has_room(&self) -> bool {
         !self.free.is_empty() || self.slots.len() < self.capacity
     }

@@ -1,25 +1,27 @@
-//! The protocol of Farreach's engine without I/O: what is planned, decided and kept account of, before any card or socket hears of it.
+//! The protocol of Farreach's engine, without I/O: planning, decisions and accounting.
 //!
-//! Time is a number that the caller passes in, and so is everything else that could differ from run to run. Memory is a number, too: whoever
-//! drives the [`machine`] has it. That is why a simulation can drive this crate through a hundred thousand histories, and replay the one that went wrong.
+//! The caller passes in the time as a number, and everything else that could differ between two
+//! runs. Memory is represented by numbers, too: the driver of a [`machine`] owns it. A simulation
+//! can therefore run this crate through a hundred thousand histories, and replay one that failed.
 //!
-//! Invariant: nothing here or below has a thread, a lock, a waker, a socket, a clock, memory of its own mapping, or unsafe code.
+//! Invariant: nothing in this crate or below it has a thread, a lock, a waker, a socket, a clock,
+//! memory of its own mapping, or unsafe code.
 //!
-//! | module | question |
+//! | module | responsibility |
 //! |---|---|
-//! | [`machine`] | what does an engine do next, with its peers, links, transfers, grants and messages? |
-//! | [`plan`] | which operations move these pages? |
-//! | [`route`] | which link takes the next one? |
-//! | [`inflight`] | what is in flight, and whose is this completion? |
-//! | [`credit`] | may there be one more, and whose turn is it? |
-//! | [`counter`] | how many pages have arrived, and when does a wait end? |
-//! | [`outbox`] | what does a sender do next, and what after a link was lost? |
-//! | [`rail`] | what is asked of a rail, and what does it answer? |
-//! | [`lost`], [`error`] | why was something not done? |
-//! | [`explain`] | how did a transfer go? |
-//! | [`rights`] | what may a peer do with granted memory? |
-//! | [`sequence`] | which thing has this number? |
-//! | [`wire`] | what do two engines tell each other beside the data? |
+//! | [`machine`] | the state of an engine: its peers, links, transfers, grants and messages |
+//! | [`plan`] | splits pages into operations |
+//! | [`route`] | chooses the link of the next operation |
+//! | [`inflight`] | holds operations in flight, and finds the one of a completion |
+//! | [`credit`] | limits what is in flight, and shares bandwidth among peers |
+//! | [`counter`] | counts pages that have arrived, and ends waits for them |
+//! | [`outbox`] | the sender's queue, including recovery after a lost link |
+//! | [`rail`] | work requests for a rail, and its errors |
+//! | [`lost`], [`error`] | reasons for failures |
+//! | [`explain`] | statistics of a finished transfer |
+//! | [`rights`] | access rights of granted memory |
+//! | [`sequence`] | numbers things that end roughly in the order of their start |
+//! | [`wire`] | frames of the control connection |
 #![forbid(unsafe_code)]
 
 pub mod counter;

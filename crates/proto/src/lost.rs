@@ -1,78 +1,81 @@
-//! Why a peer is lost.
+//! Reasons for which a peer is lost.
 
 use std::time::Duration;
 
 use crate::rail::RailError;
 
-/// Why a peer is lost. A peer that was lost stays lost: whoever comes again is another one.
+/// The reason for which a peer is lost. A lost peer stays lost: a peer that connects again is
+/// another one.
 ///
 /// ```
 /// use farreach_proto::lost::LostReason;
 ///
-/// assert_eq!(LostReason::Goodbye.to_string(), "it has said goodbye");
+/// assert_eq!(LostReason::Goodbye.to_string(), "the peer closed the connection");
 /// assert!(!LostReason::Goodbye.fix().is_empty());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// It was closed on the other side, in order.
-    #[error("it has said goodbye")]
+    /// The peer closed the connection in order.
+    #[error("the peer closed the connection")]
     Goodbye,
-    /// It was closed on this side, or its last handle was dropped.
-    #[error("nobody here needs it any more")]
+    /// This side closed the connection, or dropped its last handle.
+    #[error("this side closed the connection")]
     Left,
-    /// Its control connection is there, and nothing comes over it.
-    #[error("it has said nothing for {} ms", silent.as_millis())]
+    /// The control connection is open, and nothing was received over it.
+    #[error("nothing was received for {} ms", silent.as_millis())]
     Silent {
-        /// For how long.
+        /// The length of the silence.
         silent: Duration,
     },
-    /// Its control connection has ended.
+    /// The control connection has ended.
     #[error("{cause}")]
     Disconnected {
-        /// How.
+        /// The way in which it ended.
         cause: String,
-        /// What to do.
+        /// A remedy.
         fix: String,
     },
-    /// The two sides have no rail of one kind.
-    #[error("no rail in common: it has {theirs:?}, and this side {ours:?}")]
+    /// The two sides have no rail of the same kind.
+    #[error("no rail in common: the peer has {theirs:?}, this side has {ours:?}")]
     NoCommonRail {
-        /// The kinds of its rails.
+        /// The kinds of the peer's rails.
         theirs: Vec<String>,
-        /// The kinds of ours.
+        /// The kinds of this side's rails.
         ours: Vec<String>,
     },
-    /// It does not keep to the protocol.
+    /// The peer violated the protocol.
     #[error("{0}")]
     Violation(&'static str),
-    /// A rail cannot be stopped by which it may still write to memory of ours: nothing can be promised of that memory.
-    #[error("what it has under way cannot be stopped: {rail}")]
+    /// The peer may still write to memory of this side over a rail that cannot be stopped, so
+    /// nothing can be guaranteed about that memory.
+    #[error("operations in flight cannot be stopped: {rail}")]
     Unstoppable {
-        /// What became of the rail.
+        /// The rail's error.
         rail: RailError,
     },
-    /// It was lost before, and is forgotten.
-    #[error("it is gone")]
+    /// The peer was lost earlier, and its state is gone.
+    #[error("the peer was lost earlier")]
     Gone,
 }
 
 impl LostReason {
-    /// What to do about it.
+    /// Returns a remedy to show to the user.
     pub fn fix(&self) -> String {
         match self {
             Self::Goodbye | Self::Left | Self::Gone => {
-                "connect to it again; what it had granted is gone with it".to_owned()
+                "connect to the peer again; its grants ended with the connection".to_owned()
             }
             Self::Silent { .. } => {
-                "see whether the peer's process runs, and whether the way to it is up".to_owned()
+                "check that the peer's process runs and that the network path to it is up".to_owned()
             }
             Self::Disconnected { fix, .. } => fix.clone(),
             Self::NoCommonRail { .. } => {
-                "give both sides a rail of the same kind: farreach devices".to_owned()
+                "give both sides a rail of the same kind; `farreach devices` lists them".to_owned()
             }
             Self::Violation(_) => {
-                "run the same release on both sides; if they do, this is a bug of one of them".to_owned()
+                "run the same release on both sides; if they already do, this is a bug in one of them"
+                    .to_owned()
             }
             Self::Unstoppable { rail } => rail.fix.clone(),
         }

@@ -1,11 +1,17 @@
-//! What a sender does for one peer: transfers go in, operations for its links come out, and every page is counted once at the receiver, whatever
-//! link is lost on the way.
+//! The sender's queue for one peer: takes transfers, and yields operations for the peer's links.
 //!
-//! The caller has the cards, and the table of what is in flight. He asks for the [next](Outbox::next_post) operation, posts it, and hands it back when its bytes are there: an
-//! operation that is only *sent* is not done, because its link may be lost before it lands, and then it is to be sent again. When a link is lost he first
-//! makes its card stop and takes every buffer back, and then [says so](Outbox::lose): what was in flight on it goes to the others, without immediates. The
-//! receiver is asked how many pages it has counted from that link; when it has answered, and what was sent again is delivered, it is told the
-//! difference.
+//! Invariant: each page is counted once at the receiver, even if links are lost on the way.
+//!
+//! The caller owns the cards and the table of operations in flight. It asks for the
+//! [next](Outbox::next_post) operation, posts it, and hands it back when its bytes have arrived. An
+//! operation that is only *sent* is not done: its link may be lost before it lands, and then it
+//! must be sent again.
+//!
+//! When a link is lost, the caller first stops its card and takes every buffer back, and then calls
+//! [`lose`](Outbox::lose). Operations that were in flight on the link go to the other links,
+//! without immediates. The receiver is asked how many pages it has counted from the lost link. Once
+//! it has answered and the resent operations are delivered, it gets the difference in a
+//! [`Frame::Add`].
 
 mod state;
 
@@ -20,19 +26,20 @@ use crate::wire::Frame;
 pub use state::Posted;
 use state::{Owed, Resend, Transfer};
 
-/// Neighbours are joined up to so many bytes. Longer operations would be no cheaper, and links could not share them.
+/// The maximum length of an operation that joins adjacent pages, in bytes. Longer operations would
+/// be no cheaper, and links could not share them.
 const JOINED_MAX: u64 = 256 * 1024;
 
-/// One link to the peer.
+/// Settings of one link to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// Its connection.
+    /// The id of its connection.
     pub id: LinkId,
-    /// What one operation on it can do.
+    /// The limits of one operation on it.
     pub limits: Limits,
-    /// How many operations it may have in flight.
+    /// The number of operations that it may have in flight.
     pub window: u32,
-    /// Its share.
+    /// Its share of the bytes, relative to the other links.
     pub weight: u32,
 }
 
@@ -41,13 +48,13 @@ pub struct LinkSettings {
 pub struct TransferId(u64);
 
 impl TransferId {
-    /// How many transfers the outbox had before.
+    /// Returns the number of transfers that the outbox had before.
     pub fn index(self) -> u64 {
         self.0
     }
 }
 
-/// What one outbox has to do.
+/// The transfers of one peer that are not finished, and their operations.
 #[derive(Debug)]
 pub struct Outbox {
     links: Links,
@@ -58,21 +65,22 @@ pub struct Outbox {
     reported: Reported,
     owed: BTreeMap<(LinkId, CounterId), Owed>,
     finished: VecDeque<Finished>,
-    /// Operations that are done: their room is used again.
+    /// Completed operations, kept so that their allocations are reused.
     spare: Vec<Operation>,
 }
 
-/// A transfer that is done.
+/// A finished transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Finished {
-    /// Which.
+    /// The transfer.
     pub transfer: TransferId,
-    /// Whether all of it is there. Only of one that was [aborted](Outbox::abort) something can be missing.
+    /// `true` if all of its pages have arrived. Pages can be missing only if it was
+    /// [aborted](Outbox::abort).
     pub is_whole: bool,
 }
 
 impl Outbox {
-    /// For these links.
+    /// Creates an outbox for these links.
     pub fn new(settings: Vec<LinkSettings>) -> Self {
         let weights: Vec<u32> = settings.iter().map(|link| link.weight).collect();
         let windows: Vec<Credits> = settings.iter().map(|link| Credits::new(link.window)).collect();
@@ -89,7 +97,8 @@ impl Outbox {
         }
     }
 
-    /// Bytes that it holds: transfers with the lists of their pages, and operations.
+    /// Returns the bytes of memory that it holds: transfers with their lists of pages, and
+    /// operations.
     ///
     /// ```
     /// let outbox = farreach_proto::outbox::Outbox::new(Vec::new());
@@ -103,7 +112,7 @@ impl Outbox {
             + lists
     }
 
-    /// Takes a transfer, whose pages raise this counter of the receiver's.
+    /// Adds a transfer. Its pages raise `counter` of the receiver.
     pub fn submit(&mut self, plan: Plan, counter: Option<CounterId>) -> TransferId {
         let id = TransferId(self.next_transfer);
         self.next_transfer += 1;
@@ -124,11 +133,12 @@ impl Outbox {
         id
     }
 
-    /// The next operation that there is room for. It is in flight from now on.
+    /// Returns the next operation that a link has room for. The operation is in flight from then
+    /// on.
     pub fn next_post(&mut self) -> Option<Posted> {
         let mut from = 0;
         loop {
-            // Without room anywhere no transfer needs to be looked at.
+            // If no link has room, no transfer needs to be visited.
             if !(0..self.settings.len()).any(|link| self.has_room(link)) {
                 return None;
             }
@@ -136,22 +146,26 @@ impl Outbox {
             if let Some(post) = self.next_of(TransferId(id)) {
                 return Some(post);
             }
+            // A transfer that must wait for one link does not block later ones.
             from = id + 1;
         }
     }
 
     fn next_of(&mut self, id: TransferId) -> Option<Posted> {
+        // The order matters: lost pages first, because transfers wait for their reconciliation, and
+        // the notification last, because it reports pages of the steps before it.
         self.next_resend(id)
             .or_else(|| self.next_refused(id))
             .or_else(|| self.next_planned(id))
             .or_else(|| self.next_notification(id))
     }
 
-    /// What a lost link had in flight.
+    /// Returns an operation that was in flight on a lost link.
     fn next_resend(&mut self, id: TransferId) -> Option<Posted> {
         let first = self.transfers.get(id.0)?.resends.front()?;
         let link = self.pick(first.operation.bytes)?;
         let Resend { operation, owed, pages } = self.transfers.get_mut(id.0)?.resends.pop_front()?;
+        // The new link may have narrower limits than the lost one.
         let mut parts = operation.split(&self.settings[link].limits);
         let first = parts.remove(0);
         let transfer = self.transfers.get_mut(id.0)?;
@@ -166,6 +180,8 @@ impl Outbox {
 
     fn next_refused(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get_mut(id.0)?;
+        // A refused operation stays on its link: its pages are accounted to that link's next
+        // immediate.
         let place = transfer
             .refused
             .iter()
@@ -181,12 +197,16 @@ impl Outbox {
         }
         let page_len = transfer.plan.page_len();
         let takes_more = |link: usize| self.windows[link].free() > 0;
+        // The rest of a page follows its beginning on the same link, or it could be counted before
+        // the beginning has arrived.
         let link = match transfer.begun_on {
             Some(link) => Some(link).filter(|link| takes_more(*link)),
             None => self.links.pick(page_len, takes_more),
         }?;
         let mut limits = self.settings[link].limits;
+        // One immediate must be able to report the whole operation.
         limits.pages = limits.pages.min(IMMEDIATE_PAGES_MAX);
+        // The limit on joining must not split a page.
         limits.bytes = limits.bytes.min(JOINED_MAX.max(page_len));
         let mut operation = self.spare.pop().unwrap_or_default();
         let transfer = self.transfers.get_mut(id.0)?;
@@ -195,10 +215,12 @@ impl Outbox {
         self.post_counted(id, link, operation)
     }
 
-    /// An immediate without bytes, for a link that has pages that were not told of, when no more will follow there.
+    /// Returns a write without bytes for a link that has unreported pages and gets no more of this
+    /// transfer.
     fn next_notification(&mut self, id: TransferId) -> Option<Posted> {
         let transfer = self.transfers.get(id.0)?;
         transfer.counter?;
+        // Later operations can still report these pages.
         if transfer.plan.pages_left() > 0 || !transfer.refused.is_empty() {
             return None;
         }
@@ -215,16 +237,19 @@ impl Outbox {
         self.links.pick(bytes, |link| self.windows[link].free() > 0)
     }
 
-    /// Posts an operation whose pages are to be told of: at once where the link keeps no order; where it does, by the last one of the
-    /// transfer there, or when an immediate can tell of no more.
+    /// Posts an operation whose pages must be reported. On a link that keeps no order, its own
+    /// immediate reports them. On an ordered link the last operation of the transfer reports all of
+    /// them, or an earlier one where an immediate can count no more pages.
     fn post_counted(&mut self, id: TransferId, link: usize, operation: Operation) -> Option<Posted> {
         let limits = self.settings[link].limits;
         let transfer = self.transfers.get_mut(id.0)?;
         let pages = transfer.unreported[link] + operation.pages;
         let is_last = transfer.plan.pages_left() == 0 && transfer.refused.is_empty();
+        // The pages of the next operation might not fit into the same immediate.
         let is_full = pages + limits.pages.min(IMMEDIATE_PAGES_MAX) > IMMEDIATE_PAGES_MAX;
         let tells = !limits.is_ordered || is_last || is_full;
         let immediate = transfer.counter.filter(|_| tells).and_then(|counter| Immediate::new(counter, pages));
+        // Without a counter nothing is ever reported.
         transfer.unreported[link] = match immediate {
             Some(_) => 0,
             None if transfer.counter.is_some() => pages,
@@ -233,7 +258,7 @@ impl Outbox {
         if let Some(immediate) = immediate {
             self.reported.add(self.settings[link].id, immediate);
         }
-        // A part of a page is as good as the page.
+        // An operation with a part of a page must be resent as if it had the whole page.
         let pages = operation.pages.max(1);
         self.post(id, link, operation, immediate, None, pages)
     }
@@ -255,27 +280,32 @@ impl Outbox {
         Some(Posted { link, transfer, operation, immediate, owed, pages })
     }
 
-    /// The card had no room for it: it is not in flight, and comes again.
+    /// Takes back an operation that the card had no room for. It is not in flight, and is returned
+    /// again by [`next_post`](Self::next_post).
     pub fn refuse(&mut self, posted: Posted) {
         self.take(&posted);
         let Posted { link, transfer, operation, immediate, owed, pages } = posted;
         let Some(of) = self.transfers.get_mut(transfer.0) else { return };
+        // No immediate accounts for these pages, so they may go to any link.
         if owed.is_some() || (immediate.is_none() && of.counter.is_none()) {
             of.resends.push_front(Resend { operation, owed, pages });
             return;
         }
-        // What it would have reported is unreported again, but for its own pages, which are counted when it is posted again.
+        // Pages that its immediate would have reported are unreported again, except its own: those
+        // are counted when it is posted again.
         let told = immediate.map_or(of.unreported[link], Immediate::pages);
         of.unreported[link] = told.saturating_sub(operation.pages);
         if let Some(immediate) = immediate {
             self.reported.remove(self.settings[link].id, immediate);
         }
+        // A notification is built again from `unreported`.
         if operation.bytes > 0 {
             of.refused.push_front((link, operation));
         }
     }
 
-    /// Its bytes are there, and its buffers are back. (What failed is not done: its link is to be stopped, and then [lost](Self::lose).)
+    /// Takes back an operation whose bytes have arrived and whose buffers are free. (A failed
+    /// operation is not complete: its link must be stopped, and then [lost](Self::lose).)
     pub fn complete(&mut self, posted: Posted) -> Vec<Frame> {
         self.take(&posted);
         let Posted { transfer, owed, operation, .. } = posted;
@@ -285,13 +315,14 @@ impl Outbox {
             if let Some(owed) = self.owed.get_mut(&key) {
                 owed.resends -= 1;
             }
+            // It may have been the last resent operation of that loss.
             frames.extend(self.reconcile(key));
         }
         self.check_done(transfer);
         frames
     }
 
-    /// It is not in flight any more.
+    /// Ends the accounting of an operation in flight.
     fn take(&mut self, posted: &Posted) {
         self.windows[posted.link].give(1);
         self.links.finish(posted.link, posted.operation.bytes);
@@ -300,23 +331,28 @@ impl Outbox {
         }
     }
 
-    /// A link gets nothing more for now: it is not connected yet, or about to be lost. What it has in flight goes on.
+    /// Stops posting to a link that is not connected yet or about to be lost. Its operations in
+    /// flight continue.
     pub fn pause(&mut self, link: usize) {
         self.links.pause(link);
         for transfer in self.transfers.values_mut() {
+            // The beginning of the page may be lost with the link, so the whole page is planned
+            // again.
             if transfer.begun_on.take_if(|begun_on| *begun_on == link).is_some() {
                 transfer.plan.restart_page();
             }
         }
     }
 
-    /// Gives a transfer up: nothing more of it is posted, and it is finished when what is in flight is done. Where all of it is in flight
-    /// already, and no link is lost meanwhile, it is whole all the same.
+    /// Aborts a transfer: posts nothing more of it. It is finished when its operations in flight
+    /// are done. If all of it is in flight already, and no link is lost meanwhile, it still
+    /// completes.
     pub fn abort(&mut self, id: TransferId) -> Vec<Frame> {
         let Some(transfer) = self.transfers.get_mut(id.0) else { return Vec::new() };
         transfer.is_aborted = true;
         let is_posted =
             transfer.plan.pages_left() == 0 && transfer.refused.is_empty() && transfer.resends.is_empty();
+        // Everything is in flight, so the transfer completes by itself.
         if is_posted {
             return Vec::new();
         }
@@ -329,12 +365,12 @@ impl Outbox {
         frames
     }
 
-    /// Whether something of a transfer is missing, and will be.
+    /// Returns `true` if a part of a transfer is missing for good.
     pub fn is_incomplete(&self, id: TransferId) -> bool {
         self.transfers.get(id.0).is_some_and(|transfer| transfer.is_incomplete)
     }
 
-    /// What was to be resent is not, since its transfer was aborted.
+    /// Drops an operation that was to be resent, because its transfer was aborted.
     fn abort_resend(&mut self, key: (LinkId, CounterId), pages: u32) -> Option<Frame> {
         let owed = self.owed.get_mut(&key)?;
         owed.resends -= 1;
@@ -342,10 +378,12 @@ impl Outbox {
         self.reconcile(key)
     }
 
-    /// A link is lost. Its card has stopped, every buffer that it had is back, and this is what it had in flight or has failed with.
+    /// Handles the loss of a link. The caller has stopped its card and taken every buffer back;
+    /// `lost` are the operations that were in flight on the link or have failed.
     pub fn lose(&mut self, link: usize, lost: impl IntoIterator<Item = Posted>) -> Vec<Frame> {
         let link_id = self.settings[link].id;
         let reported: BTreeMap<CounterId, u64> = self.reported.lose(link_id).into_iter().collect();
+        // The receiver may have counted none, some or all of these.
         for (counter, pages) in &reported {
             self.owed.entry((link_id, *counter)).or_default().reported = *pages;
         }
@@ -359,22 +397,26 @@ impl Outbox {
         let ids: Vec<TransferId> = self.transfers.iter().map(|(id, _)| TransferId(id)).collect();
         for id in ids {
             self.owe_unreported(link_id, link, id);
-            // Where it was an immediate that was in flight, and nobody is to be told any more.
+            // The last operation in flight may have been an immediate that need not be reported any
+            // more.
             self.check_done(id);
         }
         let settle =
             |(link_id, counter): &(LinkId, CounterId)| Frame::Settle { link: *link_id, counter: *counter };
+        // One question for each counter with pages on this link. `CounterId::NONE` stands for pages
+        // without a counter.
         frames.extend(self.owed.keys().filter(|(of, _)| *of == link_id).map(settle));
         frames
     }
 
-    /// What was in flight: it goes to another link, and its pages are told of by a frame; unless its transfer was aborted.
+    /// Queues an operation that was in flight for another link. A frame reports its pages later.
+    /// Drops it if its transfer was aborted.
     fn resend(&mut self, link_id: LinkId, posted: Posted) -> Option<Frame> {
         let Posted { transfer: id, operation, owed: old_owed, pages, .. } = posted;
         let transfer = self.transfers.get_mut(id.0)?;
         let (has_bytes, new_owed) =
             (operation.bytes > 0, (link_id, transfer.counter.unwrap_or(CounterId::NONE)));
-        // Resent already for another lost link: what is owed for that one stays.
+        // It was resent already for another lost link: the entry of that link stays.
         let owed = old_owed.unwrap_or(new_owed);
         if old_owed.is_none() {
             self.owed.entry(owed).or_default().resends += usize::from(has_bytes);
@@ -385,8 +427,9 @@ impl Outbox {
             self.check_done(id);
             return frame;
         }
-        // Also where there is nobody to be told: what was in flight may land until the receiver has stopped it. If the transfer were done
-        // by then, it would undo what is written next.
+        // This is necessary even without a counter: bytes that were in flight may land until the
+        // receiver has stopped the link. If the transfer were done before, they could overwrite
+        // later writes.
         Self::add_owed(&mut self.owed, new_owed, id, transfer);
         if has_bytes {
             transfer.resends.push_back(Resend { operation, owed: Some(owed), pages });
@@ -394,7 +437,8 @@ impl Outbox {
         None
     }
 
-    /// What was posted without an immediate, or refused: nobody has told of it.
+    /// Accounts for pages that were posted without an immediate, or refused: they were never
+    /// reported.
     fn owe_unreported(&mut self, link_id: LinkId, link: usize, id: TransferId) {
         let Some(transfer) = self.transfers.get_mut(id.0) else { return };
         let refused: Vec<Operation> = {
@@ -428,7 +472,7 @@ impl Outbox {
         }
     }
 
-    /// The receiver has counted so many pages from a lost link.
+    /// Handles the receiver's answer: it has counted `pages` from a lost link.
     pub fn settled(&mut self, link_id: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
         if let Some(owed) = self.owed.get_mut(&(link_id, counter)) {
             owed.settled = Some(pages);
@@ -436,9 +480,10 @@ impl Outbox {
         self.reconcile((link_id, counter)).into_iter().collect()
     }
 
-    /// Tells the receiver of what it has not counted, when all of it is there.
+    /// Reports the pages that the receiver has not counted, once all of them have arrived.
     fn reconcile(&mut self, key: (LinkId, CounterId)) -> Option<Frame> {
         let owed = self.owed.get(&key)?;
+        // An `Add` before the resent pages have arrived would count pages that are not there.
         let settled = owed.settled.filter(|_| owed.resends == 0)?;
         let owed = self.owed.remove(&key)?;
         for id in owed.transfers {
@@ -447,18 +492,20 @@ impl Outbox {
             }
             self.check_done(id);
         }
+        // The receiver counted `settled` of the reported pages. It must add the rest, and the pages
+        // that no immediate reported.
         let missing = owed.reported.saturating_sub(settled) + owed.unreported;
         let pages = missing.saturating_sub(owed.aborted);
         (pages > 0).then_some(Frame::Add { counter: key.1, pages })
     }
 
-    /// A link is back, by a connection of another name.
+    /// Restores a link with the id of its new connection.
     pub fn restore(&mut self, link: usize, link_id: LinkId) {
         self.settings[link].id = link_id;
         self.links.restore(link);
     }
 
-    /// The receiver has closed a counter: nobody is told of what is left.
+    /// Handles a counter that the receiver has closed: nothing more is reported to it.
     pub fn forget(&mut self, counter: CounterId) {
         self.reported.forget(counter);
         let of_counter = self.transfers.iter_mut().filter(|(_, transfer)| transfer.counter == Some(counter));
@@ -472,14 +519,15 @@ impl Outbox {
         ids.into_iter().for_each(|id| self.check_done(id));
     }
 
-    /// A transfer that is done since this was last asked: everything is sent, and all lost pages are reconciled.
+    /// Returns a transfer that has finished since the last call: everything is delivered, and all
+    /// lost pages are reconciled.
     pub fn finished(&mut self) -> Option<Finished> {
         self.finished.pop_front()
     }
 
     fn check_done(&mut self, id: TransferId) {
         let is_done = self.transfers.get(id.0).is_some_and(|transfer| {
-            // Asked after every operation, and seldom so.
+            // This runs after every operation, and most transfers fail this first check.
             if transfer.in_flight > 0 {
                 return false;
             }
@@ -494,17 +542,18 @@ impl Outbox {
         }
     }
 
-    /// The peer is gone, and every buffer is back: nothing is left to do.
+    /// Drops all transfers of a lost peer. Every buffer must be back.
     pub fn clear(&mut self) {
+        // Ids continue, so that the id of a dropped transfer never names a new one.
         *self = Self { next_transfer: self.next_transfer, ..Self::new(std::mem::take(&mut self.settings)) };
     }
 
-    /// How many operations are in flight.
+    /// Returns the number of operations in flight.
     pub fn in_flight(&self) -> usize {
         self.transfers.iter().map(|(_, transfer)| transfer.in_flight).sum()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns `true` if nothing is left to do.
     pub fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.owed.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Pages into operations: bounds checked first, neighbours joined.
+//! Splits pages into operations: checks the bounds first, and joins adjacent pages.
 
-/// Which pages of a memory, and where in it they lie: page `n` begins at `offset + indices[n] × stride`.
+/// A list of pages in a memory region: page `n` begins at `offset + indices[n] × stride`.
 ///
 /// ```
 /// use farreach_proto::plan::Pages;
@@ -13,26 +13,28 @@
 pub struct Pages {
     /// The pages, in the order of the transfer.
     pub indices: Vec<u32>,
-    /// From the beginning of one page to that of the next.
+    /// The distance between the beginnings of two adjacent pages, in bytes.
     pub stride: u64,
-    /// Where page 0 begins.
+    /// The offset of page 0.
     pub offset: u64,
 }
 
 impl Pages {
-    /// The first `count` pages of `len` bytes, one after the other.
+    /// Returns the first `count` pages of `len` bytes, one after the other.
     pub fn contiguous(count: u32, len: u64) -> Self {
         Self { indices: (0..count).collect(), stride: len, offset: 0 }
     }
 
-    /// Where the page of this place in the transfer begins; none where there is no such page, or no such address.
+    /// Returns the offset of the page at this place in the transfer. Returns `None` if there is no
+    /// such page, or its offset does not fit into 64 bits.
     pub fn start(&self, place: usize) -> Option<u64> {
         let index = u64::from(*self.indices.get(place)?);
         self.offset.checked_add(index.checked_mul(self.stride)?)
     }
 
-    /// Whether all pages, of `page_len` bytes, lie within `memory_len`.
+    /// Checks that all pages, of `page_len` bytes, lie within `memory_len` and do not overlap.
     fn check(&self, side: Side, page_len: u64, memory_len: u64) -> Result<(), PlanError> {
+        // A single page cannot overlap another one, whatever the stride is.
         if self.stride < page_len && self.indices.len() > 1 {
             return Err(PlanError::Overlap { side, stride: self.stride, page_len });
         }
@@ -45,10 +47,11 @@ impl Pages {
         Ok(())
     }
 
-    /// The first index that is there twice.
+    /// Returns an index that occurs twice.
     fn repeated(&self) -> Option<u32> {
         let last = *self.indices.iter().max()? as usize;
-        // A bit for each page that could be there, unless those are far more than are.
+        // A bit set needs less time than sorting, but memory for the largest index: it is used
+        // while that is at most 32 times the number of pages.
         if last / 32 <= self.indices.len() {
             let mut seen = vec![0_u64; last / 64 + 1];
             return self.indices.iter().copied().find(|index| {
@@ -64,7 +67,7 @@ impl Pages {
     }
 }
 
-/// What one operation of a link can do: its card and library say so.
+/// The limits of one operation on a link, as reported by its card and library.
 ///
 /// ```
 /// use farreach_proto::plan::Limits;
@@ -74,31 +77,31 @@ impl Pages {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes.
+    /// The maximum number of bytes.
     pub bytes: u64,
-    /// Ranges of local memory.
+    /// The maximum number of local segments.
     pub pieces: usize,
-    /// Ranges of remote memory.
+    /// The maximum number of remote segments.
     pub targets: usize,
-    /// Pages: as many as can be counted at once.
+    /// The maximum number of pages: as many as one immediate can count.
     pub pages: u32,
     /// Whether operations land in the order of posting.
     pub is_ordered: bool,
 }
 
 impl Limits {
-    /// Whether anything can be done within them.
+    /// Returns `true` if an operation is possible within these limits.
     pub fn is_usable(&self) -> bool {
         self.bytes > 0 && self.pieces > 0 && self.targets > 0 && self.pages > 0
     }
 }
 
-/// Whose memory.
+/// A side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where the bytes come from.
+    /// The memory that bytes are read from.
     Source,
-    /// Where they go.
+    /// The memory that bytes are written to.
     Destination,
 }
 
@@ -111,55 +114,55 @@ impl std::fmt::Display for Side {
     }
 }
 
-/// Why pages cannot be moved.
+/// Reasons for which pages cannot be moved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A page without bytes.
-    #[error("pages of 0 bytes")]
+    /// The page length is 0.
+    #[error("the page length is 0 bytes")]
     EmptyPage,
     /// The two sides have different numbers of pages.
-    #[error("{source_count} pages of the source for {destination_count} of the destination")]
+    #[error("the source has {source_count} pages and the destination {destination_count}")]
     Counts {
-        /// Pages of the source.
+        /// The number of source pages.
         source_count: usize,
-        /// Pages of the destination.
+        /// The number of destination pages.
         destination_count: usize,
     },
-    /// A page reaches beyond its memory.
-    #[error("page {index} of the {side} reaches beyond its {memory_len} bytes")]
+    /// A page ends beyond its memory.
+    #[error("page {index} of the {side} ends beyond its {memory_len} bytes")]
     OutOfBounds {
-        /// Whose.
+        /// The side of the page.
         side: Side,
-        /// Which.
+        /// The index of the page.
         index: u32,
-        /// How long that memory is.
+        /// The length of that memory in bytes.
         memory_len: u64,
     },
-    /// Pages that overlap.
-    #[error("pages of {page_len} bytes, {stride} apart: those of the {side} overlap")]
+    /// Pages overlap.
+    #[error("pages of the {side} overlap: they have {page_len} bytes and a stride of {stride}")]
     Overlap {
-        /// Whose.
+        /// The side of the pages.
         side: Side,
-        /// From one to the next.
+        /// The stride in bytes.
         stride: u64,
-        /// How long each is.
+        /// The page length in bytes.
         page_len: u64,
     },
-    /// A page that would be written twice, in no order.
-    #[error("page {index} of the destination is there twice")]
+    /// A page would be written twice, in no defined order.
+    #[error("page {index} of the destination occurs twice")]
     Repeated {
-        /// Which.
+        /// The index of the page.
         index: u32,
     },
 }
 
-/// A range of bytes in a memory.
+/// A range of bytes within a memory region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins.
+    /// Its beginning.
     pub offset: u64,
-    /// How many bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
@@ -173,21 +176,22 @@ impl Extent {
     }
 }
 
-/// What a link is asked to do: bytes of one side's ranges to those of the other, in their order.
+/// The bytes that one work request moves: from the extents of one side to those of the other, in
+/// order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Of the source.
+    /// Extents of local memory.
     pub pieces: Vec<Extent>,
-    /// Of the destination: as many bytes.
+    /// Extents of remote memory, with the same number of bytes.
     pub targets: Vec<Extent>,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// How many pages are whole with it.
+    /// The number of pages that are complete with it.
     pub pages: u32,
 }
 
 impl Operation {
-    /// The same bytes in operations that these limits allow, of which only the last one says that the pages are whole.
+    /// Splits it into operations within these limits. Only the last one counts the pages.
     ///
     /// ```
     /// use farreach_proto::plan::{Extent, Limits, Operation};
@@ -210,13 +214,14 @@ impl Operation {
         let (mut pieces, mut targets) = (self.pieces.into_iter(), self.targets.into_iter());
         let (mut piece, mut target) = (pieces.next(), targets.next());
         while let (Some(from), Some(to)) = (&mut piece, &mut target) {
-            let part = parts.last_mut().expect("there is always one");
+            let part = parts.last_mut().expect("`parts` is never empty");
             let len = from.len.min(to.len).min(limits.bytes - part.bytes);
             let (next_from, next_to) =
                 (Extent { offset: from.offset, len }, Extent { offset: to.offset, len });
             let has_room = len > 0
                 && fits_in(&part.pieces, next_from, limits.pieces)
                 && fits_in(&part.targets, next_to, limits.targets);
+            // The same bytes are tried again with an empty part.
             if !has_room {
                 parts.push(Self::default());
                 continue;
@@ -233,7 +238,7 @@ impl Operation {
                 target = targets.next();
             }
         }
-        parts.last_mut().expect("there is always one").pages = self.pages;
+        parts.last_mut().expect("`parts` is never empty").pages = self.pages;
         parts
     }
 
@@ -244,14 +249,14 @@ impl Operation {
     }
 }
 
-/// How pages become operations, one after the other: nothing is made before it is asked for, so that a million pages cost no
-/// more memory than their list.
+/// Yields the operations of a transfer one after the other. Operations are built on demand, so a
+/// million pages need no more memory than their list.
 ///
 /// ```
 /// use farreach_proto::plan::{Limits, Operation, Pages, Plan};
 ///
 /// let source = Pages::contiguous(4, 4096);
-/// // The first two land beside each other, the others elsewhere.
+/// // The first two are adjacent at the destination, the others are not.
 /// let destination = Pages { indices: vec![6, 7, 3, 1], stride: 4096, offset: 0 };
 /// let mut plan = Plan::new(4096, (source, 4 * 4096), (destination, 8 * 4096))?;
 /// let limits = Limits { bytes: 1 << 20, pieces: 4, targets: 1, pages: 1024, is_ordered: true };
@@ -268,13 +273,13 @@ pub struct Plan {
     page_len: u64,
     source: Pages,
     destination: Pages,
-    /// The page that is next, and how many of its bytes are done.
+    /// The place of the next page, and the number of its bytes that are in operations already.
     place: usize,
     within: u64,
 }
 
 impl Plan {
-    /// Checks every page of both sides, each with the length of its memory.
+    /// Creates a plan. Checks every page of both sides against the length of its memory.
     pub fn new(
         page_len: u64,
         (source, source_len): (Pages, u64),
@@ -295,23 +300,27 @@ impl Plan {
         Ok(Self { page_len, source, destination, place: 0, within: 0 })
     }
 
-    /// For reading: the source is the peer's, where a page may be read twice, and the destination ours. The plan's operations have the
-    /// ranges of our own memory as pieces and the peer's as targets, as those of a write have.
+    /// Creates a plan for reading: the source is the peer's memory and the destination local
+    /// memory. As in a plan for writing, the operations have local extents as pieces and remote
+    /// extents as targets.
     pub fn reading(
         page_len: u64,
         (source, source_len): (Pages, u64),
         (destination, destination_len): (Pages, u64),
     ) -> Result<Self, PlanError> {
+        // `new` checks repeated pages for the destination only, which is the local side here: a
+        // page of the peer may be read twice.
         let plan = Self::new(page_len, (source, source_len), (destination, destination_len))?;
         Ok(Self { source: plan.destination, destination: plan.source, ..plan })
     }
 
-    /// The next operation, for a link with these limits; `false` where nothing is left. `operation` is filled anew, and keeps its
-    /// room: asking allocates nothing after the first time.
+    /// Fills `operation` with the next one for a link with these limits. Returns `false` if nothing
+    /// is left. `operation` keeps its allocations, so later calls allocate nothing.
     ///
-    /// A page is cut only where it does not fit into an operation of its own, and only for a link that keeps the order: on another
-    /// one, the end of a page could be counted before its beginning is there. Then it is one operation all the same, and the link
-    /// must refuse it.
+    /// A page is split only if it does not fit into an operation of its own, and only for a link
+    /// that keeps the order: otherwise, the end of a page could be counted before its beginning has
+    /// arrived. For a link without order, such a page becomes one operation beyond the limits, and
+    /// the link must refuse it.
     pub fn next(&mut self, limits: &Limits, operation: &mut Operation) -> bool {
         operation.clear();
         while self.place < self.source.indices.len() && operation.pages < limits.pages {
@@ -319,7 +328,7 @@ impl Plan {
             let room = limits.bytes.saturating_sub(operation.bytes);
             let len = match left <= room {
                 true => left,
-                // A page of its own, cut.
+                // A page alone in its operation is split.
                 false if operation.bytes == 0 && limits.is_ordered => room,
                 false if operation.bytes == 0 => left,
                 false => break,
@@ -342,17 +351,17 @@ impl Plan {
         operation.bytes > 0
     }
 
-    /// Whether a page was begun, and the rest of it is to follow.
+    /// Returns `true` if a part of a page is in an operation, and the rest must follow.
     pub fn is_in_page(&self) -> bool {
         self.within > 0
     }
 
-    /// The page that was begun comes again, whole.
+    /// Begins the current page again from its first byte.
     pub fn restart_page(&mut self) {
         self.within = 0;
     }
 
-    /// Bytes of its lists of pages.
+    /// Returns the bytes of its lists of pages.
     ///
     /// ```
     /// use farreach_proto::plan::{Pages, Plan};
@@ -366,34 +375,35 @@ impl Plan {
         (self.source.indices.capacity() + self.destination.indices.capacity()) * size_of::<u32>()
     }
 
-    /// Nothing more is asked for.
+    /// Drops all pages that are not in an operation yet.
     pub fn abort(&mut self) {
         (self.place, self.within) = (self.source.indices.len(), 0);
     }
 
-    /// The bytes of a page.
+    /// Returns the length of a page in bytes.
     pub fn page_len(&self) -> u64 {
         self.page_len
     }
 
-    /// Pages of the whole transfer.
+    /// Returns the number of pages of the whole transfer.
     pub fn pages(&self) -> usize {
         self.source.indices.len()
     }
 
-    /// Pages that are not in an operation yet, or not wholly.
+    /// Returns the number of pages that are not completely in operations yet.
     pub fn pages_left(&self) -> usize {
         self.source.indices.len() - self.place
     }
 
-    /// The next bytes of a side. Every page was checked, so that it has them, and no number is too large.
+    /// Returns the next bytes of one side. All pages were checked by [`new`](Self::new), so the
+    /// arithmetic cannot overflow.
     fn extent(&self, pages: &Pages, len: u64) -> Extent {
         let index = u64::from(pages.indices[self.place]);
         Extent { offset: pages.offset + index * pages.stride + self.within, len }
     }
 }
 
-/// Whether a range joins the last one, or there is room for one more.
+/// Returns `true` if an extent continues the last one, or there is room for one more.
 fn fits_in(extents: &[Extent], next: Extent, max: usize) -> bool {
     extents.len() < max || extents.last().is_some_and(|last| last.end() == next.offset)
 }

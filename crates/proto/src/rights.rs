@@ -1,9 +1,9 @@
-//! What a peer may do with granted memory.
+//! Access rights of granted memory.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What a peer may do with granted memory.
+    /// The operations that a peer may do on granted memory.
     ///
     /// ```
     /// use farreach_proto::rights::Rights;
@@ -12,11 +12,11 @@ bitflags! {
     /// ```
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub struct Rights: u8 {
-        /// Read it.
+        /// Reads.
         const READ = 1;
-        /// Write to it.
+        /// Writes.
         const WRITE = 2;
-        /// Add to its words, and compare and swap them.
+        /// Fetch-and-add and compare-and-swap.
         const ATOMIC = 4;
     }
 }

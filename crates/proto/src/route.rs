@@ -1,9 +1,10 @@
-//! Operations over links: each takes its share, and a dead one takes nothing.
+//! Chooses links for operations: each gets its share, a lost one gets nothing.
 
-/// The links of one peer, and how much each has in flight.
+/// The links of one peer, with the bytes that each has in flight.
 ///
-/// The next operation goes to the link that would be done with it first, if every link moved bytes at the rate of its weight. So shares follow
-/// the weights, a link that stalls gets no more, and no clock is needed.
+/// The next operation goes to the link that would finish it first if every link moved bytes at the
+/// rate of its weight. Shares therefore follow the weights, a link that stalls gets no more, and no
+/// clock is needed.
 ///
 /// ```
 /// use farreach_proto::route::Links;
@@ -20,40 +21,44 @@ pub struct Links {
 #[derive(Debug, Clone)]
 struct Link {
     weight: u32,
-    /// Bytes that are assigned and not finished.
+    /// Bytes assigned and not finished.
     pending: u64,
-    /// Bytes that were ever assigned, in units of its weight: what breaks ties fairly.
+    /// Bytes ever assigned, in units of its weight. Breaks ties fairly.
     share: u64,
     is_alive: bool,
 }
 
 impl Links {
-    /// One link for each weight; one of weight 0 is used only when no other is alive.
+    /// Creates one link for each weight. A link of weight 0 is used only if no other is alive.
     pub fn new(weights: &[u32]) -> Self {
         let link = |weight: &u32| Link { weight: *weight, pending: 0, share: 0, is_alive: true };
         Self { links: weights.iter().map(link).collect() }
     }
 
-    /// The link for an operation of so many bytes, among those that are alive and that `has_room` says yes to; none where there is none.
+    /// Assigns an operation to a link among those that are alive and for which `has_room` returns
+    /// `true`. Returns `None` if there is none.
     pub fn assign(&mut self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
         let link = self.pick(bytes, has_room)?;
         self.charge(link, bytes);
         Some(link)
     }
 
-    /// Gives a link an operation of so many bytes.
+    /// Accounts an operation of so many bytes to a link.
     pub fn charge(&mut self, link: usize, bytes: u64) {
         let link = &mut self.links[link];
         link.pending += bytes;
+        // The additional 1 lets operations without bytes take turns, too.
         link.share += bytes / u64::from(link.weight.max(1)) + 1;
     }
 
-    /// As [`assign`](Self::assign), for one who cannot say yet how many bytes it will be: it is charged later.
+    /// As [`assign`](Self::assign), but charges nothing. For a caller that does not know the exact
+    /// number of bytes yet.
     pub fn pick(&self, bytes: u64, has_room: impl Fn(usize) -> bool) -> Option<usize> {
         let usable = self.links.iter().enumerate().filter(|(index, link)| link.is_alive && has_room(*index));
         usable
             .min_by(|(_, a), (_, b)| {
-                // (pending + bytes) / weight, compared without dividing; a weight of 0 is the slowest of all.
+                // Compares (pending + bytes) / weight without dividing. A weight of 0 is slower
+                // than all others.
                 let time =
                     |link: &Link, other: &Link| u128::from(link.pending + bytes) * u128::from(other.weight);
                 (a.weight == 0)
@@ -64,60 +69,61 @@ impl Links {
             .map(|(index, _)| index)
     }
 
-    /// An operation of so many bytes is finished on this link, or was taken off it.
+    /// Ends an operation of so many bytes on a link, because it is finished or withdrawn.
     ///
     /// # Panics
     ///
-    /// If it was not assigned to it.
+    /// Panics if the link has fewer bytes in flight.
     pub fn finish(&mut self, link: usize, bytes: u64) {
         let pending = &mut self.links[link].pending;
         assert!(*pending >= bytes, "{bytes} bytes finished on link {link}, and {pending} were in flight");
         *pending -= bytes;
     }
 
-    /// A link gets no more for now; what it has in flight goes on.
+    /// Stops assigning to a link. Its operations in flight continue.
     pub fn pause(&mut self, link: usize) {
         self.links[link].is_alive = false;
     }
 
-    /// A link is lost: it gets no more, and what it had in flight is nobody's until it is assigned again.
+    /// Marks a link as lost: it gets no more, and its operations in flight are no longer accounted.
     pub fn lose(&mut self, link: usize) {
         let link = &mut self.links[link];
         (link.is_alive, link.pending) = (false, 0);
     }
 
-    /// A link is back.
+    /// Marks a link as alive again.
     pub fn restore(&mut self, link: usize) {
         self.links[link].is_alive = true;
     }
 
-    /// Changes a link's weight: to the rate that was measured.
+    /// Changes the weight of a link, for example to a measured rate.
     pub fn set_weight(&mut self, link: usize, weight: u32) {
         self.links[link].weight = weight;
     }
 
-    /// Whether a link is alive.
+    /// Returns `true` if a link is alive.
     pub fn is_alive(&self, link: usize) -> bool {
         self.links[link].is_alive
     }
 
-    /// Bytes that a link has in flight.
+    /// Returns the bytes that a link has in flight.
     pub fn pending(&self, link: usize) -> u64 {
         self.links[link].pending
     }
 
-    /// How many links there are, dead ones too.
+    /// Returns the number of links, including lost ones.
     pub fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no links.
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()
     }
 }
 
-/// Which links of two sides go together: each of the side that has more, with those of the other in turn.
+/// Pairs the rails of two sides: each rail of the side with more of them, with those of the other
+/// side in turn.
 ///
 /// ```
 /// use farreach_proto::route::pairs;
@@ -148,7 +154,8 @@ mod tests {
             let link = links.assign(bytes, |_| true).unwrap();
             sent[link] += bytes;
             under_way.push_back((link, bytes));
-            // Each finishes as fast as its weight: in the long run, in the order of assignment.
+            // All links finish in the order of assignment: each at the rate of its weight in the
+            // long run.
             if under_way.len() > 50 {
                 let (link, bytes) = under_way.pop_front().unwrap();
                 links.finish(link, bytes);

@@ -1,8 +1,9 @@
-//! Things with ascending numbers, most of which are gone.
+//! A map for things with ascending numbers that end roughly in the order of their start.
 
 use std::collections::VecDeque;
 
-/// A map from ascending numbers, for which finding is an index and no search.
+/// A map from ascending numbers. A lookup is O(1): an index, not a search. Memory is proportional
+/// to the distance between the oldest and the newest number.
 ///
 /// ```
 /// use farreach_proto::sequence::Sequence;
@@ -20,16 +21,16 @@ pub struct Sequence<T> {
     count: usize,
 }
 
-/// Room for so many stays, however few there are.
+/// The capacity that is kept even if the map is empty.
 const ROOM_MIN: usize = 128;
 
 impl<T> Sequence<T> {
-    /// None yet.
+    /// Creates an empty map.
     pub fn new() -> Self {
         Self { first: 0, things: VecDeque::new(), count: 0 }
     }
 
-    /// Puts one in, whose number is above all before.
+    /// Inserts a thing. Its number must be above all earlier ones.
     pub fn put(&mut self, number: u64, thing: T) {
         if self.things.is_empty() {
             self.first = number;
@@ -41,71 +42,72 @@ impl<T> Sequence<T> {
         self.count += 1;
     }
 
-    /// The one of this number, if it is there.
+    /// Returns the thing with this number.
     #[inline]
     pub fn get(&self, number: u64) -> Option<&T> {
         self.things.get(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_ref()
     }
 
-    /// The same, to be changed.
+    /// As [`get`](Self::get), mutably.
     #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut T> {
         self.things.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)?.as_mut()
     }
 
-    /// Takes it out.
+    /// Removes and returns the thing with this number.
     pub fn take(&mut self, number: u64) -> Option<T> {
         let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let thing = self.things.get_mut(place)?.take()?;
         self.count -= 1;
+        // Memory follows the oldest number that is left.
         while matches!(self.things.front(), Some(None)) {
             self.things.pop_front();
             self.first += 1;
         }
-        // After many, room for a few: twice what is there, so that it is seldom done.
+        // Shrinks to twice the length rather than to the length, so that it happens rarely.
         if self.things.capacity() > ROOM_MIN && self.things.len() < self.things.capacity() / 4 {
             self.things.shrink_to((self.things.len() * 2).max(ROOM_MIN));
         }
         Some(thing)
     }
 
-    /// All, in order, with their numbers.
+    /// Iterates over all things with their numbers, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let numbered = self.things.iter().enumerate();
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
-    /// All, in order, with their numbers, to be changed.
+    /// As [`iter`](Self::iter), mutably.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         let (first, numbered) = (self.first, self.things.iter_mut().enumerate());
         numbered.filter_map(move |(place, thing)| Some((first + place as u64, thing.as_mut()?)))
     }
 
-    /// All, in order, to be changed.
+    /// Iterates over all things, in order, mutably.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.things.iter_mut().flatten()
     }
 
-    /// All that are not before this number, in order, with their numbers.
+    /// Iterates over all things from this number on, in order.
     pub fn iter_from(&self, number: u64) -> impl Iterator<Item = (u64, &T)> {
         let skipped = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let numbered = self.things.iter().enumerate().skip(skipped);
         numbered.filter_map(|(place, thing)| Some((self.first + place as u64, thing.as_ref()?)))
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all things.
     pub fn drain(&mut self) -> Vec<T> {
         self.count = 0;
         self.first += self.things.len() as u64;
         std::mem::take(&mut self.things).into_iter().flatten().collect()
     }
 
-    /// How many there is room for.
+    /// Returns the number of things that memory is allocated for.
     pub fn capacity(&self) -> usize {
         self.things.capacity()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -1,7 +1,8 @@
-//! What two engines tell each other beside the data: frames, bounded and versioned.
+//! Frames of the control connection between two engines: bounded and versioned.
 //!
-//! A connection begins with a preamble of fixed form on both sides, which says the version; so two engines that do not understand each
-//! other's frames can still say so. Then each frame is its length (four bytes, the highest first) and its content.
+//! A connection begins with a preamble of fixed form on both sides, which contains the version, so
+//! two engines with different frames can still report the mismatch. Each frame after it is its
+//! length (four bytes, big-endian) and its content.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,29 +11,29 @@ use crate::counter::{CounterId, LinkId};
 /// The version of the frames. It changes with every change of them.
 pub const VERSION: u16 = 2;
 
-/// The longest frame: who announces a longer one is not one of us.
+/// The maximum length of a frame in bytes. A side that announces a longer one is not an engine.
 pub const FRAME_MAX: usize = 64 * 1024;
 
 const MAGIC: [u8; 6] = *b"farrch";
 
-/// The length of a preamble.
+/// The length of a preamble in bytes.
 pub const PREAMBLE_LEN: usize = MAGIC.len() + 2;
 
-/// What a connection begins with.
+/// Returns the preamble that a connection begins with.
 pub fn preamble() -> [u8; PREAMBLE_LEN] {
     let [high, low] = VERSION.to_be_bytes();
     let [a, b, c, d, e, f] = MAGIC;
     [a, b, c, d, e, f, high, low]
 }
 
-/// Whether the other side speaks as this one does.
+/// Checks that the other side uses the same protocol and version.
 ///
 /// ```
 /// use farreach_proto::wire::{check_preamble, preamble};
 ///
 /// check_preamble(&preamble()).unwrap();
 /// let older = check_preamble(b"farrch\0\0").unwrap_err();
-/// assert_eq!(older.to_string(), "the peer speaks version 0 and this side version 2: upgrade the peer");
+/// assert_eq!(older.to_string(), "the peer has protocol version 0, this side has 2: upgrade the peer");
 /// ```
 pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     let (magic, version) = bytes.split_at(MAGIC.len());
@@ -43,199 +44,205 @@ pub fn check_preamble(bytes: &[u8; PREAMBLE_LEN]) -> Result<(), WireError> {
     if theirs == VERSION { Ok(()) } else { Err(WireError::Version { theirs }) }
 }
 
-/// What one engine tells the other.
+/// A message of one engine to the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Frame {
     /// The first frame of each side.
     Hello(Hello),
-    /// This side's end of a link, for the other to connect to.
+    /// Offers this side's end of a link for the other side to connect to.
     Link(LinkOffer),
-    /// This side's end is connected: what comes over it is served.
+    /// This side's end is connected: operations over it are served.
     LinkReady {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// What messages over it are to be marked with.
+        /// The mark that messages over it must carry.
         mark: u32,
     },
-    /// A link is of no use any more.
+    /// A link can no longer be used.
     LinkLost {
-        /// Which.
+        /// The link.
         link: LinkId,
-        /// Whether nothing that this side has sent over it is in flight: all of it is known to have landed.
+        /// `true` if nothing that this side sent over the link is in flight: all of it is known to
+        /// have landed.
         is_quiet: bool,
-        /// Why, in words.
+        /// The reason, as text.
         reason: String,
     },
-    /// Memory that the other side may reach.
+    /// Grants memory to the other side.
     Grant(GrantOffer),
-    /// The other side shall stop reaching it, and say so.
+    /// Asks the other side to stop using a grant, and to confirm with `Revoked`.
     Revoke {
-        /// Which.
+        /// The grant.
         grant: u64,
     },
-    /// This side reaches it no more.
+    /// Confirms that this side no longer uses a grant.
     Revoked {
-        /// Which.
+        /// The grant.
         grant: u64,
     },
-    /// How many pages did you count from this link?
+    /// Asks how many pages were counted from a lost link.
     Settle {
-        /// The link that was lost.
+        /// The lost link.
         link: LinkId,
-        /// For which counter.
+        /// The counter.
         counter: CounterId,
     },
-    /// So many, and no more will be.
+    /// Answers `Settle`: the pages counted from the link. No more will be counted from it.
     Settled {
-        /// The link that was lost.
+        /// The lost link.
         link: LinkId,
-        /// For which counter.
+        /// The counter.
         counter: CounterId,
-        /// The pages.
+        /// The number of pages.
         pages: u64,
     },
-    /// A counter that the other side may raise, and what it is called on links whose immediates do not say where they came from.
+    /// Announces a counter that the other side may raise, and its names on links whose immediates
+    /// do not identify their link.
     Counter {
-        /// Its name.
+        /// The id of the counter.
         counter: CounterId,
         /// Its names on such links.
         names: Vec<(LinkId, CounterId)>,
     },
     /// A counter is closed.
     CounterClosed {
-        /// Its name.
+        /// The id of the counter.
         counter: CounterId,
     },
-    /// So many pages are there whose immediates were lost.
+    /// Adds pages that have arrived and whose immediates were lost.
     Add {
-        /// For which counter.
+        /// The counter.
         counter: CounterId,
-        /// The pages.
+        /// The number of pages.
         pages: u64,
     },
     /// A transfer was aborted.
     Abort {
-        /// Its counter.
+        /// The transfer's counter.
         counter: CounterId,
-        /// Why, in words.
+        /// The reason, as text.
         reason: String,
     },
-    /// A message of the user's that no link carried.
+    /// A message of the application that no link carried.
     Message {
-        /// Its place among all messages of this side.
+        /// Its position among all messages of this side.
         sequence: u64,
-        /// Its bytes.
+        /// Its content.
         bytes: Vec<u8>,
     },
-    /// So many messages were taken by the user: there is room for as many more.
+    /// The application took messages: there is room for as many more.
     Taken {
-        /// How many.
+        /// The number of messages.
         count: u32,
     },
-    /// All messages before this number are held for the user here, whatever becomes of the links.
+    /// All messages before this number are held for the application on this side, even if links are
+    /// lost.
     Held {
-        /// The number of the next one.
+        /// The number of the next message.
         next: u64,
     },
-    /// Are you there?
+    /// Asks for a `Pong`.
     Ping {
-        /// Comes back.
+        /// Returned in the `Pong`.
         nonce: u64,
     },
-    /// Yes.
+    /// Answers a `Ping`.
     Pong {
-        /// What the ping had.
+        /// The nonce of the `Ping`.
         nonce: u64,
     },
-    /// Something comes over a rail that cannot wake the other side: it is to look there for a while.
+    /// Operations follow over a rail that cannot wake the other side: it must poll that rail for a
+    /// while.
     Look,
-    /// The last frame: nothing follows, and nothing is wrong.
+    /// The last frame of an orderly close.
     Goodbye,
 }
 
-/// Who one is.
+/// Describes an engine to its peer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Another one for each engine that is started: a peer that was restarted is another peer.
+    /// A number that differs with each start of an engine: a restarted peer is another peer.
     pub incarnation: u64,
     /// A name for people.
     pub name: String,
-    /// How often it says something, in milliseconds, even if there is nothing to say.
+    /// The interval of its frames in milliseconds: it sends one at least this often, even if there
+    /// is nothing to report.
     pub heartbeat_ms: u32,
-    /// What each of its rails is of: ends of the same kind go together.
+    /// The kinds of its rails: links connect rails of the same kind.
     pub rails: Vec<String>,
-    /// How many messages it holds that its user has not taken.
+    /// The number of messages that it holds while its application has not taken them.
     pub messages: u32,
 }
 
 impl Hello {
-    /// Of an engine without a name that says something every millisecond. Its rails and its room for messages are filled in by the
-    /// [machine](crate::machine) that sends it.
+    /// Describes an engine without a name and with a heartbeat of one millisecond. The
+    /// [machine](crate::machine) that sends it fills in its rails and its room for messages.
     pub fn new(incarnation: u64) -> Self {
         Self { incarnation, name: String::new(), heartbeat_ms: 1, rails: Vec::new(), messages: 0 }
     }
 }
 
-/// One end of a link.
+/// An offer of one end of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkOffer {
-    /// Its name, for this connection.
+    /// The id of the link, within this connection.
     pub link: LinkId,
-    /// Which rail of this side's.
+    /// The rail of the offering side.
     pub from: u16,
-    /// Which rail of the other side's.
+    /// The rail of the other side.
     pub to: u16,
-    /// The address by which the other end reaches it, in its own words.
+    /// The address of this end, in the format of its rail.
     pub address: Vec<u8>,
 }
 
-/// Memory that a peer may reach.
+/// An offer of memory that a peer may access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantOffer {
-    /// Its name.
+    /// The id of the grant.
     pub grant: u64,
-    /// How long it is.
+    /// The length in bytes.
     pub len: u64,
-    /// What may be done with it: 1 read, 2 write, 4 atomics.
+    /// The [`Rights`](crate::rights::Rights) as bits: 1 read, 2 write, 4 atomics.
     pub rights: u8,
-    /// For each rail of this side's, in order: where it begins, and its key there.
+    /// For each rail of the offering side, in order: the address where the memory begins, and its
+    /// key.
     pub keys: Vec<Option<(u64, u64)>>,
 }
 
-/// Why frames were not understood.
+/// Errors of the preamble and of frames.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Something else connected.
-    #[error("what connected is no farreach engine")]
+    /// The other side is not an engine.
+    #[error("the other side is not a farreach engine")]
     Stranger,
-    /// Another version of the frames.
-    #[error("the peer speaks version {theirs} and this side version {VERSION}: upgrade {}", older_side(*.theirs))]
+    /// The other side has another version of the frames.
+    #[error("the peer has protocol version {theirs}, this side has {VERSION}: upgrade {}", older_side(*.theirs))]
     Version {
-        /// The other side's.
+        /// The version of the other side.
         theirs: u16,
     },
-    /// A frame that is longer than any.
-    #[error("a frame of {len} bytes, where {FRAME_MAX} are the most")]
+    /// A frame is too long.
+    #[error("a frame of {len} bytes exceeds the maximum of {FRAME_MAX} bytes")]
     TooLong {
-        /// How long.
+        /// Its length in bytes.
         len: usize,
     },
-    /// A frame that means nothing.
-    #[error("a frame of {len} bytes that means nothing")]
+    /// A frame cannot be encoded or decoded.
+    #[error("a frame of {len} bytes cannot be decoded")]
     Meaningless {
-        /// How long.
+        /// Its length in bytes.
         len: usize,
     },
 }
 
-/// The side with the older version.
+/// Returns the side with the older version.
 fn older_side(theirs: u16) -> &'static str {
     if theirs > VERSION { "this side" } else { "the peer" }
 }
 
-/// Appends a frame.
+/// Appends an encoded frame to `bytes`.
 ///
 /// ```
 /// use farreach_proto::wire::{Decoder, Frame, encode};
@@ -250,6 +257,7 @@ fn older_side(theirs: u16) -> &'static str {
 /// ```
 pub fn encode(frame: &Frame, bytes: &mut Vec<u8>) -> Result<(), WireError> {
     let content = postcard::to_allocvec(frame).map_err(|_| WireError::Meaningless { len: 0 })?;
+    // The receiver would end the connection.
     if content.len() > FRAME_MAX {
         return Err(WireError::TooLong { len: content.len() });
     }
@@ -258,34 +266,36 @@ pub fn encode(frame: &Frame, bytes: &mut Vec<u8>) -> Result<(), WireError> {
     Ok(())
 }
 
-/// Frames out of bytes that come in pieces.
+/// Decodes frames from bytes that arrive in arbitrary chunks.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
-    /// What was decoded already.
+    /// The number of bytes at the front that are decoded already.
     done: usize,
 }
 
 impl Decoder {
-    /// Nothing has come yet.
+    /// Creates a decoder that holds no bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// More bytes have come.
+    /// Appends received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
-        // What was decoded makes room: so that it holds no more than a frame and what came with it.
+        // Dropping the decoded bytes here bounds the buffer to one frame and the chunk that
+        // completed it.
         self.bytes.drain(..self.done);
         self.done = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether all that has come was decoded: the other side is between two frames.
+    /// Returns `true` if all received bytes are decoded: the other side is between two frames.
     pub fn is_empty(&self) -> bool {
         self.done == self.bytes.len()
     }
 
-    /// The next frame, if it is there whole. After an error nothing more can be understood.
+    /// Returns the next frame if all of it has arrived. After an error, the decoder must not be
+    /// used further.
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator would end where only more bytes are needed"
@@ -294,11 +304,14 @@ impl Decoder {
         let rest = &self.bytes[self.done..];
         let Some((len, rest)) = rest.split_first_chunk() else { return Ok(None) };
         let len = u32::from_be_bytes(*len) as usize;
+        // Checked before the content arrives, so that a peer cannot make the buffer grow without
+        // limit.
         if len > FRAME_MAX {
             return Err(WireError::TooLong { len });
         }
         let Some(content) = rest.get(..len) else { return Ok(None) };
         let (frame, left) = postcard::take_from_bytes(content).map_err(|_| WireError::Meaningless { len })?;
+        // Trailing bytes mean that the two sides disagree about the frame.
         if !left.is_empty() {
             return Err(WireError::Meaningless { len });
         }

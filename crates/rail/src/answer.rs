@@ -1,4 +1,5 @@
-//! Answers that have memory in them: what the machine tells by a number, together with what the [carrier](crate::Carrier) holds by it.
+//! Answers that contain memory: the machine's result for a number, together with the memory that
+//! the [carrier](crate::Carrier) holds for it.
 
 use farreach_memory::Exposed;
 use farreach_proto::explain::Explanation;
@@ -6,22 +7,22 @@ use farreach_proto::machine::TransferFault;
 
 use crate::Held;
 
-/// What became of a transfer.
+/// The result of a transfer.
 #[derive(Debug)]
 pub struct TransferAnswer {
     /// Whether all pages were moved.
     pub outcome: Result<(), TransferFault>,
-    /// The memory; none where a card may still have a part of it.
+    /// The memory; `None` if a card may still access a part of it.
     pub held: Option<Held>,
-    /// How it went.
+    /// Its statistics.
     pub explanation: Explanation,
 }
 
-/// What became of the wish to have memory back.
+/// The result of a revoke.
 #[derive(Debug)]
 pub enum RevokeAnswer {
-    /// It is the user's again; what is proven, its keys tell.
+    /// The memory is the user's again. Its keys show what is proven.
     Back(Exposed),
-    /// The grant is in the user's hand again, though the peer was told to stop.
+    /// The user holds the grant again, although the peer was told to stop. Contains the reason.
     NotYet(&'static str),
 }

@@ -1,7 +1,8 @@
-//! Carries work from the machine to rails, and what rails tell back to it.
+//! Carries work from the machine to rails, and results of rails back to the machine.
 //!
-//! The machine decides, and knows memory by numbers alone. Here is what is handed to rails and comes back from them: the memory of transfers,
-//! buffers for messages and atomics, and granted memory with its keys.
+//! The machine decides, and knows memory only by numbers. This module owns the memory that is
+//! handed to rails and comes back from them: the memory of transfers, buffers for messages and
+//! atomics, and granted memory with its keys.
 
 use std::sync::Arc;
 
@@ -17,64 +18,65 @@ use farreach_proto::rights::Rights;
 use crate::message_pool::MessagePool;
 use crate::{Event, Held, KeyId, Rail, RailError, Refusal, RevokeAnswer, TransferAnswer, WorkRequest};
 
-/// Messages that may be in flight, to all peers together.
+/// The maximum number of messages in flight, for all peers together.
 const MESSAGES_MAX: usize = 256;
-/// Atomics that may be in flight, to all peers together.
+/// The maximum number of atomics in flight, for all peers together.
 const ATOMICS_MAX: usize = 256;
-/// Each in a cache line of its own.
+/// The distance of atomic buffers in bytes: each has a cache line of its own.
 const ATOMIC_STRIDE: usize = 64;
 
-/// Brings what the machine wants done to rails, and what rails tell back to it. It has all memory that is with rails.
+/// Carries work of the machine to rails and results back. Owns all memory that is with rails.
 #[derive(Debug)]
 pub struct Carrier {
     rails: Vec<Box<dyn Rail>>,
     memory: Holdings,
 }
 
-/// The memory that is with rails, or may be handed to them.
+/// Memory that is with rails, or may be handed to them.
 #[derive(Debug, Default)]
 struct Holdings {
     transfers: IdMap<OpId, Held>,
-    /// Lists of buffers that came back: used again, so that posting allocates nothing.
+    /// Lists of buffers that came back. They are reused, so that posting allocates nothing.
     lists: Vec<Vec<Buffer>>,
     messages: MessagePool,
     atomics: Vec<Slice>,
     grants: IdMap<u64, GrantedMemory>,
-    /// What was granted and is back, until whoever asked for it is told.
+    /// Granted memory that is back, until the machine reports the revoke.
     returned: IdMap<OpId, Exposed>,
 }
 
-/// Memory that a peer may reach, and the keys to it.
+/// Memory that a peer may access, and its keys.
 #[derive(Debug)]
 struct GrantedMemory {
     memory: Arc<Exposed>,
-    /// By rail; none where it was ended.
+    /// By rail; `None` if the key was ended.
     keys: Vec<Option<KeyId>>,
 }
 
-/// A grant that was made.
+/// A new grant.
 #[derive(Debug)]
 pub struct GrantMade {
-    /// How the peer and the machine name it.
+    /// The id that the peer and the machine use.
     pub id: u64,
-    /// The memory, to be looked at.
+    /// The memory, for reading its contents.
     pub memory: Arc<Exposed>,
 }
 
 impl Carrier {
-    /// With buffers for messages of this length.
+    /// Creates a carrier with buffers for messages of this length.
     pub fn new(rails: Vec<Box<dyn Rail>>, message_max: usize) -> Result<Self, RailError> {
         let mut carrier = Self { rails, memory: Holdings::default() };
         let stride = (message_max + HEADER).next_multiple_of(64);
         carrier.memory.messages = MessagePool::new(stride, carrier.cut(stride, MESSAGES_MAX)?);
         carrier.memory.atomics = carrier.cut(ATOMIC_STRIDE, ATOMICS_MAX)?;
         for atomic in &mut carrier.memory.atomics {
+            // A buffer needs only the first eight bytes of its cache line.
             drop(atomic.split_off(size_of::<u64>()));
         }
         Ok(carrier)
     }
 
-    /// Registered memory of the engine's own, in pieces.
+    /// Allocates and registers memory of the engine itself, and splits it into slices.
     fn cut(&mut self, stride: usize, count: usize) -> Result<Vec<Slice>, RailError> {
         let mut rest = Memory::allocate(stride * count).map_err(|error| {
             RailError::new("allocate message buffers", error.to_string(), error.fix()).caused_by(None, error)
@@ -85,7 +87,7 @@ impl Carrier {
         Ok(slices)
     }
 
-    /// What a machine is to know of the rails.
+    /// Describes the rails for a machine.
     pub fn infos(&self) -> Vec<RailInfo> {
         let info = |rail: &dyn Rail| RailInfo {
             properties: rail.properties().clone(),
@@ -99,12 +101,13 @@ impl Carrier {
         self.rails.iter_mut().try_for_each(|rail| rail.register(memory))
     }
 
-    /// The rails, in order: to be slept on.
+    /// Iterates over the rails, in order, for a driver that prepares to sleep.
     pub fn rails_mut(&mut self) -> impl Iterator<Item = &mut dyn Rail> {
         self.rails.iter_mut().map(|rail| rail.as_mut() as &mut dyn Rail)
     }
 
-    /// One step: asks the rails what has happened, posts what there is room for, and has the machine look at the time. Whether anything happened.
+    /// Runs one step: polls the rails, posts as far as there is room, and runs the machine's
+    /// timers. Returns `true` if anything happened.
     pub fn step(&mut self, machine: &mut Machine, now: u64) -> bool {
         machine.begin_step(now);
         let mut happened = false;
@@ -118,11 +121,13 @@ impl Carrier {
         happened
     }
 
-    /// Does what the machine wants done; whether something was posted.
+    /// Does the work that the machine asks for. Returns `true` if something was posted.
     pub fn carry(&mut self, machine: &mut Machine) -> bool {
         machine.begin_round(self.memory.messages.free());
         let mut has_posted = false;
         loop {
+            // Control work comes before each post: a post may name a link that is about to be
+            // closed.
             self.control_all(machine);
             let Some(post) = machine.poll_post() else { break };
             let slot = post.slot;
@@ -133,7 +138,7 @@ impl Carrier {
         has_posted
     }
 
-    /// Asks one rail what has happened; whether anything has.
+    /// Polls one rail. Returns `true` if it reported events.
     fn poll(&mut self, machine: &mut Machine, rail: usize) -> bool {
         let Self { rails, memory } = self;
         let polled = rails[rail].poll(&mut |event| match event {
@@ -145,7 +150,8 @@ impl Carrier {
             Event::Message { bytes, .. } => machine.handle_message(bytes),
             Event::LinkDown { link, reason } => machine.handle_link_down(rail, link, &reason),
         });
-        // An error proves nothing, and it may go better the next time; the links' own deadlines see to the rest.
+        // An error proves nothing, and the next poll may succeed. The deadlines of the links handle
+        // the rest.
         let has_moved = polled.is_ok_and(|events| events > 0);
         if has_moved {
             machine.handle_moved(rail);
@@ -195,8 +201,8 @@ impl Carrier {
                 let (Some(request), Some(buffers)) = (request, buffers) else {
                     return Err(Refusal::Never(RailError::new(
                         "post pages",
-                        "they are not within their memory",
-                        "this is for the engine to keep to: report it",
+                        "the pages are not within their memory",
+                        "this is a bug in farreach: report it",
                     )));
                 };
                 rail.post(link, tag, request, buffers).map_err(|(reason, buffers)| {
@@ -214,7 +220,7 @@ impl Carrier {
                 })
             }
             Content::Atomic { request } => {
-                // It waits for a buffer where there is none.
+                // Without a free buffer, the atomic waits.
                 let Some(atomic) = self.memory.atomics.pop() else { return Err(Refusal::Full) };
                 rail.post(link, tag, request, atomic.into()).map_err(|(reason, buffers)| {
                     self.memory.put_atomic_back(buffers);
@@ -224,19 +230,20 @@ impl Carrier {
         }
     }
 
-    /// Keeps the memory of a transfer, before the machine hears of it.
+    /// Stores the memory of a transfer, before the machine gets the transfer.
     pub fn hold(&mut self, op: OpId, held: Held) {
         self.memory.transfers.insert(op, held);
     }
 
-    /// A transfer has ended. Parts of its memory that a card has are freed when it is done with them.
+    /// Ends a transfer. Parts of its memory that a card still has are freed when the card is done
+    /// with them.
     pub fn transfer_ended(&mut self, op: OpId, end: TransferEnd) -> TransferAnswer {
         let TransferEnd { outcome, is_back, explanation } = end;
         let held = self.memory.transfers.remove(&op).filter(|_| is_back);
         TransferAnswer { outcome, held, explanation }
     }
 
-    /// Lets a peer at memory. On failure it is handed back, unless a rail keeps it.
+    /// Grants memory to a peer. On failure the memory is returned, unless a rail keeps it.
     pub fn grant(
         &mut self,
         machine: &mut Machine,
@@ -256,7 +263,7 @@ impl Carrier {
         Ok(GrantMade { id, memory })
     }
 
-    /// Makes keys to memory, on every rail.
+    /// Creates keys for memory, on every rail.
     fn make_keys(
         &mut self,
         memory: Exposed,
@@ -272,7 +279,7 @@ impl Carrier {
                 }
                 Err(error) => {
                     for (rail, id) in granted.keys.into_iter().enumerate() {
-                        // One that cannot be ended counts for good, as its memory shows.
+                        // A key that cannot be ended keeps counting, and the memory shows it.
                         let _ = id.map(|id| self.rails[rail].end_key(id));
                     }
                     return Err((error, Arc::into_inner(granted.memory)));
@@ -282,7 +289,7 @@ impl Carrier {
         Ok((granted, remote))
     }
 
-    /// Ends the keys to granted memory.
+    /// Ends the keys of granted memory.
     fn end_keys(&mut self, grant: u64) -> KeysEnded {
         let mut ended = KeysEnded::default();
         let Some(granted) = self.memory.grants.get_mut(&grant) else { return ended };
@@ -297,16 +304,17 @@ impl Carrier {
         ended
     }
 
-    /// Granted memory is back, or not yet.
+    /// Builds the answer to a revoke.
     pub fn revoked(&mut self, op: OpId, revoked: Result<(), &'static str>) -> RevokeAnswer {
         match (revoked, self.memory.returned.remove(&op)) {
             (Ok(()), Some(memory)) => RevokeAnswer::Back(memory),
-            (Ok(()), None) => RevokeAnswer::NotYet("it is not granted"),
+            (Ok(()), None) => RevokeAnswer::NotYet("there is no such grant"),
             (Err(why), _) => RevokeAnswer::NotYet(why),
         }
     }
 
-    /// How much it holds: buffers of the engine's own that are out, transfers, grants.
+    /// Returns what it holds: the number of the engine's own buffers in use, of transfers, and of
+    /// grants.
     pub fn held(&self) -> (usize, usize, usize) {
         let Holdings { messages, atomics, transfers, grants, returned, .. } = &self.memory;
         let out = MESSAGES_MAX + ATOMICS_MAX - messages.free() - atomics.len();
@@ -315,18 +323,19 @@ impl Carrier {
 }
 
 impl Holdings {
-    /// Parts of a transfer's memory; none where they are not within it.
+    /// Returns parts of a transfer's memory, or `None` if they are not within it.
     #[inline]
     fn parts(&mut self, op: OpId, extents: &[Extent]) -> Option<Buffers> {
+        // A single extent needs no list.
         let list = if extents.len() > 1 { self.lists.pop() } else { None };
         self.transfers.get(&op)?.parts(extents, list)
     }
 
-    /// The buffers of a request are back. Those of an atomic tell what it found.
+    /// Takes back the buffers of a completed request. Returns the value that an atomic found.
     #[inline]
     fn take_back(&mut self, buffers: Buffers) -> Option<u64> {
         match &buffers {
-            // Transfers have no slices, but lent or shared parts.
+            // Transfers never use slices, only lent or shared parts.
             Buffers::One(Buffer::Slice(slice)) if self.messages.has(slice) => self.messages.put_back(buffers),
             Buffers::One(Buffer::Slice(_)) => return self.put_atomic_back(buffers),
             _ => self.recycle(buffers),
@@ -334,7 +343,7 @@ impl Holdings {
         None
     }
 
-    /// Lets go of the parts of slices, and keeps the list.
+    /// Releases the parts, and keeps the list for reuse.
     fn recycle(&mut self, buffers: Buffers) {
         if let Buffers::List(mut list) = buffers {
             list.clear();
@@ -349,7 +358,8 @@ impl Holdings {
         value
     }
 
-    /// Granted memory goes to whoever has asked for it, unless its user has a handle on it; whether it does.
+    /// Gives granted memory back to the user, unless the user holds a handle on it. Returns `true`
+    /// if it was given back.
     fn give_back(&mut self, grant: u64, op: Option<OpId>) -> bool {
         let Some(GrantedMemory { memory, keys }) = self.grants.remove(&grant) else { return false };
         match (Arc::try_unwrap(memory), op) {

@@ -1,40 +1,40 @@
-//! What rails tell.
+//! Events of rails.
 
 use farreach_memory::Buffers;
 
 use crate::{LinkKey, RailError};
 
-/// What has happened.
+/// An event of a rail.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A request is done with: its buffers are back, whether it went well or not.
+    /// A work request is completed. Its buffers are free, whether it succeeded or failed.
     Completed {
-        /// What it was posted with.
+        /// The tag that it was posted with.
         tag: u64,
         /// Its buffers.
         buffers: Buffers,
-        /// How it went. After a failure the link that it was posted to is of no use any more, and is to be closed.
+        /// The result. After a failure, the link can no longer be used and must be closed.
         outcome: Result<(), RailError>,
     },
-    /// A peer has written with an immediate, and the bytes are there.
+    /// A peer has written with an immediate, and the bytes have arrived.
     Immediate {
-        /// Over which link, where it is [known](crate::Properties::immediates_name_link).
+        /// The link over which it came, if it is [known](crate::Properties::immediates_name_link).
         link: Option<LinkKey>,
         /// The immediate.
         bits: u32,
     },
-    /// A message has come. Room for the next one is made by the provider.
+    /// A message has arrived. The provider makes room for the next one.
     Message {
-        /// Over which link, where it is known.
+        /// The link over which it came, if it is known.
         link: Option<LinkKey>,
-        /// Its bytes.
+        /// Its content.
         bytes: &'a [u8],
     },
-    /// A link is of no use any more, though nothing was posted to it that could say so.
+    /// A link has failed, although no work request on it could report that.
     LinkDown {
-        /// Which.
+        /// The link.
         link: LinkKey,
-        /// Why.
+        /// The reason.
         reason: RailError,
     },
 }

@@ -3,17 +3,17 @@
 use farreach_memory::{Buffer, Buffers, Lent, Shared};
 use farreach_proto::plan::Extent;
 
-/// This side's memory of a transfer, while it is under way.
+/// This side's memory of a transfer that is in flight.
 #[derive(Debug)]
 pub enum Held {
-    /// Read by cards.
+    /// Memory that cards read.
     Shared(Shared),
-    /// Written by cards, or read, and nobody else's.
+    /// Memory that cards write or read, with exclusive access.
     Lent(Lent),
 }
 
 impl Held {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks whether it is")]
     pub fn len(&self) -> u64 {
         match self {

@@ -1,16 +1,16 @@
-//! Keys: by what peers reach memory.
+//! Keys with which peers access memory.
 
-/// A key that was made, as its own side's provider names it.
+/// Names a key on its own side's rail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(pub u64);
 
-/// A key that was made.
+/// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     /// Its name on this side.
     pub id: KeyId,
-    /// Where the memory begins, in the words of the peer's requests.
+    /// The address of the memory, as the peer's work requests use it.
     pub address: u64,
-    /// The key.
+    /// The key that the peer's work requests carry.
     pub key: u64,
 }

@@ -1,8 +1,10 @@
-//! What a rail is to the engine: one card, or one provider of libfabric's, with links to peers; and what carries work to rails.
+//! The interface between the engine and a rail: one card, or one libfabric provider, with links to
+//! peers. Also the carrier of work to rails.
 //!
-//! The [machine](farreach_proto::machine) decides what is posted where, and what a completion means for a transfer. A [`Rail`] knows its library. It keeps no list of
-//! transfers and no clock, starts no thread, and never waits: all that takes time is asked for by one call and told of by a later
-//! [`poll`](Rail::poll). The [`Carrier`] is between them, and has the memory.
+//! The [machine](farreach_proto::machine) decides what is posted where, and what a completion means
+//! for a transfer. A [`Rail`] knows its library. It keeps no list of transfers and no clock, starts
+//! no thread, and never blocks: anything that takes time is requested by one call and reported by a
+//! later [`poll`](Rail::poll). The [`Carrier`] is between them, and owns the memory.
 #![forbid(unsafe_code)]
 
 mod answer;

@@ -3,14 +3,14 @@
 use farreach_memory::{Buffers, Slice};
 use farreach_proto::machine::HEADER;
 
-/// Buffers for messages, of one length, which lie behind each other.
+/// Buffers of one length for messages, adjacent in memory.
 #[derive(Debug, Default)]
 pub(crate) struct MessagePool {
-    /// Where the first one begins, and how far they are apart.
+    /// The address of the first buffer, and the distance between two.
     base: usize,
     stride: usize,
     free: Vec<Slice>,
-    /// What messages leave of their buffers, by the place of the buffer.
+    /// The unused rest of each buffer in use, by its index.
     rests: Vec<Option<Slice>>,
 }
 
@@ -21,24 +21,24 @@ impl MessagePool {
         Self { base, stride, free, rests }
     }
 
-    /// Which of the buffers it is; none where a rail hands back what it was never handed.
+    /// Returns the index of a buffer, or `None` if it is not from this pool.
     fn place(&self, buffer: &Slice) -> Option<usize> {
         let place = (buffer.as_ptr() as usize).checked_sub(self.base)?.checked_div(self.stride)?;
         (place < self.rests.len()).then_some(place)
     }
 
-    /// Whether it is one of them, or a part of one.
+    /// Returns `true` if it is a buffer of the pool, or a part of one.
     #[inline]
     pub(crate) fn has(&self, buffer: &Slice) -> bool {
         self.place(buffer).is_some()
     }
 
-    /// How many there are.
+    /// Returns the number of free buffers.
     pub(crate) fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// A buffer with a message.
+    /// Fills a buffer with a message and its header.
     pub(crate) fn take(&mut self, mark: u32, sequence: u64, bytes: &[u8]) -> Option<Slice> {
         let mut buffer = self.free.pop()?;
         let len = HEADER + bytes.len();
@@ -53,7 +53,7 @@ impl MessagePool {
     pub(crate) fn put_back(&mut self, buffers: Buffers) {
         let Ok(mut buffer) = buffers.into_slice() else { return };
         let Some(rest) = self.place(&buffer).and_then(|place| self.rests[place].take()) else { return };
-        // They were one.
+        // Both parts come from the same buffer, so they can be joined.
         if buffer.unsplit(rest).is_ok() {
             self.free.push(buffer);
         }

@@ -1,4 +1,4 @@
-//! What a machine tells, for whoever drives it without an engine: histories and tests.
+//! Collects the events of a machine, for drivers without an engine: histories and tests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use farreach_proto::lost::LostReason;
 use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
-/// What became of something that was asked, when the machine has told it.
+/// A slot for the result of a request, filled when the machine reports it.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Rc<RefCell<Option<T>>>);
 
 impl<T> Answer<T> {
-    /// Takes it, if it is there.
+    /// Takes the result, if it was reported.
     pub(crate) fn take(&self) -> Option<T> {
         self.0.borrow_mut().take()
     }
@@ -25,7 +25,7 @@ impl<T> Answer<T> {
     }
 }
 
-/// An answer that is awaited.
+/// A result that is awaited.
 #[derive(Debug)]
 pub(crate) enum Awaited {
     Transfer(Answer<TransferAnswer>),
@@ -34,7 +34,7 @@ pub(crate) enum Awaited {
     Revoked(Answer<RevokeAnswer>),
 }
 
-/// A counter, as far as the machine has told.
+/// The state of a counter, as reported by the machine.
 #[derive(Debug, Default)]
 pub(crate) struct CounterView {
     reached: Cell<u64>,
@@ -46,13 +46,13 @@ impl CounterView {
         self.reached.get()
     }
 
-    /// Whether it will reach nothing more.
+    /// Returns `true` if it will not rise any more.
     pub(crate) fn has_ended(&self) -> bool {
         self.end.get().is_some()
     }
 }
 
-/// A peer, as far as the machine has told.
+/// The state of a peer, as reported by the machine.
 #[derive(Debug, Default)]
 pub(crate) struct PeerView {
     rails: Cell<usize>,
@@ -61,23 +61,23 @@ pub(crate) struct PeerView {
 }
 
 impl PeerView {
-    /// Whether a rail is ready.
+    /// Returns `true` if a rail is ready.
     pub(crate) fn has_rails(&self) -> bool {
         self.rails.get() > 0
     }
 
-    /// Why it is lost, if it is.
+    /// Returns the reason for which it is lost, if it is.
     pub(crate) fn lost(&self) -> Option<LostReason> {
         self.lost.borrow().clone()
     }
 
-    /// The next message.
+    /// Takes the next message.
     pub(crate) fn take_message(&self) -> Option<Vec<u8>> {
         self.inbox.borrow_mut().pop_front()
     }
 }
 
-/// What was asked of one machine, and what it has told.
+/// Requests to one machine, and the events that it has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     next_op: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Names something that is about to be asked, and gives what will hold its answer.
+    /// Assigns a number to a request that is about to be made. Returns the slot for its result.
     pub(crate) fn expect<T>(&mut self, awaited: fn(Answer<T>) -> Awaited) -> (OpId, Answer<T>) {
         let (op, cell) = (OpId(self.next_op), Rc::new(RefCell::new(None)));
         self.next_op += 1;
@@ -107,7 +107,7 @@ impl Answers {
         self.counters.remove(&counter);
     }
 
-    /// The machine has told something.
+    /// Handles an event of the machine.
     pub(crate) fn tell(&mut self, event: Event, carrier: &mut Carrier) {
         match event {
             Event::Transfer(op, end) => {
@@ -157,7 +157,7 @@ impl Answers {
         match change {
             PeerChange::Rails(rails) => view.rails.set(rails.len()),
             PeerChange::Lost(reason) => {
-                // The first reason stands.
+                // The first reason is kept.
                 view.lost.borrow_mut().get_or_insert(reason);
             }
             PeerChange::Forgotten => drop(self.peers.remove(&key)),

@@ -1,12 +1,12 @@
-//! What kinds of cards there are.
+//! Kinds of simulated cards.
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
 use farreach_rail::{EndedKeys, Proof, Properties};
 
-/// What a simulated card promises, and how it behaves where it promises nothing.
+/// The guarantees of a simulated card, and its behaviour where it gives none.
 ///
-/// The three kinds stand for the real ones. What a test needs otherwise it changes:
+/// The three kinds correspond to real ones. A test changes the fields that it needs otherwise:
 ///
 /// ```
 /// use farreach_rail::Proof;
@@ -18,27 +18,30 @@ use farreach_rail::{EndedKeys, Proof, Properties};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimCard {
-    /// What it tells the engine.
+    /// The properties reported to the engine.
     pub properties: Properties,
-    /// Whether it works while nobody polls it: hardware does, a library does not.
+    /// Whether it works without being polled: hardware does, a library does not.
     pub serves_unpolled: bool,
-    /// Whether requests to a peer that is gone fail by themselves, after a while. Otherwise they hang until a reset.
+    /// Whether work requests to a dead peer fail by themselves after a while. Otherwise they stay
+    /// in flight until a reset.
     pub tells_of_dead_peers: bool,
-    /// Whether bytes that are on their way still land after their sender has reset, or its link has died.
+    /// Whether bytes in flight still land after their sender has reset its card, or the link has
+    /// failed.
     pub lands_late: bool,
     /// Whether the addresses of exposed memory begin at 0.
     pub addresses_from_zero: bool,
-    /// How many immediates and messages it keeps until they are polled for. Whoever sends more waits.
+    /// The number of immediates and messages that it keeps until they are polled. Further ones wait
+    /// at the sender.
     pub receives: usize,
-    /// How many requests it may have in flight, on all links.
+    /// The number of work requests that it may have in flight, on all links.
     pub queue_len: usize,
-    /// Whether it refuses what its queue has no room for, as a provider must. Otherwise it takes everything, and its links die when the
-    /// completions overrun.
+    /// Whether it refuses work requests that its queue has no room for, as a rail must. Otherwise
+    /// it accepts everything, and its links fail when the completions overrun.
     pub refuses_overrun: bool,
 }
 
 impl SimCard {
-    /// One queue pair for each link, as InfiniBand and RoCE have them.
+    /// A card with one queue pair for each link, like InfiniBand and RoCE.
     pub fn rc() -> Self {
         Self::plain(Properties {
             is_rdma: true,
@@ -53,7 +56,7 @@ impl SimCard {
         })
     }
 
-    /// libfabric over tcp: one endpoint for all links, and whoever does not poll does not serve.
+    /// A card like libfabric over tcp: one endpoint for all links, and no service without polls.
     pub fn tcp() -> Self {
         Self {
             serves_unpolled: false,
@@ -69,7 +72,7 @@ impl SimCard {
         }
     }
 
-    /// EFA: one endpoint for all links, and no order at all.
+    /// A card like EFA: one endpoint for all links, and no order at all.
     pub fn efa() -> Self {
         Self {
             lands_late: true,
@@ -83,7 +86,7 @@ impl SimCard {
         }
     }
 
-    /// All three kinds.
+    /// Returns all three kinds.
     pub fn kinds() -> [Self; 3] {
         [Self::rc(), Self::tcp(), Self::efa()]
     }
@@ -102,7 +105,7 @@ impl SimCard {
     }
 }
 
-/// What most of them have in common.
+/// Returns the properties that most kinds have in common.
 fn properties(name: &str) -> Properties {
     Properties {
         native: name.to_owned(),

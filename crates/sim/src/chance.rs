@@ -1,10 +1,10 @@
-//! All that is left to chance.
+//! The source of random decisions.
 
 use std::ops::RangeInclusive;
 
 use rand_mt::Mt64;
 
-/// Draws from a seed: the same ones, in the same order, on every machine.
+/// A random number generator: the same numbers in the same order on every machine.
 pub(super) struct Chance {
     generator: Mt64,
 }
@@ -14,7 +14,7 @@ impl Chance {
         Self { generator: Mt64::new(seed) }
     }
 
-    /// Less than `end`. Its small preference for small numbers does no harm here.
+    /// Returns a number below `end`. The small bias towards small numbers does no harm here.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.generator.next_u64() % end.max(1)
     }
@@ -24,7 +24,7 @@ impl Chance {
         range.start() + self.below(width.saturating_add(1))
     }
 
-    /// Once in so many times, and 0 is never.
+    /// Returns `true` once in so many times; 0 is never.
     pub(super) fn once_in(&mut self, times: u32) -> bool {
         times > 0 && self.below(times.into()) == 0
     }

@@ -1,4 +1,4 @@
-//! What the network knows of cards, and of the ends of links.
+//! The state of cards, and of the ends of links.
 
 use std::collections::VecDeque;
 
@@ -18,9 +18,9 @@ pub(super) struct Host {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CardState {
     Alive,
-    /// A reset has failed: nothing that it was told is proven to have stopped.
+    /// A reset has failed: nothing that it has in flight is proven to have stopped.
     Lost,
-    /// Its provider was dropped.
+    /// Its rail was dropped.
     Dropped,
     /// Its host was killed.
     Killed,
@@ -30,25 +30,25 @@ pub(super) struct Card {
     pub(super) host: usize,
     pub(super) kind: SimCard,
     pub(super) state: CardState,
-    /// Nothing gets through.
+    /// No packet passes.
     pub(super) has_no_cable: bool,
     pub(super) next_reset_fails: bool,
     pub(super) ends: Vec<usize>,
-    /// Requests whose completion was not polled for.
+    /// Work requests whose completion was not polled yet.
     pub(super) in_flight: usize,
-    /// What the next polls tell.
+    /// Events that the next polls report.
     pub(super) ready: VecDeque<Ready>,
-    /// How many of those are completions, and how many are immediates and messages.
+    /// The number of completions among them, and of immediates and messages.
     pub(super) completions: usize,
     pub(super) received: usize,
-    /// What is due, and waits for a poll, since the card does nothing by itself.
+    /// Actions that are due and wait for a poll, because the card does nothing by itself.
     pub(super) inbox: VecDeque<Action>,
-    /// Ends where something waits for room among what was received.
+    /// Ends at which actions wait for room among the received events.
     pub(super) blocked: Vec<usize>,
     pub(super) refusals_left: u32,
     pub(super) failing_polls_left: u32,
     pub(super) full_until_ns: u64,
-    /// When somebody is woken who could not post or poll.
+    /// The time at which a driver that could not post or poll is woken.
     pub(super) wakes_at_ns: u64,
 }
 
@@ -104,7 +104,7 @@ impl Card {
         Some(ready)
     }
 
-    /// Forgets what has come over links that are no more. Completions stay: they have buffers.
+    /// Drops received events of links that are gone. Completions stay, because they have buffers.
     pub(super) fn forget_received(&mut self, is_gone: impl Fn(usize) -> bool) {
         let received = &mut self.received;
         self.ready.retain(|ready| match ready {
@@ -119,7 +119,7 @@ impl Card {
     }
 }
 
-/// What a poll tells.
+/// An event that a poll reports.
 pub(super) enum Ready {
     Completed { end: usize, tag: u64, buffers: Buffers, outcome: Result<(), Failure> },
     Immediate { end: usize, bits: u32 },
@@ -132,24 +132,24 @@ pub(super) struct End {
     pub(super) card: usize,
     pub(super) peer: Option<usize>,
     pub(super) state: EndState,
-    /// Its card has begun anew since, or is gone.
+    /// Whether its card was reset since, or is gone.
     pub(super) is_reset: bool,
-    /// From here to the peer.
+    /// The path from here to the peer.
     pub(super) way: Way,
-    /// Answers to requests from here do not come back any more.
+    /// Whether answers to work requests from here are lost.
     pub(super) are_answers_lost: bool,
-    /// Its card is about to give it up.
+    /// Whether its card is about to give it up.
     pub(super) will_break: bool,
-    /// Requests whose completion was not polled for.
+    /// Work requests whose completion was not polled yet.
     pub(super) in_flight: usize,
-    /// Requests that are not completed, in the order of posting.
+    /// Work requests that are not completed, in the order of posting.
     pub(super) requests: VecDeque<SlotId>,
-    /// When the last bytes leave, and land, where there is an order to keep.
+    /// The times of the last departure and of the last landing, for cards that keep the order.
     pub(super) last_departure_ns: u64,
     pub(super) last_landing_ns: u64,
-    /// How much longer the next request takes.
+    /// The additional delay of the next work request.
     pub(super) next_delay_ns: u64,
-    /// What has come here from the peer, and waits for room.
+    /// Actions that have arrived from the peer and wait for room.
     pub(super) held: VecDeque<Action>,
 }
 
@@ -177,7 +177,7 @@ impl End {
 pub(super) enum EndState {
     Unconnected,
     Connected,
-    /// A failure was told of.
+    /// A failure was reported.
     Broken,
     Closed,
 }
@@ -185,12 +185,12 @@ pub(super) enum EndState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Open,
-    /// Nothing leaves any more, but what has left will land.
+    /// Nothing leaves any more, but everything that has left will land.
     Draining,
     Lost,
 }
 
-/// Why a request failed.
+/// Reasons for which a work request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
     Unreachable,
@@ -205,8 +205,10 @@ impl Failure {
     pub(super) fn error(self, operation: &str) -> RailError {
         let (cause, fix) = match self {
             Self::Unreachable => ("the peer's card does not answer", "connect again, or use another rail"),
-            Self::Refused => ("the peer's card refused it: its key is dead", "ask the peer for another key"),
-            Self::Flushed => ("an earlier request on this link failed", "see that one's cause"),
+            Self::Refused => {
+                ("the peer's card refused it: its key was ended", "ask the peer for another key")
+            }
+            Self::Flushed => ("an earlier request on this link failed", "see the cause of that request"),
             Self::Closed => ("the link was closed", "open another one"),
             Self::Reset => ("the card was reset", "open another link"),
             Self::Overrun => {

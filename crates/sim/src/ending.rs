@@ -1,4 +1,4 @@
-//! How requests, links and cards end.
+//! The end of work requests, links and cards.
 
 use farreach_proto::inflight::SlotId;
 
@@ -8,7 +8,7 @@ use super::record::Rule;
 use super::world::{Action, World};
 
 impl World {
-    /// A request is done with, and its buffers go home with the next poll.
+    /// Completes a work request. Its buffers come back with the next poll.
     pub(super) fn complete(&mut self, id: SlotId, outcome: Result<(), Failure>) {
         self.hand_back(id, State::Completed, outcome);
         let operation = self.operation(id);
@@ -23,7 +23,7 @@ impl World {
         }
     }
 
-    /// This side has given a request up: nothing more of it leaves.
+    /// Abandons a work request on this side: nothing more of it leaves.
     fn abandon(&mut self, id: SlotId, failure: Failure) {
         self.hand_back(id, State::Abandoned, Err(failure));
         self.forget_if_over(id);
@@ -39,14 +39,14 @@ impl World {
         self.note("complete", serial, outcome.map_or_else(|failure| 1 + failure as u64, |()| 0));
     }
 
-    /// A queue took more completions than it has room for. All its links end with it.
+    /// Handles more completions than a queue has room for. All its links fail.
     fn overrun(&mut self, card: usize) {
         let what = format!(
             "{} completions for a queue of {}",
             self.cards[card].completions, self.cards[card].kind.queue_len
         );
         self.violate(card, Rule::Overrun, what);
-        // What follows are completions as well; one violation tells enough.
+        // Further completions follow; one violation is enough.
         self.cards[card].kind.queue_len = usize::MAX;
         for index in 0..self.cards[card].ends.len() {
             let end = self.cards[card].ends[index];
@@ -55,15 +55,15 @@ impl World {
         }
     }
 
-    /// Nothing gets through from an end any more. Its card finds out by itself, or never.
+    /// Loses the path from an end. Its card detects that by itself, or never.
     pub(super) fn lose_way(&mut self, end: usize) {
-        // Also where something was still draining: what comes behind must not fill the gap.
+        // This includes a path that was draining: later bytes must not pass the gap.
         if std::mem::replace(&mut self.ends[end].way, Way::Lost) == Way::Open {
             self.expect_break(end);
         }
     }
 
-    /// Where a card tells of dead peers, it will.
+    /// Schedules the failure of a link, if the card is of a kind that reports dead peers.
     pub(super) fn expect_break(&mut self, end: usize) {
         let tells = self.cards[self.ends[end].card].kind.tells_of_dead_peers;
         if tells && !std::mem::replace(&mut self.ends[end].will_break, true) {
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// A card gives a link up: what is in flight on it fails.
+    /// Gives up a link: work requests in flight on it fail.
     pub(super) fn break_end(&mut self, end: usize) {
         self.ends[end].will_break = false;
         let is_open = matches!(self.ends[end].state, EndState::Connected | EndState::Broken);
@@ -85,7 +85,8 @@ impl World {
             self.ends[end].way = Way::Lost;
         }
         if self.ends[end].requests.is_empty() && self.ends[end].state == EndState::Connected {
-            // Nothing was in flight that could tell. Some cards have another way to, and some do not.
+            // No work request was in flight that could report it. Some cards report it otherwise,
+            // and some do not.
             if self.chance.coin() {
                 self.ends[end].state = EndState::Broken;
                 let card = self.ends[end].card;
@@ -96,7 +97,8 @@ impl World {
         self.fail_requests(end, Failure::Unreachable);
     }
 
-    /// The first one says why, unless it is known better; the others are flushed.
+    /// Fails all work requests of an end. The first one gets the reason, unless it has a better
+    /// one; the others are flushed.
     fn fail_requests(&mut self, end: usize, why: Failure) {
         let mut failure = why;
         while let Some(id) = self.ends[end].requests.front().copied() {
@@ -116,7 +118,8 @@ impl World {
         }
     }
 
-    /// Nothing leaves over it any more, and what was held back here is dropped.
+    /// Ends a link: nothing leaves over it any more, and actions that were held back here are
+    /// dropped.
     fn end_link(&mut self, end: usize, failure: Failure) {
         self.ends[end].state = EndState::Closed;
         while let Some(id) = self.ends[end].requests.front().copied() {
@@ -126,7 +129,7 @@ impl World {
     }
 
     fn drop_held(&mut self, end: usize) {
-        // It does not get through any more, and is not held back again.
+        // They no longer pass, and are not held back again.
         while let Some(action) = self.ends[end].held.pop_front() {
             self.act_next(action);
         }
@@ -148,7 +151,7 @@ impl World {
         self.cards[card].ends.clear();
     }
 
-    /// What peers have begun on this card does not go on. It could have, up to now.
+    /// Stops operations that peers have begun on this card. Until now they could continue.
     fn stop_peers(&mut self, card: usize) {
         let ends = &self.ends;
         let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {
@@ -160,7 +163,7 @@ impl World {
         }
     }
 
-    /// Its provider is dropped. What is not proven to have stopped is kept.
+    /// Handles a dropped rail. Everything that is not proven to have stopped is kept.
     pub(super) fn drop_card(&mut self, card: usize) {
         match self.cards[card].state {
             CardState::Dropped | CardState::Killed => return,
@@ -175,13 +178,13 @@ impl World {
         self.empty_inbox(card);
     }
 
-    /// All of it is gone from one moment to the next.
+    /// Removes a card with everything that it has, at once.
     pub(super) fn kill_card(&mut self, card: usize) {
         if matches!(self.cards[card].state, CardState::Dropped | CardState::Killed) {
             return;
         }
         self.cards[card].state = CardState::Killed;
-        // Whoever had this memory is gone as well, so that nobody has given it up too early.
+        // The owner of this memory is gone as well, so it is no violation that it was freed.
         self.forget_keys(card);
         let ends = &self.ends;
         let at_card = |(id, operation): (SlotId, &super::operation::Operation)| {

@@ -1,10 +1,10 @@
-//! What goes wrong.
+//! Faults of the simulated network.
 
 use super::end::{CardState, EndState, Way};
 use super::world::{Action, World};
 
 impl World {
-    /// A post may be the beginning of something worse, a little later.
+    /// Draws faults that follow a post a little later.
     pub(super) fn draw_faults(&mut self, card: usize, end: usize) {
         let (odds, host) = (self.settings.odds, self.cards[card].host);
         let faults = [
@@ -15,7 +15,7 @@ impl World {
         ];
         for (once_in, fault) in faults {
             if self.draw(|_| once_in) {
-                // Some steps later, so that it meets requests anywhere on their way.
+                // Some steps later, so that it meets work requests at any stage.
                 let at_ns = self.now_ns + 3 * self.chance.within(&self.settings.delay_ns);
                 self.schedule(at_ns, fault);
             }
@@ -34,11 +34,11 @@ impl World {
         self.note("fill", card as u64, for_ns);
         let until_ns = self.now_ns + for_ns;
         self.cards[card].full_until_ns = until_ns;
-        // Whoever waits for room is woken.
+        // Drivers that wait for room are woken.
         self.schedule(until_ns, Action::Wake);
     }
 
-    /// Somebody is to look at a card again: once, however often it is asked for meanwhile.
+    /// Schedules a wake-up for a card: once, however often this is called meanwhile.
     pub(super) fn wake_soon(&mut self, card: usize) {
         if self.cards[card].wakes_at_ns <= self.now_ns {
             let at_ns = self.after_step().max(self.now_ns + 1);
@@ -47,7 +47,8 @@ impl World {
         }
     }
 
-    /// Both directions end. What has landed has landed; the rest does not, or, where the card lets it, what is on its way still does.
+    /// Kills a link, in both directions. Bytes that have landed stay. The others are lost, or still
+    /// land if the card allows that.
     pub(super) fn kill_link(&mut self, end: usize) {
         self.note("kill link", end as u64, 0);
         let peer = self.ends[end].peer.filter(|peer| self.ends[*peer].peer == Some(end));
@@ -66,7 +67,7 @@ impl World {
         self.expect_break(end);
     }
 
-    /// All links of a card end, and none that is made meanwhile works.
+    /// Kills all links of a card. Links that are made meanwhile do not work.
     pub(super) fn cut_cable(&mut self, card: usize) {
         if self.cards[card].has_no_cable || self.cards[card].state != CardState::Alive {
             return;
@@ -78,7 +79,7 @@ impl World {
         }
     }
 
-    /// As [`cut_cable`](Self::cut_cable), and somebody puts it back in.
+    /// As [`cut_cable`](Self::cut_cable), with a repair after an outage.
     pub(super) fn cut_cable_for_a_while(&mut self, card: usize) {
         self.cut_cable(card);
         let at_ns = self.now_ns + self.outage_ns();
@@ -90,7 +91,7 @@ impl World {
         self.cards[card].has_no_cable = false;
     }
 
-    /// A host does nothing for a while. Its cards do what they do unpolled.
+    /// Stops a host for a while. Its cards continue to do what they do without polls.
     pub(super) fn stop_host(&mut self, host: usize, for_ns: Option<u64>) {
         let for_ns = for_ns.unwrap_or_else(|| self.outage_ns());
         let until_ns = self.now_ns + for_ns;
@@ -110,7 +111,7 @@ impl World {
         }
     }
 
-    /// Nothing more goes wrong by itself, and what mends by itself is mended.
+    /// Ends faults by chance, and repairs everything that repairs itself.
     pub(super) fn calm(&mut self) {
         self.is_calm = true;
         for card in &mut self.cards {

@@ -1,4 +1,4 @@
-//! A request's way: its bytes leave, land, and are told of; the answer comes back.
+//! The stages of a work request: its bytes leave, land and are reported; the answer comes back.
 
 use std::sync::atomic::Ordering;
 
@@ -11,20 +11,20 @@ use super::memory;
 use super::operation::{Kind, State};
 use super::world::{Action, World};
 
-/// Whether a request gets through to the peer.
+/// Whether a work request reaches the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passage {
     Open,
-    /// It does not, and its card knows already.
+    /// It does not, and its card knows that already.
     Shut,
-    /// It does not, and its card is yet to find out.
+    /// It does not, and its card has yet to detect that.
     Lost,
 }
 
 impl World {
-    /// The card reads a part of the bytes: not when they were posted, but now.
+    /// Reads a part of the bytes. A card does this now, not at the time of posting.
     pub(super) fn depart(&mut self, id: SlotId, part: u8) {
-        let operation = self.operations.get_mut(id).expect("it has an action");
+        let operation = self.operations.get_mut(id).expect("an action refers to the operation");
         if operation.state != State::InFlight {
             return;
         }
@@ -56,7 +56,8 @@ impl World {
         }
     }
 
-    /// A part arrives. Where there is an order it waits behind what waits already, unless it is the next one.
+    /// Lands a part. On an ordered card it waits behind parts that wait already, unless it is the
+    /// next one.
     pub(super) fn land(&mut self, id: SlotId, part: u8, is_next: bool) {
         if !self.gets_through(id) {
             return;
@@ -91,7 +92,7 @@ impl World {
     fn land_write(&mut self, id: SlotId, part: u8) -> bool {
         let operation = self.operation(id);
         let (range, peer) = (operation.range(part), operation.peer);
-        // A queue pair looks at no key where there are no bytes; a library does.
+        // A queue pair does not check the key of a write without bytes; a library does.
         let card = self.ends[peer].card;
         if range.is_empty() && self.cards[card].kind.properties.links_end_alone {
             return true;
@@ -110,7 +111,7 @@ impl World {
         let range = self.operation(id).range(part);
         match self.reach(id, range.start, range.len()) {
             Reach::Memory(exposed, offset) => exposed.read_at(offset, &mut self.operation(id).wire[range]),
-            // What it would have found there, nobody can tell any more.
+            // The value that it would have found is unknown.
             Reach::Nowhere | Reach::Refused => return false,
         }
         let at_ns = self.after_step();
@@ -131,7 +132,7 @@ impl World {
                 };
                 self.operation(id).wire.copy_from_slice(&before.to_ne_bytes());
             }
-            // What it would have found there, nobody can tell any more.
+            // The value that it would have found is unknown.
             Reach::Nowhere | Reach::Refused => return false,
         }
         let at_ns = self.after_step();
@@ -139,7 +140,7 @@ impl World {
         true
     }
 
-    /// All bytes are there: the peer is told, where it is to be told and has room for it.
+    /// Reports to the peer that all bytes have arrived, if it expects a report and has room for it.
     pub(super) fn deliver(&mut self, id: SlotId) {
         if !self.gets_through(id) {
             return;
@@ -169,9 +170,9 @@ impl World {
         }
     }
 
-    /// A part of what was asked for comes back.
+    /// Lands a part of an answer.
     pub(super) fn answer(&mut self, id: SlotId, part: u8) {
-        let operation = self.operations.get_mut(id).expect("it has an action");
+        let operation = self.operations.get_mut(id).expect("an action refers to the operation");
         if operation.state != State::InFlight || self.ends[operation.end].are_answers_lost {
             return;
         }
@@ -185,7 +186,7 @@ impl World {
         }
     }
 
-    /// A request is done. Where there is an order, those before it complete first.
+    /// Finishes a work request. On an ordered card, earlier ones complete first.
     pub(super) fn finish(&mut self, id: SlotId) {
         let operation = self.operation(id);
         let (end, card) = (operation.end, operation.card);
@@ -208,7 +209,7 @@ impl World {
         }
     }
 
-    /// The peer's card does not do it: there is no such key any more.
+    /// Refuses a work request at the peer's card, because its key was ended.
     fn refuse(&mut self, id: SlotId) {
         let operation = self.operation(id);
         let (serial, end, peer, card) = (operation.serial, operation.end, operation.peer, operation.card);
@@ -216,7 +217,7 @@ impl World {
         self.note("refuse", serial, 0);
         let properties = &self.cards[card].kind.properties;
         if properties.links_end_alone {
-            // Both queue pairs are in error now.
+            // Both queue pairs are in the error state now.
             self.operation(id).failure = Some(Failure::Refused);
             self.ends[end].way = Way::Lost;
             let at_ns = self.after_step();
@@ -224,12 +225,12 @@ impl World {
             let at_ns = self.after_step();
             self.schedule(at_ns, Action::Break { end: peer });
         } else if is_write && properties.writes_prove == Proof::Sent {
-            // It completes all the same, and what is behind it never does.
+            // It still completes, and later ones never do.
             self.ends[end].way = Way::Lost;
         } else if self.operation(id).failure.is_none() {
             self.operation(id).failure = Some(Failure::Refused);
             if self.cards[card].is_ordered() {
-                // What is behind it would tell of it, and does not come.
+                // Later ones would reveal the failure, so they do not arrive.
                 self.ends[end].way = Way::Lost;
             }
             let at_ns = self.after_step();
@@ -237,7 +238,8 @@ impl World {
         }
     }
 
-    /// Whether a request gets through. Where it does not, its card finds out, if it ever does.
+    /// Returns `true` if a work request reaches the peer. Otherwise its card detects that, if it is
+    /// of a kind that does.
     fn gets_through(&mut self, id: SlotId) -> bool {
         let passage = self.passage(id);
         if passage == Passage::Open {
@@ -252,7 +254,7 @@ impl World {
     }
 
     fn passage(&mut self, id: SlotId) -> Passage {
-        let operation = self.operations.get(id).expect("it has an action");
+        let operation = self.operations.get(id).expect("an action refers to the operation");
         let (from, to) = (&self.ends[operation.end], &self.ends[operation.peer]);
         let (sender, receiver) = (&self.cards[from.card], &self.cards[to.card]);
         if from.way == Way::Lost || (operation.state == State::Abandoned && !sender.kind.lands_late) {
@@ -277,7 +279,7 @@ impl World {
         self.ends[end].held.push_back(action);
     }
 
-    /// Before all others: it is what they wait for.
+    /// Holds an action back in front of all others, because they wait for it.
     fn hold_back_first(&mut self, end: usize, action: Action) {
         self.keep_for_later(end, action);
         self.ends[end].held.push_front(action);

@@ -1,4 +1,4 @@
-//! Keys to memory, and what is left of them when they are dead.
+//! Keys of exposed memory, alive and ended.
 
 use std::sync::{Arc, Weak};
 
@@ -11,11 +11,11 @@ use super::end::CardState;
 use super::record::Rule;
 use super::world::World;
 
-/// Keys are numbered from here, so that none is taken for a small number of something else.
+/// The number of the first key, so that no key can be confused with another small number.
 const FIRST_KEY: u64 = 0x1000;
 
-/// Addresses of exposed memory are this far apart, and no more than that is exposed at once. They are not the real ones, because those differ from run to
-/// run.
+/// The distance between the addresses of exposed memory, and the maximum length of each. Real
+/// addresses are not used, because they differ between runs.
 const ADDRESS_STRIDE: u64 = 1 << 40;
 
 pub(super) struct KeyEntry {
@@ -24,7 +24,7 @@ pub(super) struct KeyEntry {
     address: u64,
     len: u64,
     memory: KeptMemory,
-    /// Until it is proven that nothing is under way by it.
+    /// Present until it is proven that nothing is in flight with the key.
     guard: Option<KeyGuard>,
 }
 
@@ -34,11 +34,11 @@ enum KeptMemory {
     Leaked(Weak<Exposed>),
     /// The key was ended.
     Dead,
-    /// With its host.
+    /// The host was killed.
     Gone,
 }
 
-/// What became of a key that was to be ended.
+/// The result of ending a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndedKey {
     Ended,
@@ -46,21 +46,23 @@ pub(super) enum EndedKey {
     Unknown,
 }
 
-/// What a request finds at its target.
+/// The memory that a work request finds at its target.
 pub(super) enum Reach {
     /// This memory, from this offset on.
     Memory(Arc<Exposed>, usize),
-    /// Memory that nobody looks at through what was exposed. A real card would write to it all the same.
+    /// Memory without any handle on what was exposed. A real card would still write to it.
     Nowhere,
     Refused,
 }
 
 impl KeyEntry {
-    /// Nothing is under way by it, and nothing begins.
-    #[expect(unsafe_code, reason = "a card says when nothing reaches memory by a key")]
+    /// Ends the guard: nothing is in flight with the key, and nothing can begin.
+    #[expect(unsafe_code, reason = "a card proves when nothing reaches memory by a key")]
     fn end_guard(&mut self) {
         if let Some(guard) = self.guard.take() {
-            // SAFETY: a simulated card reaches the memory by handles on what is exposed alone, and there are none beside the slice that this may make of it.
+            // SAFETY: the guard must end only when nothing reaches the memory with the key. A
+            // simulated card reaches memory only through handles on `Exposed`, and none exists
+            // beside the slice that the owner may make of it.
             unsafe { guard.end() };
         }
     }
@@ -78,7 +80,7 @@ impl World {
         Key { id: KeyId(index), address, key: FIRST_KEY + index }
     }
 
-    /// Ends a key, or fails to.
+    /// Ends a key, or fails at random.
     pub(super) fn end_key(&mut self, card: usize, id: KeyId) -> EndedKey {
         let is_leaked = self.draw(|odds| odds.end_key_fails);
         let key = usize::try_from(id.0).ok().and_then(|index| self.keys.get_mut(index));
@@ -99,7 +101,7 @@ impl World {
         EndedKey::Ended
     }
 
-    /// A card is gone, and its keys with it.
+    /// Ends the keys of a card that is gone.
     pub(super) fn forget_keys(&mut self, card: usize) {
         let is_killed = self.cards[card].state == CardState::Killed;
         for key in self.keys.iter_mut().filter(|key| key.card == card) {
@@ -110,20 +112,22 @@ impl World {
         }
     }
 
-    /// A card was reset: nothing is under way by keys that were ended before.
+    /// Ends the guards of keys that ended before a reset of the card: nothing is in flight with
+    /// them any more.
     pub(super) fn prove_dead_keys(&mut self, card: usize) {
         let is_dead = |key: &&mut KeyEntry| key.card == card && matches!(key.memory, KeptMemory::Dead);
         self.keys.iter_mut().filter(is_dead).for_each(KeyEntry::end_guard);
     }
 
-    /// How many keys of a card live.
+    /// Returns the number of live keys of a card.
     pub(super) fn live_keys(&self, card: usize) -> usize {
         self.keys.iter().filter(|key| key.card == card && matches!(key.memory, KeptMemory::Live(_))).count()
     }
 
-    /// Looks up what a request may touch, as the peer's card does when a part arrives.
+    /// Looks up the memory that a work request may access, as the peer's card does when a part
+    /// arrives.
     pub(super) fn reach(&mut self, id: SlotId, offset: usize, len: usize) -> Reach {
-        let operation = self.operations.get(id).expect("it has an action");
+        let operation = self.operations.get(id).expect("an action refers to the operation");
         let (serial, rights) = (operation.serial, operation.rights());
         let card = self.ends[operation.peer].card;
         let Some(target) = operation.target else { return Reach::Refused };
@@ -139,12 +143,12 @@ impl World {
             target.address.checked_sub(key.address).and_then(|start| start.checked_add(offset as u64));
         let end = begin.and_then(|begin| begin.checked_add(len as u64));
         let (Some(begin), true) = (begin, end.is_some_and(|end| end <= key.len)) else {
-            let what = format!("request {serial} reaches beyond the {} bytes that were exposed", key.len);
+            let what = format!("request {serial} ends beyond the {} bytes that were exposed", key.len);
             self.violate(card, Rule::RemoteSegment, what);
             return Reach::Refused;
         };
         if !key.rights.contains(rights) {
-            let what = format!("request {serial} needs {rights:?}, and its key gives {:?}", key.rights);
+            let what = format!("request {serial} needs {rights:?}but its key gives {:?}", key.rights);
             self.violate(card, Rule::RemoteSegment, what);
             return Reach::Refused;
         }
@@ -154,7 +158,7 @@ impl World {
     fn reach_memory(&mut self, id: SlotId, key: usize, offset: usize) -> Reach {
         let key = &self.keys[key];
         let ended_keys = self.cards[key.card].kind.properties.ended_keys;
-        let operation = self.operations.get_mut(id).expect("it has an action");
+        let operation = self.operations.get_mut(id).expect("an action refers to the operation");
         let still_reached = match &key.memory {
             KeptMemory::Live(memory) => {
                 if ended_keys == EndedKeys::StopNew && operation.grip.is_none() {
@@ -169,7 +173,8 @@ impl World {
         match still_reached.map(Weak::upgrade) {
             None => Reach::Refused,
             Some(Some(memory)) => Reach::Memory(memory, offset),
-            // Its owner has it as memory that may change at any time, or has let go of it, and its pages are kept by the key.
+            // The owner has the memory as exposed memory that may change at any time, or has
+            // dropped it, and the key keeps its pages.
             Some(None) => Reach::Nowhere,
         }
     }

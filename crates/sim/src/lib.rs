@@ -1,25 +1,28 @@
-//! A network that does not exist: cards, links and hosts in one process, in virtual time, driven by a seed.
+//! A simulated network: cards, links and hosts in one process, in virtual time, driven by a seed.
 //!
-//! What the engine asks of a card is asked of these, too, and they move real bytes of real memory. But they move them as badly as any card may:
-//! late, in parts, in another order where the card promises none, and not at all where a link, a card or a host dies. They do
-//! nothing that no real engine would: no byte lands twice, and nothing completes that was not done. The same seed gives the same history, so
-//! that a failure is replayed by its seed.
+//! Simulated cards implement the same interface as real ones, and move real bytes of real memory.
+//! They move them as badly as a real card may: late, in parts, out of order where the card
+//! guarantees none, and not at all where a link, a card or a host fails. They do nothing that a
+//! real card would not do: no byte lands twice, and no operation completes that was not done. The
+//! same seed gives the same history, so a failure is replayed by its seed.
 //!
-//! | card | like | in order | closing one link ends it | a dead key stops | of a dead peer |
+//! | card | like | ordered | closing one link stops it | an ended key stops | operations to a dead peer |
 //! |---|---|---|---|---|---|
-//! | [`SimCard::rc`] | a queue pair for each link | yes | yes | all | tells after a while |
-//! | [`SimCard::tcp`] | libfabric over tcp | yes | no | what is new | says nothing |
-//! | [`SimCard::efa`] | EFA | no | no | all | tells after a while |
+//! | [`SimCard::rc`] | a queue pair for each link | yes | yes | all operations | fail after a while |
+//! | [`SimCard::tcp`] | libfabric over tcp | yes | no | new operations | never complete |
+//! | [`SimCard::efa`] | EFA | no | no | all operations | fail after a while |
 //!
-//! A card also watches whoever uses it. What no card would forgive is a [`Violation`]: memory given up while it can still be
-//! written, more requests than a window has room for, a request over a link that leads nowhere. A test ends by asserting that
-//! [`SimNetwork::violations`] is empty.
+//! A card also checks its user. A misuse that no card would tolerate is a [`Violation`]: freeing
+//! memory that can still be written, more work requests than a window has room for, a work request
+//! over a link that leads nowhere. A test ends by asserting that [`SimNetwork::violations`] is
+//! empty.
 //!
 //! # Time
 //!
-//! A network of [`SimNetwork::new`] stands still until [`SimNetwork::advance_to`]. Whoever drives it polls every provider until nothing is
-//! told any more, and goes on to [`SimNetwork::next_event_at`], or to a deadline of his own if that is earlier. One of
-//! [`SimNetwork::real_time`] reads the clock whenever it is asked for something, for tests with threads.
+//! The time of a [`SimNetwork::new`] stands still until [`SimNetwork::advance_to`]. The driver
+//! polls every rail until none reports anything, and then advances to
+//! [`SimNetwork::next_event_at`], or to an earlier deadline of its own. A [`SimNetwork::real_time`]
+//! reads the clock on each call, for tests with threads.
 //!
 //! ```
 //! use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};

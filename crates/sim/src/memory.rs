@@ -1,22 +1,23 @@
-//! Where the simulated cards touch memory.
+//! Memory accesses of simulated cards.
 
 use farreach_memory::{AttachReason, Buffers, DomainId, Memory, Registration, Release};
 
-/// What a card that does not exist keeps of a registration.
+/// The registration of a simulated card.
 struct Forgotten;
 
 impl Release for Forgotten {
-    // A request in flight has its buffers, so pages that are freed are in none.
+    // A work request in flight owns its buffers, so pages that are freed belong to none.
     fn release(self: Box<Self>) -> bool {
         true
     }
 }
 
-/// Registers pages with a card; again it does nothing.
-#[expect(unsafe_code, reason = "a provider vouches for what it attaches")]
+/// Registers memory with a card. A second call for the same memory does nothing.
+#[expect(unsafe_code, reason = "a provider guarantees the properties of what it attaches")]
 pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachReason> {
     let registration = Registration::new(domain, 0, Box::new(Forgotten));
-    // SAFETY: the domain is one simulated card's, which reaches the pages only by buffers that it was handed, and so never through a key.
+    // SAFETY: the domain belongs to one simulated card, which reaches the pages only through
+    // buffers that it was handed, and never by a key.
     match unsafe { memory.attach(registration) } {
         Ok(()) => Ok(()),
         Err(error) if error.reason == AttachReason::AlreadyRegistered => Ok(()),
@@ -24,31 +25,33 @@ pub(super) fn register(memory: &Memory, domain: DomainId) -> Result<(), AttachRe
     }
 }
 
-/// A card reads a part of a request's bytes.
+/// Reads a part of a work request's bytes.
 #[expect(unsafe_code, reason = "the bytes of a lent slice can be reached in no other way")]
 pub(super) fn gather(buffers: &Buffers, mut offset: usize, mut into: &mut [u8]) {
     for buffer in buffers.as_slice() {
         let len = buffer.len().saturating_sub(offset).min(into.len());
         let (part, rest) = into.split_at_mut(len);
         if len > 0 {
-            // SAFETY: `offset + len` is at most the buffer's length. The request has the buffer, so that its memory is there, and nobody but
-            // cards of this network writes to it; those do it one at a time, under the network's lock. `part` is not that memory: it is
-            // the network's own.
+            // SAFETY: `offset + len` is at most the buffer's length. The work request owns the
+            // buffer, so its memory is mapped, and only cards of this network write to it, one at a
+            // time, under the network's lock. `part` does not overlap it: it is memory of the
+            // network itself.
             unsafe { buffer.address().as_ptr().add(offset).copy_to_nonoverlapping(part.as_mut_ptr(), len) };
         }
         (into, offset) = (rest, offset.saturating_sub(buffer.len()));
     }
 }
 
-/// A card writes a part of what a request asked for.
+/// Writes a part of the answer to a work request.
 #[expect(unsafe_code, reason = "the bytes of a lent slice can be reached in no other way")]
 pub(super) fn scatter(buffers: &Buffers, mut offset: usize, mut from: &[u8]) {
-    assert!(buffers.are_writable(), "such a request is not taken");
+    assert!(buffers.are_writable(), "work requests that write to shared buffers are refused");
     for buffer in buffers.as_slice() {
         let len = buffer.len().saturating_sub(offset).min(from.len());
         let (part, rest) = from.split_at(len);
         if len > 0 {
-            // SAFETY: as in `gather`; and what is writable is named by nobody while a request has it.
+            // SAFETY: as in `gather`. In addition, no reference to a writable buffer exists while a
+            // work request owns it.
             unsafe { buffer.address().as_ptr().add(offset).copy_from_nonoverlapping(part.as_ptr(), len) };
         }
         (from, offset) = (rest, offset.saturating_sub(buffer.len()));

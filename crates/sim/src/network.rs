@@ -1,4 +1,4 @@
-//! The network, as a test holds it.
+//! The test's handle on the network.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use super::end::CardState;
 use super::world::World;
 use super::{SimSettings, Violation};
 
-/// Hosts, their cards, and all that is between them. Clones are the same network.
+/// Hosts, their cards, and everything between them. Clones refer to the same network.
 ///
-/// What goes wrong by chance ([`Odds`](super::Odds)) can also be called for, by the methods below. The [module](super) shows how to drive it.
+/// Faults that occur by chance ([`Odds`](super::Odds)) can also be injected by the methods below.
+/// The [crate documentation](super) shows how to drive a network.
 ///
 /// ```
 /// use farreach_sim::{SimNetwork, SimSettings};
@@ -26,7 +27,7 @@ pub struct SimNetwork {
     world: Arc<Mutex<World>>,
 }
 
-/// Names a card of a network. One that comes back after its host was killed has another name.
+/// Names a card of a network. A card of a host that was killed and restarted has another id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CardId(pub u32);
 
@@ -43,45 +44,46 @@ impl fmt::Display for CardId {
 }
 
 impl SimNetwork {
-    /// One whose time stands still until it is advanced.
+    /// Creates a network whose time stands still until it is advanced.
     pub fn new(settings: SimSettings) -> Self {
         Self { world: Arc::new(Mutex::new(World::new(settings, None))) }
     }
 
-    /// One whose time is the clock's, from now on.
+    /// Creates a network that follows the real clock from now on.
     pub fn real_time(settings: SimSettings) -> Self {
         Self { world: Arc::new(Mutex::new(World::new(settings, Some(Instant::now())))) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, World> {
-        // A test that panics is over; what is asked for then is what it has left.
+        // After a panic the state is only read for the report, so a poisoned lock is acceptable.
         let mut world = self.world.lock().unwrap_or_else(PoisonError::into_inner);
         world.catch_up();
         world
     }
 
-    /// The seed that replays it.
+    /// Returns the seed that replays the history.
     pub fn seed(&self) -> u64 {
         self.lock().settings.seed
     }
 
-    /// What time it is.
+    /// Returns the current time in nanoseconds.
     pub fn now(&self) -> u64 {
         self.lock().now_ns
     }
 
-    /// Lets time go on, and everything happen that is due until then. It does not go back.
+    /// Advances the time, and runs everything that is due until then. Time never goes back.
     pub fn advance_to(&self, at_ns: u64) {
         self.lock().advance_to(at_ns);
     }
 
-    /// When something happens next, always later than now; none where nothing will, unless it is asked for. What is due and only waits for a poll does not
-    /// count: [`waits_for_poll`](Self::waits_for_poll) tells of that, and a poll may bring about more.
+    /// Returns the time of the next event, which is always later than now. Returns `None` if
+    /// nothing will happen by itself. Actions that are due and only wait for a poll do not count:
+    /// [`waits_for_poll`](Self::waits_for_poll) reports those, and a poll may schedule more.
     pub fn next_event_at(&self) -> Option<u64> {
         self.lock().next_event_at()
     }
 
-    /// Whether a poll of some card would tell or do something now: of a host that runs, that is.
+    /// Returns `true` if a poll of some card of a running host would report or do something now.
     pub fn waits_for_poll(&self) -> bool {
         let world = self.lock();
         world.cards.iter().any(|card| {
@@ -91,40 +93,42 @@ impl SimNetwork {
         })
     }
 
-    /// What whoever uses the cards has done wrong so far.
+    /// Returns the violations of the cards' users so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().record.violations().to_vec()
     }
 
-    /// A digest of all that has happened: equal ones are equal histories.
+    /// Returns a digest of the history: equal digests are equal histories.
     pub fn history(&self) -> u64 {
         self.lock().record.digest()
     }
 
-    /// How often links were killed, cards cut off, queues filled and so on.
+    /// Returns how often links were killed, cards cut off, queues filled and so on.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         self.lock().record.counts().collect()
     }
 
-    /// The last things that happened, as many as [`SimSettings::notes_max`] says: time, what, who and a number.
+    /// Returns the latest events, at most [`SimSettings::notes_max`]: time, event, subject and a
+    /// number.
     pub fn notes(&self) -> Vec<String> {
         self.lock().record.notes()
     }
 
-    /// Requests and keys of cards that were dropped without proof that they have stopped. Their memory is kept.
+    /// Returns the number of operations and keys of dropped cards without proof that they have
+    /// stopped. Their memory is kept.
     pub fn leaked(&self) -> usize {
         self.lock().leaked
     }
 
-    /// The end of a link that a card has made last.
+    /// Returns the newest end of a link on a card.
     pub fn newest_link(&self, card: CardId) -> Option<LinkKey> {
         let world = self.lock();
         let place = world.ends.iter().rposition(|end| end.card == card.index())?;
         Some(LinkKey(place as u64))
     }
 
-    /// The next request over a link takes so much longer: where the card keeps the order so do those behind it, elsewhere they overtake
-    /// it.
+    /// Delays the next work request over a link. On an ordered card the later ones are delayed with
+    /// it; on others they overtake it.
     pub fn delay_next(&self, link: LinkKey, by_ns: u64) {
         let mut world = self.lock();
         if let Some(end) = world.ends.get_mut(link.0 as usize) {
@@ -132,22 +136,22 @@ impl SimNetwork {
         }
     }
 
-    /// A card has no room for the next requests, so many of them.
+    /// Makes a card refuse the next `count` work requests for want of room.
     pub fn refuse_posts(&self, card: CardId, count: u32) {
         self.lock().cards[card.index()].refusals_left = count;
     }
 
-    /// The next polls of a card fail, so many of them. Nothing is lost by it.
+    /// Makes the next `count` polls of a card fail. Nothing is lost.
     pub fn fail_polls(&self, card: CardId, count: u32) {
         self.lock().cards[card.index()].failing_polls_left = count;
     }
 
-    /// A card has no room for so long.
+    /// Makes a card refuse work requests for so long.
     pub fn fill_queue(&self, card: CardId, for_ns: u64) {
         self.lock().fill_queue(card.index(), for_ns);
     }
 
-    /// A link dies, in both directions. What has landed has landed.
+    /// Kills a link, in both directions. Bytes that have landed stay.
     pub fn kill_link(&self, link: LinkKey) {
         let mut world = self.lock();
         if (link.0 as usize) < world.ends.len() {
@@ -155,25 +159,28 @@ impl SimNetwork {
         }
     }
 
-    /// A card loses its cable: all its links die, and new ones do not work until it is [mended](Self::mend_card).
+    /// Cuts the cable of a card: all its links fail, and new ones do not work until it is
+    /// [mended](Self::mend_card).
     pub fn fail_card(&self, card: CardId) {
         self.lock().cut_cable(card.index());
     }
 
-    /// A card gets its cable back. Links that died stay dead.
+    /// Reconnects the cable of a card. Links that failed stay dead.
     pub fn mend_card(&self, card: CardId) {
         self.lock().mend_cable(card.index());
     }
 
-    /// The next reset of a card fails, and it is of no use any more. What was in flight is not proven to have stopped.
+    /// Makes the next reset of a card fail. The card can then no longer be used, and operations in
+    /// flight are not proven to have stopped.
     pub fn break_card(&self, card: CardId) {
         self.lock().cards[card.index()].next_reset_fails = true;
     }
 
-    /// A host is killed: its cards, requests and memory are gone from one moment to the next. A new provider on it starts it again.
+    /// Kills a host: its cards, work requests and memory are gone at once. A new rail on it
+    /// restarts it.
     ///
-    /// What its engine had is to be dropped by the caller, then or later: its providers refuse everything, except that what ends something says that
-    /// it is ended.
+    /// The caller must drop the engine of the host, then or later. Its rails refuse everything,
+    /// except that calls which end something succeed.
     pub fn kill_host(&self, host: u32) {
         let mut world = self.lock();
         if let Some(host) = world.hosts.iter().position(|there| there.number == host) {
@@ -181,12 +188,13 @@ impl SimNetwork {
         }
     }
 
-    /// Whether a host was killed, and not started again.
+    /// Returns `true` if a host was killed and not restarted.
     pub fn is_killed(&self, host: u32) -> bool {
         self.lock().hosts.iter().any(|there| there.number == host && there.is_killed)
     }
 
-    /// A host does nothing for so long: it polls in vain. Its cards still serve peers, if they are of a kind that does so by itself.
+    /// Stops a host for so long: its polls report nothing. Its cards still serve peers, if they are
+    /// of a kind that works without polls.
     pub fn stop_host(&self, host: u32, for_ns: u64) {
         let mut world = self.lock();
         if let Some(host) = world.hosts.iter().position(|there| there.number == host) {
@@ -194,18 +202,20 @@ impl SimNetwork {
         }
     }
 
-    /// Whether a host is stopped now. Whoever drives engines does not step this one meanwhile.
+    /// Returns `true` if a host is stopped now. The driver must not step its engine meanwhile.
     pub fn is_stopped(&self, host: u32) -> bool {
         let world = self.lock();
         world.hosts.iter().any(|there| there.number == host && there.stopped_until_ns > world.now_ns)
     }
 
-    /// Whether a card can still be used: its host was not killed, and no reset of it has failed.
+    /// Returns `true` if a card can still be used: its host was not killed, and no reset of it has
+    /// failed.
     pub fn is_usable(&self, card: CardId) -> bool {
         self.lock().cards[card.index()].state == CardState::Alive
     }
 
-    /// From now on nothing goes wrong by itself, cables are back, and stopped hosts go on. What died stays dead.
+    /// Ends faults by chance, reconnects cables, and resumes stopped hosts. Links that failed stay
+    /// dead.
     pub fn calm(&self) {
         self.lock().calm();
     }

@@ -1,4 +1,4 @@
-//! A request that a card has.
+//! A work request in a simulated card.
 
 use std::ops::Range;
 use std::sync::Weak;
@@ -9,9 +9,9 @@ use farreach_rail::{RemoteSegment, WorkRequest};
 
 use super::end::Failure;
 
-/// A request, and what is under way of it. It outlives its completion where bytes of it may still land.
+/// A work request and its progress. It outlives its completion if bytes of it may still land.
 pub(super) struct Operation {
-    /// Counts posts: what notes call it.
+    /// The number of the post, used in notes.
     pub(super) serial: u64,
     pub(super) card: usize,
     pub(super) end: usize,
@@ -20,21 +20,21 @@ pub(super) struct Operation {
     pub(super) kind: Kind,
     pub(super) target: Option<RemoteSegment>,
     pub(super) state: State,
-    /// What the card was handed, until it is handed back.
+    /// The buffers, until they are handed back.
     pub(super) buffers: Buffers,
-    /// The bytes between the two memories.
+    /// The bytes in transit between the two memories.
     pub(super) wire: Vec<u8>,
     pub(super) len: usize,
     pub(super) parts: u8,
     pub(super) departed: u8,
     pub(super) landed: u8,
     pub(super) answered: u8,
-    /// Nothing is missing but the completions of those before it.
+    /// Whether only the completions of earlier work requests are missing.
     pub(super) is_answered: bool,
     pub(super) failure: Option<Failure>,
-    /// Actions that name it.
+    /// The number of actions that refer to it.
     pub(super) actions: u32,
-    /// The memory that it has begun to work on, where a dead key does not stop it.
+    /// The memory that it has begun to access, if an ended key does not stop it.
     pub(super) grip: Option<Weak<Exposed>>,
 }
 
@@ -50,25 +50,26 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     InFlight,
-    /// Completed; its bytes may still be under way where a completion does not prove that they have landed.
+    /// Completed. Its bytes may still be in flight if a completion does not prove that they have
+    /// landed.
     Completed,
-    /// Its side has given it up: closed, reset or killed.
+    /// Abandoned by its side: closed, reset or killed.
     Abandoned,
 }
 
 impl Operation {
-    /// The bytes of a part: the parts are about equal.
+    /// Returns the bytes of a part. The parts are about equal.
     pub(super) fn range(&self, part: u8) -> Range<usize> {
         let bound = |part: usize| self.len * part / usize::from(self.parts);
         bound(part.into())..bound(usize::from(part) + 1)
     }
 
-    /// Whether its bytes come from its own side.
+    /// Returns `true` if its bytes come from its own side.
     pub(super) fn carries_bytes(&self) -> bool {
         matches!(self.kind, Kind::Write { .. } | Kind::Send)
     }
 
-    /// What it needs the peer's word for.
+    /// Returns the rights that it needs.
     pub(super) fn rights(&self) -> Rights {
         match self.kind {
             Kind::Write { .. } => Rights::WRITE,
@@ -80,7 +81,8 @@ impl Operation {
 }
 
 impl Kind {
-    /// What a request is, and where; none where it has several ranges, which no simulated card takes.
+    /// Returns the kind and the target of a work request. Returns `None` if it has several remote
+    /// segments, which no simulated card supports.
     pub(super) fn of(request: WorkRequest<'_>) -> Option<(Self, Option<RemoteSegment>)> {
         Some(match request {
             WorkRequest::Write { target, immediate } => (Self::Write { immediate }, Some(target)),

@@ -1,9 +1,9 @@
-//! What a card tells when it is asked.
+//! Polls of simulated cards.
 
 use super::end::{CardState, Ready};
 use super::world::{Action, World};
 
-/// Why a poll tells nothing.
+/// Reasons for which a poll fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PollFailure {
     Once,
@@ -11,7 +11,7 @@ pub(super) enum PollFailure {
 }
 
 impl World {
-    /// Puts what has happened into `told`, as much as one poll tells.
+    /// Moves events into `told`, as many as one poll reports.
     pub(super) fn poll(&mut self, card: usize, told: &mut Vec<Ready>) -> Result<(), PollFailure> {
         if self.cards[card].state != CardState::Alive {
             return Err(PollFailure::ForGood);
@@ -23,11 +23,11 @@ impl World {
         if is_failing || self.draw(|odds| odds.poll_fails) {
             self.cards[card].failing_polls_left -= u32::from(is_failing);
             self.note("poll fails", card as u64, 0);
-            // Somebody is to look again, though nothing else happens.
+            // The driver must poll again, even if nothing else happens.
             self.wake_soon(card);
             return Err(PollFailure::Once);
         }
-        // What these bring about is due later, so that this ends.
+        // Actions scheduled by these are due later, so the loop ends.
         for _ in 0..self.cards[card].inbox.len() {
             if let Some(action) = self.cards[card].inbox.pop_front() {
                 self.act(action);
@@ -47,7 +47,7 @@ impl World {
         Ok(())
     }
 
-    /// There may be room for what was held back.
+    /// Lets actions that were held back proceed, if there is room now.
     fn release_held(&mut self, card: usize) {
         let mut blocked = std::mem::take(&mut self.cards[card].blocked);
         for end in blocked.drain(..) {

@@ -1,4 +1,4 @@
-//! What a card takes, and what it hands back.
+//! Posts to simulated cards: checks, refusals and acceptance.
 
 use farreach_memory::{Buffer, Buffers, DomainId};
 use farreach_rail::{LinkKey, RailError, Refusal, RemoteSegment, WorkRequest};
@@ -21,7 +21,7 @@ impl World {
         buffers: Buffers,
     ) -> Result<(), (Refusal, Buffers)> {
         let looked_at = match Kind::of(request) {
-            None => Err(never("this rail takes one range of the peer's memory in an operation")),
+            None => Err(never("this rail takes one remote segment per operation")),
             Some((kind, target)) => self
                 .look_at_link(card, link)
                 .and_then(|end| self.look_at_request(card, domain, (kind, target), &buffers).map(|()| end))
@@ -39,7 +39,7 @@ impl World {
                 return Err((reason, buffers));
             }
         };
-        let peer = self.ends[end].peer.expect("an end without a peer was refused");
+        let peer = self.ends[end].peer.expect("an end without a peer was refused above");
         self.draw_faults(card, end);
         self.accept(card, (end, peer), tag, (kind, target), buffers);
         Ok(())
@@ -48,7 +48,7 @@ impl World {
     fn look_at_link(&mut self, card: usize, link: LinkKey) -> Result<usize, Refusal> {
         let down = |cause: &str, fix: &str| Refusal::LinkDown(RailError::new(OPERATION, cause, fix));
         if self.cards[card].state != CardState::Alive {
-            return Err(down("the card is of no use any more", "use another rail"));
+            return Err(down("the card can no longer be used", "use another rail"));
         }
         let end = self.end_of(card, link);
         match end.map(|end| self.ends[end].state) {
@@ -57,12 +57,12 @@ impl World {
             state => {
                 let cause = match state {
                     Some(EndState::Closed) => "is closed",
-                    Some(_) => "is connected to nobody",
-                    None => "is not this card's",
+                    Some(_) => "is not connected",
+                    None => "does not belong to this card",
                 };
                 let what = format!("a request over link {}, which {cause}", link.0);
                 self.violate(card, Rule::NoPeer, what.clone());
-                Err(down(&what, "connect a link before posting to it, and post to none that was closed"))
+                Err(down(&what, "post only to links that are connected and not closed"))
             }
         }
     }
@@ -72,7 +72,7 @@ impl World {
         self.ends.get(end).is_some_and(|there| there.card == card).then_some(end)
     }
 
-    /// Whether this card ever does such a thing.
+    /// Checks that this card supports the work request.
     fn look_at_request(
         &mut self,
         card: usize,
@@ -90,7 +90,7 @@ impl World {
         let is_atomic = matches!(kind, Kind::FetchAdd { .. } | Kind::CompareSwap { .. });
         if (kind != Kind::Send && target_len != len) || (is_atomic && !(len == 8 && is_aligned)) {
             let what =
-                format!("{len} bytes for a target of {target_len}, or atomics of other than eight aligned");
+                format!("{len} bytes for a target of {target_len}, or an atomic without 8 aligned bytes");
             self.violate(card, Rule::RemoteSegment, what.clone());
             return Err(never(&what));
         }
@@ -98,9 +98,9 @@ impl World {
         let limits = &properties.limits;
         let is_message = kind == Kind::Send;
         let cause = match () {
-            () if len > limits.bytes => "more bytes than one request may have",
-            () if buffers.count() > limits.pieces => "more pieces than one request may have",
-            () if is_message && len > properties.message_max as u64 => "a message longer than the longest",
+            () if len > limits.bytes => "more bytes than the limit of one request",
+            () if buffers.count() > limits.pieces => "more segments than the limit of one request",
+            () if is_message && len > properties.message_max as u64 => "a message longer than the maximum",
             () if is_atomic && !properties.has_atomics => "this card has no atomics",
             () => return Ok(()),
         };
@@ -121,7 +121,7 @@ impl World {
         there.refusals_left -= u32::from(is_told_to);
         let is_refused = is_told_to || self.draw(|odds| odds.post_refused);
         if is_refused {
-            // There is nothing else that would tell whoever waits for room.
+            // Nothing else would wake a driver that waits for room.
             self.wake_soon(card);
         }
         match is_full || is_filled || is_refused {
@@ -169,7 +169,7 @@ impl World {
         self.note("post", self.posted, tag);
         self.posted += 1;
         let Ok(id) = self.operations.put(operation) else {
-            panic!("more requests than any test has: {}", self.operations.len());
+            panic!("more than {} operations in flight", self.operations.len());
         };
         self.ends[end].requests.push_back(id);
         self.ends[end].in_flight += 1;
@@ -187,7 +187,7 @@ impl World {
 }
 
 fn never(cause: &str) -> Refusal {
-    let fix = "keep to what the card's properties say";
+    let fix = "stay within the card's properties";
     Refusal::Never(RailError::new(OPERATION, cause, fix))
 }
 
@@ -198,7 +198,7 @@ fn misuse(kind: Kind, buffers: &Buffers, domain: DomainId) -> Option<&'static st
         _ if buffers.as_slice().iter().any(is_unregistered) => {
             Some("a buffer that this card has not registered")
         }
-        _ if is_written_to && !buffers.are_writable() => Some("a shared buffer for a card to write to"),
+        _ if is_written_to && !buffers.are_writable() => Some("a shared buffer that the card would write to"),
         _ => None,
     }
 }

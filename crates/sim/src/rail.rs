@@ -1,4 +1,4 @@
-//! A simulated card, as the engine has it.
+//! A simulated card as a rail of the engine.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -32,13 +32,14 @@ pub struct SimRail {
     card: CardId,
     properties: Properties,
     domain: DomainId,
-    /// What a poll tells, taken out of the network before it is told: whoever hears it may use the network.
+    /// Events of a poll, moved out of the network before they are reported, because the sink may
+    /// use the network.
     told: Vec<Ready>,
-    /// Room of messages that were told.
+    /// Buffers of messages that were reported.
     spare: Vec<Vec<u8>>,
 }
 
-/// What the other side needs to know of an end.
+/// The address of an end.
 #[derive(Serialize, Deserialize)]
 struct EndName<'a> {
     kind: &'a str,
@@ -46,7 +47,7 @@ struct EndName<'a> {
 }
 
 impl SimRail {
-    /// Puts another card into a host, which begins with its first one, or again after it was killed.
+    /// Adds a card to a host. The first card starts the host, or restarts it after it was killed.
     pub fn new(network: &SimNetwork, host: u32, card: SimCard) -> Self {
         let mut world = network.lock();
         let place = match world.hosts.iter().position(|there| there.number == host) {
@@ -66,7 +67,7 @@ impl SimRail {
         Self { network, card: id, properties, domain, told: Vec::new(), spare: Vec::new() }
     }
 
-    /// Its name in the network.
+    /// Returns its id in the network.
     pub fn id(&self) -> CardId {
         self.card
     }
@@ -75,7 +76,8 @@ impl SimRail {
         self.card.index()
     }
 
-    /// Whether it may be asked for something, which sometimes it refuses without a reason.
+    /// Checks that the card can be used. Also fails at random, as set by
+    /// [`Odds::setup_fails`](super::Odds::setup_fails).
     fn check(&self, world: &mut World, operation: &str) -> Result<(), RailError> {
         self.check_is_there(world, operation)?;
         match world.draw(|odds| odds.setup_fails) {
@@ -84,8 +86,8 @@ impl SimRail {
         }
     }
 
-    /// Nobody of a killed host runs, except that a test drops what is left of it. It is to find everything ended, as it is, or it would leak
-    /// memory.
+    /// Returns `true` if the host was killed. No code of such a host runs, except that a test drops
+    /// its remains. Those calls must find everything ended, or they would leak memory.
     fn is_killed(&self, world: &World) -> bool {
         world.cards[self.card()].state == CardState::Killed
     }
@@ -115,7 +117,7 @@ impl Rail for SimRail {
         world.note("open", end as u64, self.card.0.into());
         let name = EndName { kind: &self.properties.kind, end: end as u64 };
         let name = postcard::to_allocvec(&name).map_err(|error| {
-            RailError::new(operation, error.to_string(), "report it: it is an error of farreach")
+            RailError::new(operation, error.to_string(), "this is a bug in farreach: report it")
         })?;
         Ok((LinkKey(end as u64), name))
     }
@@ -125,10 +127,11 @@ impl Rail for SimRail {
             |cause: String, fix: &str| RailError::new("connect a link of a simulated card", cause, fix);
         let mut world = self.network.lock();
         self.check(&mut world, "connect a link of a simulated card")?;
-        let name: EndName<'_> = postcard::from_bytes(peer_end)
-            .map_err(|error| failed(error.to_string(), "pass on what the peer's open_link gave"))?;
+        let name: EndName<'_> = postcard::from_bytes(peer_end).map_err(|error| {
+            failed(error.to_string(), "pass the address that the peer's open_link returned")
+        })?;
         if name.kind != self.properties.kind {
-            let cause = format!("this card is {}, and the peer's is {}", self.properties.kind, name.kind);
+            let cause = format!("this card is {}, the peer's is {}", self.properties.kind, name.kind);
             return Err(failed(cause, "connect cards of one kind"));
         }
         let peer = usize::try_from(name.end).ok().filter(|peer| *peer < world.ends.len());
@@ -142,7 +145,7 @@ impl Rail for SimRail {
             }
             (_, None) => Err(failed("no such end exists".to_owned(), "use the same network on both sides")),
             (..) => Err(failed(
-                format!("link {} is none, or was connected before", link.0),
+                format!("link {} does not exist, or was connected before", link.0),
                 "connect each link once",
             )),
         }
@@ -187,7 +190,7 @@ impl Rail for SimRail {
     }
 
     fn end_key(&mut self, key: KeyId) -> Result<(), RailError> {
-        let operation = "end_key memory from a simulated card's peers";
+        let operation = "end a key of a simulated card";
         let mut world = self.network.lock();
         if self.is_killed(&world) {
             return Ok(());
@@ -195,8 +198,8 @@ impl Rail for SimRail {
         self.check_is_there(&world, operation)?;
         let (cause, fix) = match world.end_key(self.card(), key) {
             EndedKey::Ended => return Ok(()),
-            EndedKey::Leaked => ("the key cannot be ended", "nothing: the memory is leaked, and counted"),
-            EndedKey::Unknown => ("there is no such key", "end_key each key once"),
+            EndedKey::Leaked => ("the key cannot be ended", "none: the memory is leaked and counted"),
+            EndedKey::Unknown => ("there is no such key", "end each key once"),
         };
         Err(RailError::new(operation, cause, fix))
     }
@@ -224,7 +227,7 @@ impl Rail for SimRail {
                 self.check_is_there(&world, operation)?;
             }
             Err(PollFailure::Once) => {
-                return Err(RailError::new(operation, "the library could not say", "poll again"));
+                return Err(RailError::new(operation, "the poll failed", "poll again"));
             }
         }
         drop(world);

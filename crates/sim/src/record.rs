@@ -1,11 +1,11 @@
-//! What happened, and what should not have.
+//! The record of a history, and of violations.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use super::CardId;
 
-/// Something that whoever uses a card must not do, and did.
+/// A misuse of a card by its user.
 ///
 /// ```
 /// use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
@@ -19,21 +19,21 @@ use super::CardId;
 /// let violation = &network.violations()[0];
 /// assert_eq!(
 ///     violation.to_string(),
-///     "seed 7, at 0 ns, card 0: a request over link 0, which is connected to nobody"
+///     "seed 7, at 0 ns, card 0: a request over link 0, which is not connected"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The seed of the network: with it, the same happens again.
+    /// The seed of the network, which replays the history.
     pub seed: u64,
-    /// When it was noticed.
+    /// The time at which it was detected.
     pub at_ns: u64,
-    /// Whose card noticed it.
+    /// The card that detected it.
     pub card: CardId,
-    /// Against what.
+    /// The rule that was violated.
     pub rule: Rule,
-    /// What happened.
+    /// A description.
     pub what: String,
 }
 
@@ -44,19 +44,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What whoever uses a card must keep to.
+/// Rules for users of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A link has no more requests in flight than its window.
+    /// A link has no more work requests in flight than its window.
     Window,
     /// A queue has room for every completion.
     Overrun,
-    /// Requests go over links that are connected, and not closed.
+    /// Work requests use links that are connected and not closed.
     NoPeer,
-    /// Buffers are registered before they are posted, and a card may write to those that it is to write to.
+    /// Buffers are registered before they are posted, and writable if the card is to write to them.
     Buffers,
-    /// Requests name keys of the peer's card, ranges inside of what was exposed, and what it was exposed for.
+    /// Work requests name keys of the peer's card, ranges within the exposed memory, and operations
+    /// that the key allows.
     RemoteSegment,
 }
 
@@ -71,7 +72,7 @@ pub(super) struct Record {
     rare: [u64; RARE.len()],
 }
 
-/// What is counted, so that a test of many histories sees what they contained.
+/// Events that are counted, so that a test of many histories can check what they contained.
 const RARE: [&str; 8] = ["kill link", "cut", "fill", "reset", "lost", "leak", "poll fails", "refused"];
 
 #[derive(Clone, Copy)]
@@ -94,11 +95,11 @@ impl Record {
         }
     }
 
-    /// Something has happened. What is noted must not differ from run to run, as addresses do.
+    /// Records an event. Its values must not differ between runs, as addresses would.
     pub(super) fn note(&mut self, at_ns: u64, what: &'static str, who: u64, detail: u64) {
         let name = what.bytes().fold(0_u64, |name, byte| name.rotate_left(7) ^ u64::from(byte));
         for word in [at_ns, name, who, detail] {
-            // The multiplier is the golden ratio in 64 bits: odd, so that nothing is lost.
+            // The multiplier is the golden ratio in 64 bits. It is odd, so no information is lost.
             self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
         if let Some(place) = RARE.iter().position(|rare| *rare == what) {
@@ -121,7 +122,7 @@ impl Record {
         &self.violations
     }
 
-    /// How often what is rare has happened.
+    /// Returns how often each rare event has happened.
     pub(super) fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         RARE.into_iter().zip(self.rare)
     }

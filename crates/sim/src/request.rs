@@ -1,21 +1,21 @@
-//! A request together with its buffers, as tests hand them from one function to the next.
+//! A work request together with its buffers, as tests pass them around.
 
 use farreach_memory::Buffers;
 use farreach_rail::{LinkKey, Rail, Refusal, WorkRequest};
 
-/// What is to be done, and with which buffers.
+/// A work request and its buffers.
 pub type Request<'a> = (WorkRequest<'a>, Buffers);
 
-/// A request that was not taken, with its buffers back.
+/// A work request that was refused, with its buffers.
 #[derive(Debug)]
 pub struct Refused<'a> {
-    /// Why it was not.
+    /// The reason.
     pub reason: Refusal,
-    /// The request.
+    /// The work request.
     pub request: Request<'a>,
 }
 
-/// Posts a request; hands all of it back where it is refused.
+/// Posts a work request. Returns all of it if it is refused.
 #[expect(clippy::result_large_err, reason = "tests ask for what was refused, and speed is no matter")]
 pub fn post<'a>(
     rail: &mut dyn Rail,

@@ -1,41 +1,44 @@
-//! How a network behaves.
+//! Settings of a simulated network.
 
 use std::ops::RangeInclusive;
 
 use super::chance::Chance;
 
-/// How a simulated network behaves. The same settings, asked for the same things at the same times, give the same history.
+/// Settings of a simulated network. The same settings and the same calls at the same times give the
+/// same history.
 ///
 /// ```
 /// use farreach_sim::SimSettings;
 ///
 /// let settings = SimSettings { delay_ns: 1_000..=1_000, ..SimSettings::new(7) };
-/// assert_eq!(settings.odds.link_dies, 0, "nothing fails unless it is told to");
+/// assert_eq!(settings.odds.link_dies, 0, "nothing fails by default");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SimSettings {
-    /// What all chance comes from.
+    /// The seed of all random decisions.
     pub seed: u64,
-    /// How long each step of a request takes: until its card reads the bytes, until they land, until the answer is back.
+    /// The duration of each step of a work request: until its card reads the bytes, until they
+    /// land, until the answer is back.
     pub delay_ns: RangeInclusive<u64>,
-    /// How much longer one takes when [`Odds::long_delay`] comes up.
+    /// The additional duration when [`Odds::long_delay`] is drawn.
     pub long_delay_ns: RangeInclusive<u64>,
-    /// How long a card that tells of dead peers tries before it does.
+    /// The time for which a card retries before it reports a dead peer, if it is of a kind that
+    /// does.
     pub dead_after_ns: RangeInclusive<u64>,
-    /// How long a card without a cable, a stopped host or a full queue stays so.
+    /// The duration of an outage: a card without a cable, a stopped host, a full queue.
     pub outage_ns: RangeInclusive<u64>,
-    /// The bytes of a request move in at most so many parts.
+    /// The maximum number of parts in which the bytes of a work request move.
     pub parts_max: u8,
-    /// So many events at most are told by one poll.
+    /// The maximum number of events that one poll reports.
     pub poll_max: usize,
-    /// How often something goes wrong.
+    /// The probabilities of faults.
     pub odds: Odds,
-    /// So many of the last things that happened are kept for [`SimNetwork::notes`](super::SimNetwork::notes).
+    /// The number of latest events kept for [`SimNetwork::notes`](super::SimNetwork::notes).
     pub notes_max: usize,
 }
 
 impl SimSettings {
-    /// A network on which requests take their time, and nothing else goes wrong by itself.
+    /// Creates settings of a network with delays, in which nothing fails by itself.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -50,10 +53,12 @@ impl SimSettings {
         }
     }
 
-    /// A network on which everything goes wrong that can. The seed decides also what, and how often: many runs with some kinds of
-    /// failure each find more than one with all of them.
+    /// Creates settings of a network in which everything fails that can. The seed also determines
+    /// which faults occur, and how often: many runs with a few kinds of faults each find more than
+    /// one run with all of them.
     ///
-    /// Hosts are killed only where the caller asks for it by [`Odds::host_killed`], because he must start them again.
+    /// Hosts are killed only if the caller sets [`Odds::host_killed`], because the caller must
+    /// restart them.
     ///
     /// ```
     /// use farreach_sim::SimSettings;
@@ -62,7 +67,8 @@ impl SimSettings {
     /// assert_ne!(SimSettings::stormy(7).odds, SimSettings::stormy(8).odds);
     /// ```
     pub fn stormy(seed: u64) -> Self {
-        // Another stream than the network's own, or the first delays would say what the odds are.
+        // Uses another stream than the network's own, or the first delays would be correlated with
+        // the odds.
         let mut chance = Chance::new(!seed);
         let mut odds = |often: u64, rarely: u64| match chance.coin() {
             true => (often + chance.below(rarely - often)) as u32,
@@ -92,10 +98,10 @@ impl SimSettings {
     }
 }
 
-/// How often something goes wrong: once in so many times, and 0 is never.
+/// Probabilities of faults: each occurs once in so many times; 0 is never.
 ///
-/// Links, cards, queues and hosts fail some time after a post that draws it. Each of these can also be called for by name, at
-/// [`SimNetwork`](super::SimNetwork).
+/// Links, cards, queues and hosts fail some time after a post that draws the fault. Each fault can
+/// also be injected by a method of [`SimNetwork`](super::SimNetwork).
 ///
 /// ```
 /// use farreach_sim::Odds;
@@ -107,13 +113,13 @@ impl SimSettings {
 pub struct Odds {
     /// A step takes [longer](SimSettings::long_delay_ns).
     pub long_delay: u32,
-    /// A post finds no room, though there is some.
+    /// A post finds no room, although there is some.
     pub post_refused: u32,
-    /// A poll fails, and tells nothing.
+    /// A poll fails, and reports nothing.
     pub poll_fails: u32,
-    /// A card takes nothing for a while.
+    /// A card accepts nothing for a while.
     pub queue_fills: u32,
-    /// A link dies.
+    /// A link fails.
     pub link_dies: u32,
     /// A card loses its cable for a while, and with it all links.
     pub card_fails: u32,
@@ -121,10 +127,10 @@ pub struct Odds {
     pub host_stops: u32,
     /// A host is killed.
     pub host_killed: u32,
-    /// A link, a connection, a registration or a key cannot be made.
+    /// A link, a connection, a registration or a key cannot be created.
     pub setup_fails: u32,
     /// A key cannot be ended.
     pub end_key_fails: u32,
-    /// A reset fails, and the card is of no use any more.
+    /// A reset fails, and the card can no longer be used.
     pub reset_fails: u32,
 }

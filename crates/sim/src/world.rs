@@ -1,4 +1,4 @@
-//! Everything that the network consists of, and what happens next in it.
+//! The state of the network, and its schedule of events.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -13,10 +13,10 @@ use super::operation::{Operation, State};
 use super::record::{Record, Rule};
 use super::{Odds, SimSettings};
 
-/// Far more requests than any test has in flight at once.
+/// Far more operations than any test has in flight at once.
 const OPERATIONS_MAX: u32 = 1 << 20;
 
-/// Buffers for bytes under way are kept for the next request, but not the room of a whole storm.
+/// The maximum number of byte buffers kept for reuse: not all that a stormy run had in flight.
 const SPARE_MAX: usize = 256;
 
 pub(super) struct World {
@@ -24,7 +24,7 @@ pub(super) struct World {
     pub(super) chance: Chance,
     pub(super) record: Record,
     pub(super) now_ns: u64,
-    /// Where time is the clock's.
+    /// The start, if time is the real clock's.
     pub(super) started: Option<Instant>,
     agenda: BinaryHeap<Due>,
     scheduled: u64,
@@ -35,16 +35,16 @@ pub(super) struct World {
     pub(super) operations: Slots<Operation>,
     pub(super) posted: u64,
     pub(super) spare: Vec<Vec<u8>>,
-    /// What could not be proven to have stopped, and is kept for good.
+    /// The number of things that could not be proven to have stopped, and are kept for good.
     pub(super) leaked: usize,
-    /// Nothing more goes wrong by itself.
+    /// Whether faults by chance are switched off.
     pub(super) is_calm: bool,
 }
 
-/// One thing that happens at its time.
+/// An action that happens at its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A card reads a part of a request's bytes, and sends it.
+    /// A card reads a part of a work request's bytes, and sends it.
     Depart {
         operation: SlotId,
         part: u8,
@@ -54,20 +54,20 @@ pub(super) enum Action {
         operation: SlotId,
         part: u8,
     },
-    /// All of it is there: the peer is told.
+    /// All parts have arrived: the peer is notified.
     Deliver {
         operation: SlotId,
     },
-    /// A part of what a request asked for arrives at its own side.
+    /// A part of an answer arrives at the requesting side.
     Answer {
         operation: SlotId,
         part: u8,
     },
-    /// The request is done.
+    /// The work request is completed.
     Finish {
         operation: SlotId,
     },
-    /// A card gives a link up.
+    /// A card gives up a link.
     Break {
         end: usize,
     },
@@ -86,7 +86,7 @@ pub(super) enum Action {
     KillHost {
         host: usize,
     },
-    /// Nothing but that somebody should look.
+    /// Nothing, except that the driver should poll.
     Wake,
 }
 
@@ -106,13 +106,13 @@ impl Action {
 #[derive(Debug, PartialEq, Eq)]
 struct Due {
     at_ns: u64,
-    /// What was scheduled first happens first.
+    /// Breaks ties: actions scheduled first run first.
     place: u64,
     action: Action,
 }
 
 impl Ord for Due {
-    /// The earliest is the greatest: a heap gives the greatest first.
+    /// The earliest action is the greatest, because a heap returns the greatest first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at_ns, other.place).cmp(&(self.at_ns, self.place))
     }
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Does what is due up to a time, each at its own.
+    /// Runs all actions due until a time, each at its own time.
     pub(super) fn advance_to(&mut self, at_ns: u64) {
         while let Some(due) = self.agenda.peek().filter(|due| due.at_ns <= at_ns) {
             let action = due.action;
@@ -157,7 +157,7 @@ impl World {
         self.now_ns = self.now_ns.max(at_ns);
     }
 
-    /// Where time is the clock's, catches up with it.
+    /// Advances to the real clock, if the network runs in real time.
     pub(super) fn catch_up(&mut self) {
         if let Some(started) = self.started {
             self.advance_to(started.elapsed().as_nanos() as u64);
@@ -168,7 +168,7 @@ impl World {
         self.agenda.peek().map(|due| due.at_ns)
     }
 
-    /// Never at once, so that time goes on.
+    /// Schedules an action, never at the current time, so that time always advances.
     pub(super) fn schedule(&mut self, at_ns: u64, action: Action) {
         if let Some(id) = action.operation() {
             self.operation(id).actions += 1;
@@ -178,7 +178,7 @@ impl World {
         self.scheduled += 1;
     }
 
-    /// When a step that begins now is over.
+    /// Returns the time at which a step that begins now is over.
     pub(super) fn after_step(&mut self) -> u64 {
         let mut delay_ns = self.chance.within(&self.settings.delay_ns);
         if self.draw(|odds| odds.long_delay) {
@@ -200,10 +200,10 @@ impl World {
     }
 
     pub(super) fn operation(&mut self, id: SlotId) -> &mut Operation {
-        self.operations.get_mut(id).expect("an operation stays while an action names it, or its end has it")
+        self.operations.get_mut(id).expect("an operation is kept while an action or its end refers to it")
     }
 
-    /// Does it, unless whose turn it is does nothing without being polled.
+    /// Runs an action, unless its card works only when it is polled.
     fn run(&mut self, action: Action) {
         if let Some(card) = self.actor(action).map(|card| &mut self.cards[card]) {
             let is_there = matches!(card.state, CardState::Alive | CardState::Lost);
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// As [`act`](Self::act), for what was held back and is the next one now.
+    /// As [`act`](Self::act), for an action that was held back and is now the next one.
     pub(super) fn act_next(&mut self, action: Action) {
         match action {
             Action::Land { operation, part } => {
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// An action that named it is over.
+    /// Ends an action's reference to its operation.
     fn let_go(&mut self, id: SlotId) {
         self.operation(id).actions -= 1;
         self.forget_if_over(id);
@@ -277,7 +277,7 @@ impl World {
     }
 
     pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        // Those of a message are with whoever gets it.
+        // Buffers of messages are with their receivers, and come back later.
         if bytes.capacity() > 0 && self.spare.len() < SPARE_MAX {
             bytes.clear();
             self.spare.push(bytes);

@@ -1,4 +1,5 @@
-//! A simulated network allocates nothing while requests come and go: a hundred thousand histories are to be run within minutes.
+//! A simulated network allocates nothing while work requests come and go: a hundred thousand
+//! histories must run within minutes.
 
 use std::sync::Arc;
 
@@ -39,7 +40,7 @@ impl Pair {
         Self { network, here, there, link, target, spare, immediates: 0 }
     }
 
-    /// So many writes, and as many messages.
+    /// Exchanges `count` writes and as many messages.
     fn exchange(&mut self, count: u64) {
         let (mut posted, mut completed) = (0, 0);
         while completed < 2 * count {
@@ -74,7 +75,7 @@ impl Pair {
 fn requests_come_and_go_without_an_allocation() {
     for card in SimCard::kinds() {
         let mut pair = Pair::new(card);
-        // Until everything has the room that it needs.
+        // Until all buffers have grown to the size that they need.
         pair.exchange(20_000);
         assert_eq!(allocations(|| pair.exchange(2_000)), 0);
         assert!(pair.immediates > 20_000 && pair.network.violations().is_empty());

@@ -1,43 +1,43 @@
-//! Whether something allocates.
+//! Counts allocations.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts what each thread asks it for: a test makes it its `#[global_allocator]`. A C library's own
-/// memory does not come this way.
+/// The system's allocator, counting the allocations of each thread. A test makes it its
+/// `#[global_allocator]`. Memory of C libraries is not counted.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
 thread_local! {
-    /// Without an initializer or a destructor to run, so that asking for it allocates nothing itself.
+    /// Without an initialiser or a destructor, so that an access allocates nothing itself.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all is passed on to the system's allocator, which keeps the contract.
+// SAFETY: everything is passed to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         unsafe { System.dealloc(block, layout) }
     }
 }
 
-/// How often this thread allocates in `work`.
+/// Returns how often this thread allocates in `work`.
 ///
 /// # Panics
 ///
-/// If the program's allocator is another one, which counts nothing.
+/// Panics if the program has another allocator, which counts nothing.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     assert_eq!(counted(|| drop(std::hint::black_box(Box::new(7)))), 1, "they are not counted here");
     counted(work)

@@ -1,4 +1,4 @@
-//! Memory that somebody else writes.
+//! Memory that a device or another process writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ffi::c_void;
@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 
 /// Zeroed, page-aligned memory that a device or another process may write while this is alive.
 ///
-/// No reference to the bytes is ever made: they are reached by copies, so that a write from outside is not
-/// a change under somebody's reference. Whoever registers it with a device drops the registration first.
+/// No reference to the bytes is ever created: they are accessed by copies, so that a write from
+/// outside never changes referenced memory. A user that registers it with a device must end the
+/// registration first.
 #[derive(Debug)]
 pub struct Buffer {
     start: NonNull<u8>,
@@ -17,7 +18,7 @@ pub struct Buffer {
 const PAGE: usize = 4096;
 
 impl Buffer {
-    /// `len` zeroes, `len` being more than 0.
+    /// Allocates `len` zeroes. `len` must be more than 0.
     pub fn new(len: usize) -> Self {
         assert!(len > 0, "a buffer has bytes");
         let layout = Layout::from_size_align(len, PAGE).expect("a length that fits in memory");
@@ -26,18 +27,18 @@ impl Buffer {
         Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), layout }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[allow(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.layout.size()
     }
 
-    /// Where it begins, for a call of C.
+    /// Returns its beginning, for a call of C.
     pub fn as_ptr(&self) -> *mut c_void {
         self.start.as_ptr().cast()
     }
 
-    /// The address of the byte at `offset`.
+    /// Returns the address of the byte at `offset`.
     pub fn address(&self, offset: usize) -> u64 {
         self.as_ptr().expose_provenance() as u64 + offset as u64
     }
@@ -50,11 +51,11 @@ impl Buffer {
         unsafe { self.start.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
-    /// A copy of `len` bytes at `offset`.
+    /// Returns a copy of `len` bytes at `offset`.
     #[track_caller]
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         self.check(offset, len);
-        // Volatile: what a device has written is not in the compiler's view of this program.
+        // Volatile, because the compiler does not know of writes by a device.
         // SAFETY: the range is inside the allocation, which was zeroed at first.
         (offset..offset + len).map(|index| unsafe { self.start.add(index).read_volatile() }).collect()
     }
@@ -73,7 +74,8 @@ impl Drop for Buffer {
     }
 }
 
-/// Bytes that differ from place to place, and with the seed, so that what lands elsewhere or stems from elsewhere is seen.
+/// Returns bytes that differ by position and by seed, so that bytes at a wrong place or from a
+/// wrong source are detected.
 pub fn pattern(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|index| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8) ^ seed).collect()
 }

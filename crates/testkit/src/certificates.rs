@@ -7,7 +7,7 @@ use rcgen::{
     KeyPair,
 };
 
-/// Who vouches for others: a key and a certificate that exist in this process alone.
+/// A certificate authority: a key and a certificate that exist in this process alone.
 ///
 /// ```
 /// let authority = farreach_testkit::Authority::new("the house");
@@ -23,18 +23,19 @@ pub struct Authority {
 /// A certificate and its key, as PEM.
 #[derive(Debug, Clone)]
 pub struct Certificate {
-    /// What is shown.
+    /// The certificate.
     pub certificate: String,
-    /// What is not.
+    /// The private key.
     pub key: String,
 }
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Authority {
-    /// One of this name, with a key of its own: another one of the same name is somebody else.
+    /// Creates an authority of this name, with a key of its own: another one of the same name has
+    /// another key.
     pub fn new(name: &str) -> Self {
-        let key = KeyPair::generate().expect("a key is made");
+        let key = KeyPair::generate().expect("a key can be generated");
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, name);
@@ -43,27 +44,27 @@ impl Authority {
         Self { issuer: Issuer::new(parameters, key), certificate }
     }
 
-    /// Its own certificate, as PEM: a root to those who trust it.
+    /// Returns its own certificate, as PEM: a root for sides that trust it.
     pub fn root(&self) -> &str {
         &self.certificate
     }
 
-    /// A certificate for these names and addresses, for a day before and after now.
+    /// Issues a certificate for these names and addresses, valid from a day ago until tomorrow.
     pub fn certify(&self, names: &[&str]) -> Certificate {
         self.issue(names, -1..1, &[])
     }
 
-    /// One that was valid until yesterday.
+    /// Issues a certificate that was valid until yesterday.
     pub fn certify_expired(&self, names: &[&str]) -> Certificate {
         self.issue(names, -2..-1, &[])
     }
 
-    /// One that is valid from tomorrow on.
+    /// Issues a certificate that is valid from tomorrow on.
     pub fn certify_for_later(&self, names: &[&str]) -> Certificate {
         self.issue(names, 1..2, &[])
     }
 
-    /// One that only a server may show.
+    /// Issues a certificate for servers only.
     pub fn certify_server(&self, names: &[&str]) -> Certificate {
         self.issue(names, -1..1, &[ExtendedKeyUsagePurpose::ServerAuth])
     }
@@ -79,7 +80,7 @@ impl Authority {
         parameters.not_before = in_days(days.start).into();
         parameters.not_after = in_days(days.end).into();
         parameters.extended_key_usages = purposes.to_vec();
-        let key = KeyPair::generate().expect("a key is made");
+        let key = KeyPair::generate().expect("a key can be generated");
         let signed = parameters.signed_by(&key, &self.issuer).expect("an authority signs");
         Certificate { certificate: signed.pem(), key: key.serialize_pem() }
     }

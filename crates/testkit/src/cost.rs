@@ -1,11 +1,11 @@
-//! What a program costs: instructions, counted by callgrind, and system calls, counted by strace.
+//! The cost of a program: instructions, counted by callgrind, and system calls, counted by strace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A program whose work is counted, but not that of the processes that it starts.
+/// A program whose work is counted, without that of the processes that it starts.
 #[derive(Debug, Clone)]
 pub struct Counted {
     path: PathBuf,
@@ -14,18 +14,18 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// A program, and what it is told in every run.
+    /// Creates a program with arguments of every run.
     pub fn new(path: impl Into<PathBuf>, words: &[&str]) -> Self {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
         Self { path: path.into(), words, function: None }
     }
 
-    /// Only the instructions of the function whose name matches this, and of what it calls.
+    /// Counts only the instructions of the function whose name matches this, and of its callees.
     pub fn within(self, function: &str) -> Self {
         Self { function: Some(function.to_owned()), ..self }
     }
 
-    /// The instructions of a run with these words more.
+    /// Returns the instructions of a run with these additional arguments.
     pub fn instructions(&self, more: &[&str]) -> u64 {
         let file = file("callgrind");
         let mut words =
@@ -38,7 +38,8 @@ impl Counted {
         total.trim().parse().expect("a number")
     }
 
-    /// The system calls of its first thread in a run with these words more, but for pauses.
+    /// Returns the system calls of its first thread in a run with these additional arguments,
+    /// except pauses.
     pub fn system_calls(&self, more: &[&str]) -> u64 {
         let file = file("strace");
         let words = ["-c", "-e", "trace=!clock_nanosleep", "-o", &file.display().to_string()];
@@ -56,21 +57,21 @@ impl Counted {
     }
 }
 
-/// Tells what was counted. Not by println, which is kept back where tests pass.
+/// Prints a result to stderr directly, because println is captured for tests that pass.
 pub fn tell(told: &str) {
     std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).expect("stderr is open");
 }
 
-/// Where a tool writes what it has counted: tests run at the same time.
+/// Returns the file for a tool's counts. It is unique, because tests run at the same time.
 fn file(tool: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     PathBuf::from(format!("/tmp/{tool}.{}.{number}", std::process::id()))
 }
 
-/// An example of a package, in the build of packages (`dist`) beside this test's.
+/// Returns an example of a package, built with the profile `dist` beside this test's build.
 pub fn dist_example(package: &str, name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("Linux tells a program's file");
+    let test = std::env::current_exe().expect("Linux provides the path of a program");
     let target = test.ancestors().nth(3).map(Path::to_owned).expect("tests are built three folders deep");
     let program = target.join("dist/examples").join(name);
     assert!(
@@ -81,8 +82,8 @@ pub fn dist_example(package: &str, name: &str) -> PathBuf {
     program
 }
 
-/// The same work in C, on bare libfabric.
+/// Returns the program that does the same work in C, on bare libfabric.
 pub fn bare_program() -> PathBuf {
     let path = std::env::var_os("FARREACH_BARE");
-    path.expect("cargo xtask test says where it has built the program").into()
+    path.expect("cargo xtask test sets the path of the program").into()
 }

@@ -1,4 +1,4 @@
-//! Which RDMA device a test may use.
+//! Selects the RDMA device that a test may use.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// An RDMA device with an IPv4 address that a program in this network namespace can send from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
-    /// The name that the verbs know it by, such as `rxe0`.
+    /// Its name in verbs, such as `rxe0`.
     pub name: String,
     /// Its first port with such an address.
     pub port: u8,
@@ -22,7 +22,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// The first such device by name. Panics where there is none: a device test without a device has failed.
+    /// Returns the first such device by name. Panics if there is none: a device test without a
+    /// device has failed.
     pub fn find() -> Self {
         Self::find_in(Path::new("/sys"))
     }
@@ -36,12 +37,12 @@ impl Device {
         })
     }
 
-    /// All such devices, by name: a test that ran before may have made one more.
+    /// Returns all such devices, by name: an earlier test may have created one more.
     pub fn all() -> Vec<Self> {
         Self::all_in(Path::new("/sys"), &mut Vec::new())
     }
 
-    /// Each device with its first address; what else there is goes to `seen`.
+    /// Returns each device with its first address. Adds everything else that exists to `seen`.
     fn all_in(sys: &Path, seen: &mut Vec<String>) -> Vec<Self> {
         let mut found = Vec::new();
         for device in sorted(&sys.join("class/infiniband")) {
@@ -75,7 +76,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// `None` where the entry is empty: its type and net device cannot be read then.
+    /// Returns `None` if the entry is empty: its type and net device cannot be read then.
     fn read(port: &Path, gid: &Path) -> Option<Self> {
         let index = gid.file_name()?.to_str()?;
         let attribute = |group: &str| read(&port.join("gid_attrs").join(group).join(index));
@@ -104,7 +105,7 @@ impl Entry {
     }
 }
 
-/// What a folder holds, by name, numbers by their value; nothing where it is not there.
+/// Returns the entries of a folder, sorted by name, numbers by value; none if it does not exist.
 fn sorted(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();

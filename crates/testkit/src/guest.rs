@@ -1,11 +1,11 @@
-//! What a test knows of its guest.
+//! Properties of the guest that a test runs in.
 
 use std::env;
 
-/// Whether this guest does long tests whole: the newest kernel's with one host. What costs a minute there and is the same
-/// everywhere is done in part in the others.
+/// Returns `true` if this guest runs long tests completely: the newest kernel's with one host. The
+/// others run only a part of tests that take a minute and are the same everywhere.
 ///
-/// A machine that is no guest, such as a developer's with a card, does them whole.
+/// A machine that is no guest, such as a developer's with a card, runs them completely.
 pub fn does_long_tests() -> bool {
     let is = |name: &str, expected: fn(&str) -> bool| env::var(name).map_or(true, |value| expected(&value));
     is("FARREACH_TOPOLOGY", |topology| topology == "one")

@@ -1,4 +1,4 @@
-//! Tests that need to run on one of the guest's hosts.
+//! Tests that must run on one of the guest's hosts.
 
 use std::env;
 use std::io::{self, Write};
@@ -9,10 +9,11 @@ const ON_HOST: &str = "FARREACH_ON_HOST";
 
 /// Runs the body of a test where the first host's device is usable.
 ///
-/// In the guest with two hosts (`FARREACH_TOPOLOGY=two`) a test begins in a network namespace that has no
-/// device, and the whole test program is started again on host a, for this one test. Elsewhere the body just runs.
+/// In the guest with two hosts (`FARREACH_TOPOLOGY=two`), a test begins in a network namespace
+/// without a device, and the whole test program is started again on host a, for this one test.
+/// Elsewhere the body just runs.
 ///
-/// `body` is a closure written in the test itself: its type tells the test's name.
+/// `body` is a closure written in the test itself: its type contains the test's name.
 #[track_caller]
 pub fn on_host_a<F: FnOnce()>(body: F) {
     let is_two = env::var("FARREACH_TOPOLOGY").is_ok_and(|topology| topology == "two");
@@ -23,10 +24,10 @@ pub fn on_host_a<F: FnOnce()>(body: F) {
     }
 }
 
-/// Runs the body of a test in a network of its own, with no link but those that it makes: the whole test program is started again there, for
-/// this one test. It needs root.
+/// Runs the body of a test in a network namespace of its own, without any link but those that it
+/// creates: the whole test program is started again there, for this one test. It needs root.
 ///
-/// `body` is a closure written in the test itself: its type tells the test's name.
+/// `body` is a closure written in the test itself: its type contains the test's name.
 #[track_caller]
 pub fn in_own_network<F: FnOnce()>(body: F) {
     if env::var_os(ON_HOST).is_none() {
@@ -39,9 +40,10 @@ pub fn in_own_network<F: FnOnce()>(body: F) {
 /// Set in a process that was started for one test.
 const OWN_PROCESS: &str = "FARREACH_OWN_PROCESS";
 
-/// Runs the body of a test in a process of its own, with these variables in its environment: for settings that a C library reads once.
+/// Runs the body of a test in a process of its own, with these variables in its environment: for
+/// settings that a C library reads once.
 ///
-/// `body` is a closure written in the test itself: its type tells the test's name.
+/// `body` is a closure written in the test itself: its type contains the test's name.
 #[track_caller]
 pub fn in_own_process<F: FnOnce()>(variables: &[(&str, &str)], body: F) {
     if env::var_os(OWN_PROCESS).is_none() {
@@ -54,10 +56,10 @@ pub fn in_own_process<F: FnOnce()>(variables: &[(&str, &str)], body: F) {
     }
 }
 
-/// Runs one test of this program by means of `launcher`, which takes a command as its arguments.
+/// Runs one test of this program with `launcher`, which takes a command as its arguments.
 #[track_caller]
 fn run_again(launcher: &mut Command, test: &str) {
-    let program = env::current_exe().expect("Linux tells a program's file");
+    let program = env::current_exe().expect("Linux provides the path of a program");
     let output = launcher
         .arg(program)
         .args(["--include-ignored", "--exact", test, "--nocapture"])
@@ -66,14 +68,14 @@ fn run_again(launcher: &mut Command, test: &str) {
         .unwrap_or_else(|error| panic!("cannot run {launcher:?}: {error}"));
     let told =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // A name that matches nothing would pass.
+    // A name that matches no test would pass.
     let ran = output.status.success() && told.contains("test result: ok. 1 passed");
     assert!(ran, "{test} on the other host: {}\n{told}", output.status);
-    // What a test that passes tells, it tells here too.
+    // The output of a test that passes is printed here, too.
     let _ = io::stderr().write_all(&output.stderr);
 }
 
-/// The path of the function that a closure is written in, without the crate.
+/// Returns the path of the function that a closure is written in, without the crate.
 fn test_name<F>() -> &'static str {
     let path = std::any::type_name::<F>();
     let function = path.trim_end_matches("::{{closure}}");

@@ -1,23 +1,26 @@
-//! What the tests of several crates share. Not published.
+//! Helpers shared by the tests of several crates. Not published.
 //!
-//! - [`Device`]: the RDMA device that a test may use here, and [`on_host_a`], which brings a test to where it has one;
-//!   [`in_own_network`], where it can cut links and nobody else notices;
-//!   [`in_own_process`], with an environment of its own.
-//! - [`does_long_tests`]: whether this guest is the one that does.
+//! - [`Device`]: the RDMA device that a test may use, and [`on_host_a`], which runs a test where it
+//!   has one; [`in_own_network`], where it can cut links without side effects; [`in_own_process`],
+//!   with an environment of its own.
+//! - [`does_long_tests`]: whether this guest runs long tests.
 //! - [`try_combinations`]: tables that take longer than one run.
-//! - [`wait_for`]: a wait that ends, because a test that hangs tells nothing.
+//! - [`wait_for`]: a wait with a limit, because a test that hangs reports nothing.
 //! - [`Buffer`]: memory that a device writes; [`pattern`]: bytes to move.
-//! - [`example`]: a program to be run as a user runs it; [`listen`]: what it says.
-//! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: what allocates nothing.
-//! - [`for_each_seed`]: one test with many histories, each of which its seed replays.
-//! - [`shared_object`]: a library of a test's own making; [`rdma_core_release`]: which release an installed one is.
-//! - `Authority`: certificates for both sides of a connection, good and bad (feature `certificates`).
-//! - [`machine_code`]: whether a function compiles to what it should; [`cost`]: what a program does, counted.
+//! - [`example`]: a program to run as a user runs it; [`listen`]: its output.
+//! - [`drop_in_orders`]: handles that may be dropped in any order; [`allocations`]: the number of
+//!   allocations.
+//! - [`for_each_seed`]: one test with many histories, each replayed by its seed.
+//! - [`shared_object`]: a library built for a test; [`rdma_core_release`]: the release of an
+//!   installed one.
+//! - `Authority`: certificates for both sides of a connection, good and bad (feature
+//!   `certificates`).
+//! - [`machine_code`]: checks of a function's machine code; [`cost`]: counts of a program's work.
 //!
-//! Everything panics with a sentence instead of returning an error: the caller is a test, and a test that does not find
-//! what it needs has failed.
+//! All functions panic with a message instead of returning an error: the caller is a test, and a
+//! test that does not find what it needs has failed.
 //!
-//! What it does not do: call an engine. It names no C symbol, so that the sys crates' tests can use it too.
+//! It calls no engine and names no C symbol, so that tests of the sys crates can use it, too.
 
 mod allocations;
 mod buffer;

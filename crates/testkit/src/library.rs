@@ -1,10 +1,10 @@
-//! Libraries: made for a test, and the installed ones' releases.
+//! Libraries built for a test, and releases of installed ones.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles C into `lib{name}.so` in `directory`, which is usually `env!("CARGO_TARGET_TMPDIR")`. `versions` is a linker's
-/// version script, or empty.
+/// Compiles C into `lib{name}.so` in `directory`, which is usually `env!("CARGO_TARGET_TMPDIR")`.
+/// `versions` is a linker's version script, or empty.
 #[track_caller]
 pub fn shared_object(directory: &str, name: &str, source: &str, versions: &str) -> PathBuf {
     let file = |ending: &str| Path::new(directory).join(format!("{name}{ending}"));
@@ -16,12 +16,12 @@ pub fn shared_object(directory: &str, name: &str, source: &str, versions: &str) 
         std::fs::write(&map, versions).expect("the folder is writable");
         compiler.arg(format!("-Wl,--version-script={}", map.display()));
     }
-    let status = compiler.status().expect("cc, which links Rust programs too");
+    let status = compiler.status().expect("cc is installed, because it links Rust programs");
     assert!(status.success(), "{compiler:?} ended with {status}");
     library
 }
 
-/// The release of rdma-core that an installed library of it belongs to, told by its file's name:
+/// Returns the release of rdma-core that an installed library belongs to, from its file name:
 /// `libibverbs.so.1.14.44.0` is libibverbs 1.14 of rdma-core 44.
 #[track_caller]
 pub fn rdma_core_release(library: &Path) -> u32 {

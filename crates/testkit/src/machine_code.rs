@@ -1,10 +1,11 @@
-//! Looks at what the compiler made of a function that costs on every operation.
+//! Checks the machine code of functions that are called for every operation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds an example of a package for release, and checks that each of these functions consists of at most
-/// `instructions_max` instructions, of which one jumps through a table and none calls or jumps elsewhere.
+/// Builds an example of a package for release, and checks that each of these functions consists of
+/// at most `instructions_max` instructions, of which one jumps through a table and none calls or
+/// jumps elsewhere.
 #[track_caller]
 pub fn assert_jumps_through_table(package: &str, example: &str, functions: &[&str], instructions_max: usize) {
     let binary = build_example(package, example);
@@ -41,13 +42,13 @@ fn build_example(package: &str, example: &str) -> PathBuf {
     PathBuf::from(path.expect("cargo names the executable that it built"))
 }
 
-/// The instructions of one function, one a line, as mnemonic and operands.
+/// Returns the instructions of one function, one per line, as mnemonic and operands.
 fn disassemble(binary: &Path, function: &str) -> Vec<String> {
     let output = Command::new("objdump")
         .args(["-d", "--no-show-raw-insn", &format!("--disassemble={function}")])
         .arg(binary)
         .output()
-        .expect("objdump, of the binutils that a linker comes with");
+        .expect("objdump is installed, because binutils has the linker");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let code = instructions(&text);
@@ -70,7 +71,7 @@ fn is_padding(instruction: &str) -> bool {
         .any(|pad| instruction.starts_with(pad))
 }
 
-/// A call or a jump. A return is neither.
+/// Returns `true` for a call or a jump. A return is neither.
 fn is_branch(instruction: &str) -> bool {
     let mnemonic = instruction.split_whitespace().next().unwrap_or_default();
     match std::env::consts::ARCH {
@@ -79,11 +80,12 @@ fn is_branch(instruction: &str) -> bool {
             matches!(mnemonic, "b" | "bl" | "br" | "blr" | "cbz" | "cbnz" | "tbz" | "tbnz")
                 || mnemonic.starts_with("b.")
         }
-        other => panic!("teach this check what a branch is on {other}"),
+        other => panic!("this check does not know the branches of {other}"),
     }
 }
 
-/// What is reached relative to the instruction pointer is a function of the program or of a library, not a table's entry.
+/// Returns `true` if a branch goes through a table. A target relative to the instruction pointer is
+/// a function of the program or of a library, not a table's entry.
 fn is_through_table(instruction: &str) -> bool {
     match std::env::consts::ARCH {
         "x86_64" => instruction.contains('*') && !instruction.contains("%rip"),

@@ -5,7 +5,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// The `number`th order of so many things: below the factorial of `count`, each number gives another one.
+/// Returns the `number`th order of `count` things. Each number below the factorial of `count` gives
+/// another one.
 pub fn order(count: usize, mut number: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..count).collect();
     let mut order = Vec::new();
@@ -16,11 +17,12 @@ pub fn order(count: usize, mut number: usize) -> Vec<usize> {
     order
 }
 
-/// Makes handles anew for each of these orders, and drops them in it. How many orders that were.
+/// Creates new handles for each of these orders, and drops them in that order. Returns the number
+/// of orders.
 ///
 /// # Panics
 ///
-/// If one order takes longer than `patience`: it hangs, and is told.
+/// Panics if one order takes longer than `patience`: it hangs.
 pub fn drop_in_orders(
     numbers: impl IntoIterator<Item = usize> + Send + 'static,
     patience: Duration,
@@ -31,7 +33,7 @@ pub fn drop_in_orders(
         for number in numbers {
             let mut handles: Vec<_> = make().into_iter().map(Some).collect();
             let order = order(handles.len(), number);
-            // Whoever does not listen any more has given up.
+            // A receiver that is gone has given up.
             let _ = tell.send(order.clone());
             for handle in order {
                 drop(handles[handle].take());
@@ -46,7 +48,7 @@ pub fn drop_in_orders(
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    worker.join().expect("it makes and drops everything");
+    worker.join().expect("the worker does not panic");
     count
 }
 

@@ -1,15 +1,16 @@
-//! One test, many histories.
+//! One test with many seeds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// Runs a test with the seeds from 0 to `count`, on all cores. A failure tells its seed, and that one is replayed by `FARREACH_SEED=<seed>` in the
-/// environment. `FARREACH_SEEDS=<count>` runs another number of them. It tells how many it ran, so that what only many can show is asked of many.
+/// Runs a test with the seeds from 0 to `count`, on all cores. A failure reports its seed, which
+/// `FARREACH_SEED=<seed>` in the environment replays. `FARREACH_SEEDS=<count>` runs another number
+/// of them. Returns how many it ran, so that a test can check statistics only over many.
 ///
 /// # Panics
 ///
-/// When the test does with one of the seeds: the lowest that was found.
+/// Panics if the test panics with one of the seeds, and names the lowest of these.
 pub fn for_each_seed(count: u64, test: impl Fn(u64) + Sync) -> u64 {
     if let Some(seed) = number("FARREACH_SEED") {
         test(seed);

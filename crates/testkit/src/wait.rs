@@ -1,11 +1,12 @@
-//! Waits that end.
+//! Waits with a limit.
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that takes milliseconds: long enough for a busy machine that emulates another.
+/// How long a test waits for something that takes milliseconds: long enough for a busy machine that
+/// emulates another.
 pub const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// Tries again and again until `attempt` gives something; panics when [`WAIT_MAX`] is over.
+/// Repeats `attempt` until it returns a value. Panics when [`WAIT_MAX`] is over.
 #[track_caller]
 pub fn wait_for<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     wait_at_most(WAIT_MAX, what, attempt)
@@ -19,7 +20,7 @@ fn wait_at_most<T>(limit: Duration, what: &str, mut attempt: impl FnMut() -> Opt
             return found;
         }
         assert!(Instant::now() < deadline, "no {what} within {limit:?}");
-        // The other side may need this core to get anywhere.
+        // The other side may need this core to make progress.
         std::thread::yield_now();
     }
 }

@@ -1,11 +1,12 @@
-//! The choice of a device, over made-up sysfs trees.
+//! The selection of a device, over artificial sysfs trees.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use farreach_testkit::Device;
 
-/// A sysfs with these net devices and RDMA devices; each of the latter has one port with GIDs, their types and net devices.
+/// Creates a sysfs with these net devices and RDMA devices; each RDMA device has one port with
+/// GIDs, their types and net devices.
 fn sysfs(name: &str, net: &[&str], devices: &[(&str, &[[&str; 3]])]) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let write = |path: PathBuf, text: &str| {

@@ -46,7 +46,7 @@ mod one_guest {
             assert_failed(
                 client.end_within(TOLD_WITHIN),
                 4,
-                &["error: the peer is lost\n", "it has said nothing for"],
+                &["error: the peer is lost\n", "nothing was received for"],
             );
         }
         server.signal_agents("KILL");

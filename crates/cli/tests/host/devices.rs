@@ -120,7 +120,7 @@ fn a_function_that_a_library_lacks_is_named_with_the_file_and_the_fix() {
 
     let what = format!("{} has no function fi_getinfo@FABRIC_1.3", fabric.display());
     let (cause, fix) = problem(&report["fabric"], &text, &what);
-    assert!(cause.contains("not a whole libfabric"), "{cause}");
+    assert!(cause.contains("not a complete libfabric"), "{cause}");
     assert!(fix.contains("is in libfabric"), "{fix}");
 }
 

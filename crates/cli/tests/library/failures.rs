@@ -56,7 +56,7 @@ fn an_agent_that_is_stopped_ends_its_test_in_seconds() {
     let clients = clients(&mut server);
     server.signal_agents("STOP");
     for client in clients {
-        let words = ["error: the peer is lost\n", "it has said nothing for"];
+        let words = ["error: the peer is lost\n", "nothing was received for"];
         assert_failed(client.end_within(TOLD_WITHIN), 4, &words);
     }
     server.signal_agents("KILL");

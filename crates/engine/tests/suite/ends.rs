@@ -53,7 +53,7 @@ pub(crate) fn whoever_closes_waits_until_its_messages_are_held(provider: &RailUn
         assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
     }
     let lost = pair.b_to_a.recv().wait(SOON).unwrap_err();
-    assert!(lost.to_string().contains("goodbye"), "{lost}");
+    assert!(lost.to_string().contains("closed the connection"), "{lost}");
 }
 
 pub(crate) fn an_engine_that_is_closed_leaves_all_its_peers(provider: &RailUnderTest) {

@@ -38,7 +38,8 @@ inline! {
     /// Posts an atomic operation that a structure describes: `fi_atomic(3)`.
     fn fi_atomicmsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> isize => ep.atomic.writemsg;
 
-    /// An atomic operation from a buffer that is free again on return, without a completion: `fi_atomic(3)`.
+    /// Posts an atomic operation from a buffer that is free on return, without a completion:
+    /// `fi_atomic(3)`.
     fn fi_inject_atomic(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -50,7 +51,7 @@ inline! {
         op: fi_op,
     ) -> isize => ep.atomic.inject;
 
-    /// Posts an atomic operation that brings back the old value: `fi_atomic(3)`.
+    /// Posts an atomic operation that returns the old value: `fi_atomic(3)`.
     fn fi_fetch_atomic(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -93,7 +94,7 @@ inline! {
         flags: u64,
     ) -> isize => ep.atomic.readwritemsg;
 
-    /// Posts an atomic compare and swap: `fi_atomic(3)`.
+    /// Posts an atomic compare-and-swap: `fi_atomic(3)`.
     fn fi_compare_atomic(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -144,19 +145,20 @@ inline! {
         flags: u64,
     ) -> isize => ep.atomic.compwritemsg;
 
-    /// Whether the endpoint has this operation, and for how many elements at once: `fi_atomic(3)`.
+    /// Returns whether the endpoint has this operation, and for how many elements at once:
+    /// `fi_atomic(3)`.
     fn fi_atomicvalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int
         => ep.atomic.writevalid;
 
-    /// As [`fi_atomicvalid`], for those that bring back the old value: `fi_atomic(3)`.
+    /// As [`fi_atomicvalid`], for operations that return the old value: `fi_atomic(3)`.
     fn fi_fetch_atomicvalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int
         => ep.atomic.readwritevalid;
 
-    /// As [`fi_atomicvalid`], for those that compare: `fi_atomic(3)`.
+    /// As [`fi_atomicvalid`], for operations that compare: `fi_atomic(3)`.
     fn fi_compare_atomicvalid(ep: *mut fid_ep, datatype: fi_datatype, op: fi_op, count: *mut usize) -> c_int
         => ep.atomic.compwritevalid;
 
-    /// Whether the domain has this operation, and how: `fi_atomic(3)`.
+    /// Returns whether the domain has this operation, with its properties: `fi_atomic(3)`.
     fn fi_query_atomic(
         domain: *mut fid_domain,
         datatype: fi_datatype,

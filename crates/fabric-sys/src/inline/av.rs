@@ -16,7 +16,7 @@ inline! {
     /// Binds an event queue to an address vector: `fi_av(3)`.
     fn fi_av_bind(av: *mut fid_av, fid: *mut fid, flags: u64) -> c_int => &av.fid.bind;
 
-    /// Inserts addresses: `fi_av(3)`. Returns how many went in.
+    /// Inserts addresses: `fi_av(3)`. Returns how many were inserted.
     fn fi_av_insert(
         av: *mut fid_av,
         addr: *const c_void,
@@ -61,7 +61,8 @@ inline! {
         => av.ops.straddr;
 }
 
-/// The address of one receive context of a scalable endpoint: `fi_av(3)`. `rx_ctx_bits` is from 1 to 63.
+/// Returns the address of one receive context of a scalable endpoint: `fi_av(3)`. `rx_ctx_bits` is
+/// from 1 to 63.
 #[inline]
 pub const fn fi_rx_addr(fi_addr: fi_addr_t, rx_index: c_int, rx_ctx_bits: c_int) -> fi_addr_t {
     (rx_index as u64) << (64 - rx_ctx_bits) | fi_addr

@@ -31,7 +31,8 @@ inline! {
     /// Ends a connection: `fi_cm(3)`.
     fn fi_shutdown(ep: *mut fid_ep, flags: u64) -> c_int => ep.cm.shutdown;
 
-    /// Joins a multicast group: `fi_cm(3)`. Closing `mc` leaves it, which is what the manual calls `fi_leave`.
+    /// Joins a multicast group: `fi_cm(3)`. Closing `mc` leaves it, which is what the manual calls
+    /// `fi_leave`.
     fn fi_join(
         ep: *mut fid_ep,
         addr: *const c_void,
@@ -41,13 +42,13 @@ inline! {
     ) -> c_int => checked ep.cm.join in fi_ops_cm;
 }
 
-/// The address of a multicast group: `fi_cm(3)`.
+/// Returns the address of a multicast group: `fi_cm(3)`.
 ///
 /// # Safety
 ///
 /// `mc` is live.
 #[inline]
 pub unsafe fn fi_mc_addr(mc: *mut fid_mc) -> fi_addr_t {
-    // SAFETY: the caller vouches for the group.
+    // SAFETY: the caller guarantees that the group is live.
     unsafe { (*mc).fi_addr }
 }

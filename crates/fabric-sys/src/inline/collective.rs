@@ -1,4 +1,4 @@
-//! Operations of a whole group: `fi_collective(3)`.
+//! Collective operations: `fi_collective(3)`.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use crate::bindings::{
 use crate::constants::{FI_COLLECTIVE, FI_ENOSYS};
 
 inline! {
-    /// Makes a set of addresses: `fi_av_set(3)`.
+    /// Creates a set of addresses: `fi_av_set(3)`.
     fn fi_av_set(
         av: *mut fid_av,
         attr: *mut fi_av_set_attr,
@@ -23,23 +23,23 @@ inline! {
     /// Keeps the addresses that are also in another set: `fi_av_set(3)`.
     fn fi_av_set_intersect(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int => dst.ops.intersect;
 
-    /// Takes out the addresses that are in another set: `fi_av_set(3)`.
+    /// Removes the addresses that are in another set: `fi_av_set(3)`.
     fn fi_av_set_diff(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int => dst.ops.diff;
 
     /// Adds one address: `fi_av_set(3)`.
     fn fi_av_set_insert(set: *mut fid_av_set, addr: fi_addr_t) -> c_int => set.ops.insert;
 
-    /// Takes out one address: `fi_av_set(3)`.
+    /// Removes one address: `fi_av_set(3)`.
     fn fi_av_set_remove(set: *mut fid_av_set, addr: fi_addr_t) -> c_int => set.ops.remove;
 
-    /// The address of the whole set: `fi_av_set(3)`.
+    /// Returns the address of the whole set: `fi_av_set(3)`.
     fn fi_av_set_addr(set: *mut fid_av_set, coll_addr: *mut fi_addr_t) -> c_int => set.ops.addr;
 
     /// Completes when all members have called it: `fi_collective(3)`.
     fn fi_barrier(ep: *mut fid_ep, coll_addr: fi_addr_t, context: *mut c_void) -> isize
         => ep.collective.barrier;
 
-    /// One member's data to all: `fi_collective(3)`.
+    /// Sends one member's data to all: `fi_collective(3)`.
     fn fi_broadcast(
         ep: *mut fid_ep,
         buf: *mut c_void,
@@ -52,7 +52,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.broadcast;
 
-    /// A part of each member's data to each: `fi_collective(3)`.
+    /// Sends a part of each member's data to each: `fi_collective(3)`.
     fn fi_alltoall(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -66,7 +66,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.alltoall;
 
-    /// The reduction of all members' data to all: `fi_collective(3)`.
+    /// Reduces all members' data, with the result at all: `fi_collective(3)`.
     fn fi_allreduce(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -81,7 +81,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.allreduce;
 
-    /// All members' data to all: `fi_collective(3)`.
+    /// Sends all members' data to all: `fi_collective(3)`.
     fn fi_allgather(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -95,7 +95,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.allgather;
 
-    /// A part of the reduction to each: `fi_collective(3)`.
+    /// Reduces all members' data, with a part of the result at each: `fi_collective(3)`.
     fn fi_reduce_scatter(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -110,7 +110,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.reduce_scatter;
 
-    /// The reduction of all members' data to one: `fi_collective(3)`.
+    /// Reduces all members' data, with the result at one: `fi_collective(3)`.
     fn fi_reduce(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -126,7 +126,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.reduce;
 
-    /// A part of one member's data to each: `fi_collective(3)`.
+    /// Sends a part of one member's data to each: `fi_collective(3)`.
     fn fi_scatter(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -141,7 +141,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.scatter;
 
-    /// All members' data to one: `fi_collective(3)`.
+    /// Sends all members' data to one: `fi_collective(3)`.
     fn fi_gather(
         ep: *mut fid_ep,
         buf: *const c_void,
@@ -156,7 +156,7 @@ inline! {
         context: *mut c_void,
     ) -> isize => ep.collective.gather;
 
-    /// Whether the domain has this operation, and how: `fi_collective(3)`.
+    /// Returns whether the domain has this operation, with its properties: `fi_collective(3)`.
     fn fi_query_collective(
         domain: *mut fid_domain,
         coll: fi_collective_op,
@@ -173,12 +173,12 @@ inline! {
 #[inline]
 pub unsafe fn fi_barrier2(ep: *mut fid_ep, coll_addr: fi_addr_t, flags: u64, context: *mut c_void) -> isize {
     if flags == 0 {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         return unsafe { fi_barrier(ep, coll_addr, context) };
     }
-    // SAFETY: the caller vouches for the endpoint, whose table says how long it is.
+    // SAFETY: the caller guarantees that the endpoint is live, and its table states its own length.
     match unsafe { checked_entry!(ep, collective, fi_ops_collective, barrier2) } {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         Some(function) => unsafe { function(ep, coll_addr, flags, context) },
         None => -FI_ENOSYS as isize,
     }
@@ -199,6 +199,6 @@ pub unsafe fn fi_join_collective(
     context: *mut c_void,
 ) -> c_int {
     let addr = fi_collective_addr { set, coll_addr };
-    // SAFETY: with FI_COLLECTIVE the address is this structure; the caller vouches for the rest.
+    // SAFETY: with FI_COLLECTIVE the address is this structure; the caller guarantees the rest.
     unsafe { super::fi_join(ep, (&raw const addr).cast(), flags | FI_COLLECTIVE, mc, context) }
 }

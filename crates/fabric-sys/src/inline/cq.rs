@@ -16,12 +16,12 @@ inline! {
     /// Takes completions, in the format of the queue, without waiting: `fi_cq(3)`.
     fn fi_cq_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize => cq.ops.read;
 
-    /// As [`fi_cq_read`], with the address that each came from: `fi_cq(3)`.
+    /// As [`fi_cq_read`], with the source address of each: `fi_cq(3)`.
     fn fi_cq_readfrom(cq: *mut fid_cq, buf: *mut c_void, count: usize, src_addr: *mut fi_addr_t) -> isize
         => cq.ops.readfrom;
 
     /// Takes the error at the head of the queue: `fi_cq(3)`. See
-    /// [`fi_cq_err_entry_2`](crate::fi_cq_err_entry_2) for what to pass.
+    /// [`fi_cq_err_entry_2`](crate::fi_cq_err_entry_2) for the structure to pass.
     fn fi_cq_readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize => cq.ops.readerr;
 
     /// As [`fi_cq_read`], waiting up to `timeout` ms: `fi_cq(3)`.
@@ -43,10 +43,10 @@ inline! {
         timeout: c_int,
     ) -> isize => cq.ops.sreadfrom;
 
-    /// Wakes whoever waits in [`fi_cq_sread`]: `fi_cq(3)`.
+    /// Wakes a thread that waits in [`fi_cq_sread`]: `fi_cq(3)`.
     fn fi_cq_signal(cq: *mut fid_cq) -> c_int => cq.ops.signal;
 
-    /// A provider's error in words: `fi_cq(3)`.
+    /// Returns the text of a provider's error: `fi_cq(3)`.
     fn fi_cq_strerror(
         cq: *mut fid_cq,
         prov_errno: c_int,

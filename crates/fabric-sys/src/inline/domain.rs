@@ -32,12 +32,12 @@ pub unsafe fn fi_domain2(
     context: *mut c_void,
 ) -> c_int {
     if flags == 0 {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         return unsafe { fi_domain(fabric, info, domain, context) };
     }
-    // SAFETY: the caller vouches for the fabric, whose table says how long it is.
+    // SAFETY: the caller guarantees that the fabric is live, and its table states its own length.
     match unsafe { checked_entry!(fabric, ops, fi_ops_fabric, domain2) } {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         Some(function) => unsafe { function(fabric, info, domain, flags, context) },
         None => -FI_ENOSYS,
     }

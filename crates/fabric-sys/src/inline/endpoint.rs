@@ -10,7 +10,7 @@ use crate::bindings::{
 use crate::constants::FI_ENOSYS;
 
 inline! {
-    /// Opens an endpoint that listens: `fi_endpoint(3)`.
+    /// Opens a listening endpoint: `fi_endpoint(3)`.
     fn fi_passive_ep(
         fabric: *mut fid_fabric,
         info: *mut fi_info,
@@ -43,7 +43,8 @@ inline! {
     /// Binds an address vector to a scalable endpoint: `fi_endpoint(3)`.
     fn fi_scalable_ep_bind(sep: *mut fid_ep, bfid: *mut fid, flags: u64) -> c_int => &sep.fid.bind;
 
-    /// Asks for one operation, named by its context, to be given up: `fi_endpoint(3)`. Its completion still comes.
+    /// Asks to cancel one operation, named by its context: `fi_endpoint(3)`. Its completion still
+    /// comes.
     fn fi_cancel(fid: fid_t, context: *mut c_void) -> isize => fid as fid_ep, ops.cancel;
 
     /// Sets an option of an endpoint: `fi_endpoint(3)`.
@@ -72,13 +73,13 @@ inline! {
         context: *mut c_void,
     ) -> c_int => ep.ops.rx_ctx;
 
-    /// How many receives may still be posted: `fi_endpoint(3)`. Deprecated by libfabric.
+    /// Returns how many receives can still be posted: `fi_endpoint(3)`. Deprecated by libfabric.
     fn fi_rx_size_left(ep: *mut fid_ep) -> isize => ep.ops.rx_size_left;
 
-    /// How many operations may still be posted: `fi_endpoint(3)`. Deprecated by libfabric.
+    /// Returns how many operations can still be posted: `fi_endpoint(3)`. Deprecated by libfabric.
     fn fi_tx_size_left(ep: *mut fid_ep) -> isize => ep.ops.tx_size_left;
 
-    /// Opens a transmit context that endpoints share: `fi_endpoint(3)`.
+    /// Opens a shared transmit context: `fi_endpoint(3)`.
     fn fi_stx_context(
         domain: *mut fid_domain,
         attr: *mut fi_tx_attr,
@@ -86,7 +87,7 @@ inline! {
         context: *mut c_void,
     ) -> c_int => domain.ops.stx_ctx;
 
-    /// Opens a receive context that endpoints share: `fi_endpoint(3)`.
+    /// Opens a shared receive context: `fi_endpoint(3)`.
     fn fi_srx_context(
         domain: *mut fid_domain,
         attr: *mut fi_rx_attr,
@@ -109,12 +110,12 @@ pub unsafe fn fi_endpoint2(
     context: *mut c_void,
 ) -> c_int {
     if flags == 0 {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         return unsafe { fi_endpoint(domain, info, ep, context) };
     }
-    // SAFETY: the caller vouches for the domain, whose table says how long it is.
+    // SAFETY: the caller guarantees that the domain is live, and its table states its own length.
     match unsafe { checked_entry!(domain, ops, fi_ops_domain, endpoint2) } {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the contract is that of the caller.
         Some(function) => unsafe { function(domain, info, ep, flags, context) },
         None => -FI_ENOSYS,
     }
@@ -124,25 +125,26 @@ pub unsafe fn fi_endpoint2(
 ///
 /// # Safety
 ///
-/// `ep` is live and has what it needs bound to it.
+/// `ep` is live, and everything that it needs is bound to it.
 #[inline]
 pub unsafe fn fi_enable(ep: *mut fid_ep) -> c_int {
-    // SAFETY: the caller vouches for the endpoint; FI_ENABLE takes no argument.
+    // SAFETY: the caller guarantees that the endpoint is live; FI_ENABLE takes no argument.
     unsafe { super::fi_control(&raw mut (*ep).fid, FI_ENABLE as c_int, ptr::null_mut()) }
 }
 
-/// Makes a second name of an endpoint, with flags of its own: `fi_endpoint(3)`.
+/// Creates an alias of an endpoint, with flags of its own: `fi_endpoint(3)`.
 ///
 /// # Safety
 ///
-/// `ep` is live; `alias_ep` takes a pointer.
+/// `ep` is live; `alias_ep` is valid for writing a pointer.
 #[inline]
 pub unsafe fn fi_ep_alias(ep: *mut fid_ep, alias_ep: *mut *mut fid_ep, flags: u64) -> c_int {
     let mut alias = ptr::null_mut();
-    // SAFETY: the caller vouches for the endpoint.
+    // SAFETY: the caller guarantees that the endpoint is live.
     let status = unsafe { super::fi_alias(&raw mut (*ep).fid, &raw mut alias, flags) };
     if status == 0 {
-        // SAFETY: the caller vouches for the place; the alias is an endpoint, which begins with its fid.
+        // SAFETY: the caller guarantees that the place is writable; the alias is an endpoint, which
+        // begins with its fid.
         unsafe { *alias_ep = alias.cast() };
     }
     status

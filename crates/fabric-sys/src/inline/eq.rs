@@ -34,7 +34,7 @@ inline! {
         flags: u64,
     ) -> isize => eq.ops.sread;
 
-    /// A provider's error in words: `fi_eq(3)`.
+    /// Returns the text of a provider's error: `fi_eq(3)`.
     fn fi_eq_strerror(
         eq: *mut fid_eq,
         prov_errno: c_int,

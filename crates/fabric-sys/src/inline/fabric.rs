@@ -1,11 +1,12 @@
-//! What every object has, and the tables behind it: `fi_fabric(3)`.
+//! Functions of every object, and their tables: `fi_fabric(3)`.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::bindings::{FI_ALIAS, FI_GET_VAL, FI_SET_VAL, FI_TC_DSCP, fi_fid_var, fi_ops, fid};
 
 inline! {
-    /// Closes an object of any class: `fi_close(3)`. It fails with `-FI_EBUSY` while others still use the object.
+    /// Closes an object of any class: `fi_close(3)`. It fails with `-FI_EBUSY` while others still
+    /// use the object.
     fn fi_close(fid: *mut fid) -> c_int => fid.ops.close;
 
     /// Sends a command to an object: `fi_control(3)`.
@@ -30,15 +31,15 @@ inline! {
     ) -> c_int => checked fid.ops.ops_set in fi_ops;
 }
 
-/// Makes a second name of an object, with flags of its own: `fi_alias(3)`.
+/// Creates an alias of an object, with flags of its own: `fi_alias(3)`.
 ///
 /// # Safety
 ///
-/// `object` is live; `alias_fid` takes a pointer.
+/// `object` is live; `alias_fid` is valid for writing a pointer.
 #[inline]
 pub unsafe fn fi_alias(object: *mut fid, alias_fid: *mut *mut fid, flags: u64) -> c_int {
     let mut alias = crate::bindings::fi_alias { fid: alias_fid, flags };
-    // SAFETY: FI_ALIAS takes this structure, and the caller vouches for the object.
+    // SAFETY: FI_ALIAS takes this structure, and the caller guarantees that the object is live.
     unsafe { fi_control(object, FI_ALIAS as c_int, (&raw mut alias).cast()) }
 }
 
@@ -46,11 +47,11 @@ pub unsafe fn fi_alias(object: *mut fid, alias_fid: *mut *mut fid, flags: u64) -
 ///
 /// # Safety
 ///
-/// `object` is live; `val` takes what the name stands for.
+/// `object` is live; `val` is valid for writing a value of the named type.
 #[inline]
 pub unsafe fn fi_get_val(object: *mut fid, name: c_int, val: *mut c_void) -> c_int {
     let mut var = fi_fid_var { name, val };
-    // SAFETY: FI_GET_VAL takes this structure, and the caller vouches for the object and the value.
+    // SAFETY: FI_GET_VAL takes this structure, and the caller guarantees object and value.
     unsafe { fi_control(object, FI_GET_VAL as c_int, (&raw mut var).cast()) }
 }
 
@@ -58,21 +59,21 @@ pub unsafe fn fi_get_val(object: *mut fid, name: c_int, val: *mut c_void) -> c_i
 ///
 /// # Safety
 ///
-/// `object` is live; `val` holds what the name stands for.
+/// `object` is live; `val` holds a value of the named type.
 #[inline]
 pub unsafe fn fi_set_val(object: *mut fid, name: c_int, val: *mut c_void) -> c_int {
     let mut var = fi_fid_var { name, val };
-    // SAFETY: FI_SET_VAL takes this structure, and the caller vouches for the object and the value.
+    // SAFETY: FI_SET_VAL takes this structure, and the caller guarantees object and value.
     unsafe { fi_control(object, FI_SET_VAL as c_int, (&raw mut var).cast()) }
 }
 
-/// The traffic class for a DSCP value: `fi_endpoint(3)`.
+/// Returns the traffic class of a DSCP value: `fi_endpoint(3)`.
 #[inline]
 pub const fn fi_tc_dscp_set(dscp: u8) -> u32 {
     dscp as u32 | FI_TC_DSCP
 }
 
-/// The DSCP value of a traffic class, or 0: `fi_endpoint(3)`.
+/// Returns the DSCP value of a traffic class, or 0: `fi_endpoint(3)`.
 #[inline]
 pub const fn fi_tc_dscp_get(tclass: u32) -> u8 {
     if tclass & FI_TC_DSCP != 0 { tclass as u8 } else { 0 }

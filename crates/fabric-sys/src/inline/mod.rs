@@ -1,16 +1,19 @@
-//! The functions that C has as `static inline` in its headers: each is a jump through a table of the object.
+//! The functions that C has as `static inline` in its headers: each jumps through a table of the
+//! object.
 //!
-//! A provider fills every entry of a table that it installs, with functions that answer `-FI_ENOSYS` where it
-//! has none. The tables of later releases are longer; the entries that were added late are looked at only
-//! when the table's own `size` says that they are there, exactly where the header does so.
+//! A provider fills every entry of a table that it installs, with functions that return
+//! `-FI_ENOSYS` for operations that it does not have. The tables of later releases are longer.
+//! Entries that were added later are used only if the table's own `size` covers them, exactly where
+//! the header checks it.
 
-/// Declares functions that pass all their arguments on to one entry of a table.
+/// Declares functions that pass all their arguments to one entry of a table.
 ///
 /// - `=> ep.rma.write` calls the entry with the arguments as they are.
 /// - `=> &domain.fid, mr.reg` does the same with the object's `fid` in place of the object.
 /// - `=> &domain.fid.bind` likewise, through the table that every `fid` has.
 /// - `=> fid as fid_ep, ops.cancel` finds the table in the object that begins with this `fid`.
-/// - `=> checked av.ops.av_set in fi_ops_av` answers `-FI_ENOSYS` when the table is too short or the entry is empty.
+/// - `=> checked av.ops.av_set in fi_ops_av` returns `-FI_ENOSYS` if the table is too short or the
+///   entry is empty.
 macro_rules! inline {
     () => {};
     (
@@ -86,18 +89,21 @@ macro_rules! inline {
         ///
         /// # Safety
         ///
-        /// The first argument is a live object of its class, opened with the capability that this call belongs to (an
-        /// endpoint without it may lack the table). The rest is as the man page says.
+        /// The first argument is a live object of its class, opened with the capability that this
+        /// call belongs to (an endpoint without it may lack the table). The other arguments are as
+        /// the man page requires.
         #[inline]
         #[allow(clippy::too_many_arguments)] // as many as C has
         pub unsafe fn $name($($arg: $ty),*) -> $ret {
-            // SAFETY: the caller vouches for the object. Its provider installed the table and left no entry empty.
+            // SAFETY: the caller guarantees that the object is live. Its provider installed the
+            // table and left no entry empty.
             unsafe { $($body)* }
         }
     };
 }
 
-/// An entry of a table, if the table is there, is long enough to have it, and has it: the header's `FI_CHECK_OP`.
+/// Returns an entry of a table, if the table exists, is long enough to have it, and has it: the
+/// header's `FI_CHECK_OP`.
 macro_rules! checked_entry {
     ($object:expr, $table:ident, $Table:ty, $entry:ident) => {{
         let table = (*$object).$table;

@@ -37,7 +37,8 @@ inline! {
         context: *mut c_void,
     ) -> c_int => &domain.fid, mr.regv;
 
-    /// Registers what a structure describes: `fi_mr(3)`. See [`fi_mr_attr_2`](crate::fi_mr_attr_2) for what to pass.
+    /// Registers the memory that a structure describes: `fi_mr(3)`. See
+    /// [`fi_mr_attr_2`](crate::fi_mr_attr_2) for the structure to pass.
     fn fi_mr_regattr(
         domain: *mut fid_domain,
         attr: *const fi_mr_attr,
@@ -49,29 +50,29 @@ inline! {
     fn fi_mr_bind(mr: *mut fid_mr, bfid: *mut fid, flags: u64) -> c_int => &mr.fid.bind;
 }
 
-/// The descriptor that local buffers of this region are posted with: `fi_mr(3)`.
+/// Returns the descriptor with which local buffers of this region are posted: `fi_mr(3)`.
 ///
 /// # Safety
 ///
 /// `mr` is live.
 #[inline]
 pub unsafe fn fi_mr_desc(mr: *mut fid_mr) -> *mut c_void {
-    // SAFETY: the caller vouches for the region.
+    // SAFETY: the caller guarantees that the region is live.
     unsafe { (*mr).mem_desc }
 }
 
-/// The key by which a peer reaches this region, or `FI_KEY_NOTAVAIL`: `fi_mr(3)`.
+/// Returns the key with which a peer reaches this region, or `FI_KEY_NOTAVAIL`: `fi_mr(3)`.
 ///
 /// # Safety
 ///
 /// `mr` is live.
 #[inline]
 pub unsafe fn fi_mr_key(mr: *mut fid_mr) -> u64 {
-    // SAFETY: the caller vouches for the region.
+    // SAFETY: the caller guarantees that the region is live.
     unsafe { (*mr).key }
 }
 
-/// The key of a region where it is longer than 64 bits: `fi_mr(3)`.
+/// Reads the key of a region if it is longer than 64 bits: `fi_mr(3)`.
 ///
 /// # Safety
 ///
@@ -85,7 +86,7 @@ pub unsafe fn fi_mr_raw_attr(
     flags: u64,
 ) -> c_int {
     let mut attr = crate::bindings::fi_mr_raw_attr { flags, base_addr, raw_key, key_size };
-    // SAFETY: FI_GET_RAW_MR takes this structure; the caller vouches for the rest.
+    // SAFETY: FI_GET_RAW_MR takes this structure; the caller guarantees the rest.
     unsafe { super::fi_control(&raw mut (*mr).fid, FI_GET_RAW_MR as c_int, (&raw mut attr).cast()) }
 }
 
@@ -104,11 +105,11 @@ pub unsafe fn fi_mr_map_raw(
     flags: u64,
 ) -> c_int {
     let mut map = crate::bindings::fi_mr_map_raw { flags, base_addr, raw_key, key_size, key };
-    // SAFETY: FI_MAP_RAW_MR takes this structure; the caller vouches for the rest.
+    // SAFETY: FI_MAP_RAW_MR takes this structure; the caller guarantees the rest.
     unsafe { super::fi_control(&raw mut (*domain).fid, FI_MAP_RAW_MR as c_int, (&raw mut map).cast()) }
 }
 
-/// Releases what [`fi_mr_map_raw`] made: `fi_mr(3)`.
+/// Releases a key that [`fi_mr_map_raw`] returned: `fi_mr(3)`.
 ///
 /// # Safety
 ///
@@ -116,7 +117,7 @@ pub unsafe fn fi_mr_map_raw(
 #[inline]
 pub unsafe fn fi_mr_unmap_key(domain: *mut fid_domain, key: u64) -> c_int {
     let mut key = key;
-    // SAFETY: FI_UNMAP_KEY takes a key; the caller vouches for the domain.
+    // SAFETY: FI_UNMAP_KEY takes a key; the caller guarantees that the domain is live.
     unsafe { super::fi_control(&raw mut (*domain).fid, FI_UNMAP_KEY as c_int, (&raw mut key).cast()) }
 }
 
@@ -127,28 +128,29 @@ pub unsafe fn fi_mr_unmap_key(domain: *mut fid_domain, key: u64) -> c_int {
 /// `mr` is live; `iov` has `count` elements.
 #[inline]
 pub unsafe fn fi_mr_refresh(mr: *mut fid_mr, iov: *const iovec, count: usize, flags: u64) -> c_int {
-    // A provider of 2.x reads a longer structure: fi_mr_modify with the larger fi_mr_attr, zero behind.
+    // A provider of 2.x reads a longer structure: fi_mr_modify with the larger fi_mr_attr, and
+    // zeros in the new fields.
     #[repr(C)]
     struct Modify {
         flags: u64,
         attr: fi_mr_attr_2,
     }
-    // SAFETY: integers and pointers only, for which zero is a value.
+    // SAFETY: the structure consists of integers and pointers, for which zero is valid.
     let mut modify: Modify = unsafe { std::mem::zeroed() };
     modify.flags = flags;
     modify.attr.base.mr_iov = iov;
     modify.attr.base.iov_count = count;
-    // SAFETY: FI_REFRESH takes this structure; the caller vouches for the rest.
+    // SAFETY: FI_REFRESH takes this structure; the caller guarantees the rest.
     unsafe { super::fi_control(&raw mut (*mr).fid, FI_REFRESH as c_int, (&raw mut modify).cast()) }
 }
 
-/// Makes a region usable after its binding: `fi_mr(3)`.
+/// Makes a region usable after binding: `fi_mr(3)`.
 ///
 /// # Safety
 ///
 /// `mr` is live.
 #[inline]
 pub unsafe fn fi_mr_enable(mr: *mut fid_mr) -> c_int {
-    // SAFETY: the caller vouches for the region; FI_ENABLE takes no argument.
+    // SAFETY: the caller guarantees that the region is live; FI_ENABLE takes no argument.
     unsafe { super::fi_control(&raw mut (*mr).fid, FI_ENABLE as c_int, ptr::null_mut()) }
 }

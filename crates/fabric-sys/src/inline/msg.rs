@@ -53,7 +53,7 @@ inline! {
     /// Posts a send that a structure describes: `fi_msg(3)`.
     fn fi_sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize => ep.msg.sendmsg;
 
-    /// Sends from a buffer that is free again on return, without a completion: `fi_msg(3)`.
+    /// Sends from a buffer that is free on return, without a completion: `fi_msg(3)`.
     fn fi_inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t) -> isize
         => ep.msg.inject;
 

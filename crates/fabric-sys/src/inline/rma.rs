@@ -61,7 +61,7 @@ inline! {
     /// Posts a write that a structure describes: `fi_rma(3)`.
     fn fi_writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize => ep.rma.writemsg;
 
-    /// Writes from a buffer that is free again on return, without a completion: `fi_rma(3)`.
+    /// Writes from a buffer that is free on return, without a completion: `fi_rma(3)`.
     fn fi_inject_write(
         ep: *mut fid_ep,
         buf: *const c_void,

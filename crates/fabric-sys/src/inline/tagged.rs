@@ -59,7 +59,7 @@ inline! {
     /// Posts a send with a tag that a structure describes: `fi_tagged(3)`.
     fn fi_tsendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize => ep.tagged.sendmsg;
 
-    /// Sends from a buffer that is free again on return, without a completion: `fi_tagged(3)`.
+    /// Sends from a buffer that is free on return, without a completion: `fi_tagged(3)`.
     fn fi_tinject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t, tag: u64) -> isize
         => ep.tagged.inject;
 

@@ -1,4 +1,5 @@
-//! The data path costs what it costs in C: a look at the machine code of `examples/fabric_hot_path.rs`, built for release.
+//! The data path costs the same as in C: checks the machine code of `examples/fabric_hot_path.rs`,
+//! built for release.
 
 use farreach_testkit::machine_code::assert_jumps_through_table;
 

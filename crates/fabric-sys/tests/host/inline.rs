@@ -1,4 +1,4 @@
-//! The inline functions, over tables made by hand: each argument arrives where and as it was given.
+//! The inline functions, over hand-made tables: each argument arrives unchanged at its place.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -8,7 +8,7 @@ use std::ptr;
 use farreach_fabric_sys::*;
 
 thread_local! {
-    /// What the last function of a hand-made table was called with, each argument as a number.
+    /// The arguments of the last call of a hand-made table's function, each as a number.
     static SEEN: Cell<[u64; 12]> = const { Cell::new([0; 12]) };
 }
 
@@ -26,14 +26,15 @@ fn at<T: ?Sized>(pointer: *const T) -> u64 {
     pointer.cast::<()>().addr() as u64
 }
 
-/// A pointer that is never followed.
+/// Returns a pointer that is never dereferenced.
 fn address<T>(number: usize) -> *mut T {
     ptr::without_provenance_mut(number)
 }
 
-/// An object or table of C with nothing in it.
+/// Returns an object or table of C with zeros.
 fn empty<T>() -> T {
-    // SAFETY: used only for structures of integers, pointers and optional functions, for all of which zero is a value.
+    // SAFETY: used only for structures of integers, pointers and optional functions, for which zero
+    // is valid.
     unsafe { zeroed() }
 }
 
@@ -65,7 +66,7 @@ fn rma_arguments_arrive() {
     ep.rma = &raw mut ops;
     let ep = &raw mut ep;
 
-    // SAFETY: the endpoint has a table with these two entries, which follow no pointer.
+    // SAFETY: the endpoint has a table with these two entries, which dereference no pointer.
     unsafe {
         assert_eq!(fi_writemsg(ep, address(0x10), FI_DELIVERY_COMPLETE), -7);
         assert_eq!(seen(), [at(ep), 0x10, 1 << 28]);
@@ -86,7 +87,7 @@ fn completion_queue_arguments_arrive() {
     let mut cq: fid_cq = empty();
     cq.ops = &raw mut ops;
     let cq = &raw mut cq;
-    // SAFETY: the queue has a table with this entry, which follows no pointer.
+    // SAFETY: the queue has a table with this entry, which dereferences no pointer.
     assert_eq!(unsafe { fi_cq_read(cq, address(0x20), 16) }, 16);
     assert_eq!(seen(), [at(cq), 0x20, 16]);
 }
@@ -130,7 +131,7 @@ fn atomic_arguments_arrive() {
     ep.atomic = &raw mut ops;
     let ep = &raw mut ep;
     let p = address::<c_void>;
-    // SAFETY: the endpoint has a table with this entry, which follows no pointer.
+    // SAFETY: the endpoint has a table with this entry, which dereferences no pointer.
     let status = unsafe {
         fi_compare_atomic(ep, p(2), 3, p(4), p(5), p(6), p(7), p(8), 9, 10, 11, FI_UINT64, FI_CSWAP, p(14))
     };
@@ -159,7 +160,7 @@ fn registration_names_the_domain_by_its_fid() {
     let mut domain: fid_domain = empty();
     domain.mr = &raw mut ops;
     let domain = &raw mut domain;
-    // SAFETY: the domain has a table with this entry, which follows no pointer.
+    // SAFETY: the domain has a table with this entry, which dereferences no pointer.
     let status = unsafe { fi_mr_reg(domain, address(1), 2, 3, 4, 5, 6, address(7), address(8)) };
     assert_eq!((status, seen()), (0, [at(domain), 1, 2, 3, 4, 5, 6, 7, 8]));
 }
@@ -189,7 +190,7 @@ fn calls_through_the_fid_arrive() {
     ep.fid.ops = &raw mut base;
     ep.ops = &raw mut ops;
     let ep = &raw mut ep;
-    // SAFETY: the endpoint has tables with these entries, which follow no pointer.
+    // SAFETY: the endpoint has tables with these entries, which dereference no pointer.
     unsafe {
         assert_eq!(fi_cancel(ep.cast(), address(5)), 0);
         assert_eq!(seen(), [at(ep), 5]);
@@ -213,7 +214,8 @@ fn refresh_passes_a_structure() {
     base.control = Some(made_refresh);
     let mut mr: fid_mr = empty();
     mr.fid.ops = &raw mut base;
-    // SAFETY: the region has a table with this entry, which reads what the function passes.
+    // SAFETY: the region has a table with this entry, which reads the structure that the function
+    // passes.
     assert_eq!(unsafe { fi_mr_refresh(&raw mut mr, address(0x30), 2, 9) }, 0);
     assert_eq!(seen(), [u64::from(FI_REFRESH), 9, 0x30, 2]);
 }
@@ -229,7 +231,7 @@ fn late_entries_are_checked() {
         let mut ops: fi_ops_cntr = empty();
         ops.size = size;
         ops.adderr = adderr;
-        // SAFETY: the counter is live, and its table says how long it is.
+        // SAFETY: the counter is live, and its table states its own length.
         unsafe {
             (*cntr).ops = &raw mut ops;
             fi_cntr_adderr(cntr, 6)

@@ -1,4 +1,4 @@
-//! A library that is not there, and one that lacks a function or has another version of it: typed errors.
+//! A missing library, and one that lacks a function or has another version of it: typed errors.
 
 use std::ptr;
 
@@ -8,27 +8,27 @@ use farreach_testkit::shared_object;
 const OLD_LIBRARY: &str = "unsigned fi_version(void) { return 1 << 16; }
 int fi_getinfo(void) { return -22; }
 ";
-/// As libfabric's symbol versions were before 1.5.
+/// The symbol versions of libfabric before 1.5.
 const OLD_VERSIONS: &str = "FABRIC_1.0 { global: fi_version; fi_getinfo; local: *; };
 ";
 
 #[test]
 fn missing_function_is_a_typed_error() {
     let library = shared_object(env!("CARGO_TARGET_TMPDIR"), "fabric-old", OLD_LIBRARY, OLD_VERSIONS);
-    // SAFETY: the library is the one above: its fi_version has the declared type, and its fi_getinfo, which has not, is
-    // of another symbol version and so is not taken.
+    // SAFETY: the library is the one above: its fi_version has the declared type, and its
+    // fi_getinfo, which has not, has another symbol version and is not used.
     let table =
         unsafe { Libfabric::open(library.to_str().expect("the path is text")) }.expect("it was just built");
 
-    // SAFETY: the function takes nothing.
+    // SAFETY: the function has no arguments.
     assert_eq!(unsafe { table.fi_version() }, Ok(1 << 16));
 
-    // SAFETY: the function is not there, so nothing is called.
+    // SAFETY: the function does not exist, so nothing is called.
     let missing = unsafe { table.fi_strerror(0) }.expect_err("it was not defined");
     assert_eq!((missing.symbol, missing.since), ("fi_strerror", "1.0"));
     assert_eq!(missing.path, library.canonicalize().expect("it exists"));
 
-    // SAFETY: a function of that name is there, but not at that version, so nothing is called.
+    // SAFETY: a function of that name exists, but not at that version, so nothing is called.
     let missing = unsafe { table.fi_freeinfo(ptr::null_mut()) }.expect_err("it was not defined");
     assert_eq!(missing.symbol, "fi_freeinfo@FABRIC_1.3");
     // SAFETY: as above.

@@ -1,4 +1,5 @@
-//! The table against the installed library: every function, at the symbol version that keeps the layouts which we bind.
+//! The function table against the installed library: every function, at the symbol version with the
+//! bound layouts.
 
 use std::ffi::CString;
 
@@ -22,7 +23,8 @@ fn the_library_exports_what_the_table_says_of_its_release() {
     assert!(wrong.is_empty(), "{} {release:?} differs in: {wrong:#?}", library.path().display());
 }
 
-/// What the table takes at a version is not what a program linked today would get, where the layouts have changed.
+/// If the layouts have changed, a function at its symbol version differs from the one that a
+/// program linked today would get.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn the_older_layouts_have_functions_of_their_own_in_2() {
@@ -34,10 +36,10 @@ fn the_older_layouts_have_functions_of_their_own_in_2() {
     }
 }
 
-/// The library that the dynamic linker finds, and its version as it tells it.
+/// Returns the library that the dynamic linker finds, and its version.
 fn installed() -> (Library, Version) {
     let table = Libfabric::get().expect("libfabric is installed");
-    // SAFETY: the function takes nothing and has no conditions.
+    // SAFETY: the function has no arguments and no preconditions.
     let version = unsafe { table.fi_version() }.expect("every release has it");
     // SAFETY: it is the library that the table has opened already.
     let library = unsafe { Library::open(Libfabric::SONAME, "") }.expect("it is open already");
@@ -45,7 +47,8 @@ fn installed() -> (Library, Version) {
     (library, (FI_MAJOR(version), FI_MINOR(version)))
 }
 
-/// Where a function is, at its default version if `version` is empty; 0 if nowhere.
+/// Returns the address of a function, at its default version if `version` is empty; 0 if it does
+/// not exist.
 fn address(library: &Library, name: &str, version: &str) -> usize {
     let (name, version) = (CString::new(name).unwrap(), CString::new(version).unwrap());
     let found =

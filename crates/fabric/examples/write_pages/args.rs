@@ -1,10 +1,11 @@
-//! What the user may say.
+//! Command-line arguments.
 
 use std::time::Duration;
 
 use clap::Parser;
 
-/// Pages of random bytes, written by a server into a client's memory, scattered, and checked by the client.
+/// Pages of random bytes, written by a server into a client's memory, scattered, and checked by the
+/// client.
 ///
 /// Without an address it is the server, which prints its own.
 #[derive(Debug, Parser)]
@@ -12,7 +13,8 @@ pub(crate) struct Args {
     /// The server's address, as it printed it; without one, this is the server.
     pub(crate) address: Option<String>,
 
-    /// The libfabric provider, such as tcp, shm, efa or "verbs;ofi_rxm"; otherwise the first that serves.
+    /// The libfabric provider, such as tcp, shm, efa or "verbs;ofi_rxm"; otherwise the first that
+    /// serves.
     #[arg(long, value_name = "P")]
     pub(crate) provider: Option<String>,
 
@@ -44,7 +46,8 @@ pub(crate) struct Args {
     #[arg(long, hide = true, conflicts_with = "address")]
     pub(crate) alter_byte: bool,
 
-    /// For tests: the client asks once more after so many requests, and then does nothing, not even poll.
+    /// For tests: the client asks once more after so many requests, and then does nothing, not even
+    /// poll.
     #[arg(long, hide = true, requires = "address")]
     pub(crate) rest_after: Option<u32>,
 

@@ -1,4 +1,4 @@
-//! The client: asks, waits, and compares.
+//! The client: requests, waits, and compares.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Instant;
@@ -13,10 +13,10 @@ use crate::message::{Fill, Message, REGIONS, Region, VERSION};
 use crate::node::{Heard, Node};
 use crate::plan::PAGES_MAX;
 
-/// The bytes of each region.
+/// The length of each region in bytes.
 const REGION_LEN: usize = 16 << 20;
 
-/// Messages that the server may send before we look.
+/// The number of messages that the server may send before the client polls.
 const RECEIVES: usize = 4;
 
 struct Client<'a> {
@@ -65,7 +65,7 @@ impl Client<'_> {
         Instant::now() + self.args.patience()
     }
 
-    /// Makes ourselves known; the number that the server knows us by.
+    /// Connects to the server. Returns the number that the server assigned.
     fn connect(&mut self) -> Result<u32, Failure> {
         let deadline = self.deadline();
         let regions = [&self.regions[0], &self.regions[1]].map(|region| {
@@ -88,7 +88,7 @@ impl Client<'_> {
         }
     }
 
-    /// One request, from asking to the last byte compared.
+    /// Runs one request, until the last byte is compared.
     fn ask(&mut self, client: u32, number: u32, seed: u64) -> Result<(), Failure> {
         let slots = (REGION_LEN as u64).checked_div(self.args.page_size).unwrap_or(0);
         let mut pages = draw_pages(seed, self.args.pages, slots as u32);

@@ -1,4 +1,4 @@
-//! The bytes: MT19937-64, from a seed.
+//! The random bytes: MT19937-64, from a seed.
 
 use rand_mt::Mt64;
 
@@ -10,15 +10,16 @@ impl Bytes {
         Self(Mt64::new(seed))
     }
 
-    /// The next page. A page whose size is no multiple of eight leaves out the rest of its last word.
+    /// Fills the next page. A page whose size is not a multiple of eight omits the rest of its last
+    /// word.
     pub(crate) fn fill(&mut self, page: &mut [u8]) {
         self.0.fill_bytes(page);
     }
 }
 
-/// Which pages to ask for: each once, in no order.
+/// Draws the pages to request: each once, in random order.
 pub(crate) fn draw_pages(seed: u64, pages: u32, of: u32) -> Vec<u32> {
-    // More than there are is for the server to refuse.
+    // The server must refuse more than there are.
     let mut all: Vec<u32> = (0..of.max(pages)).collect();
     let mut random = Mt64::new(!seed);
     for index in 0..pages as usize {

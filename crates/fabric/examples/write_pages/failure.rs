@@ -1,10 +1,10 @@
-//! Why the program ends early: in three lines, and a code.
+//! Failures of the program: three lines of text, and an exit code.
 
 use std::fmt;
 
 use farreach_fabric::{Error, PostError, Refusal};
 
-/// What happened, what it means, what to do; and the code that the program ends with.
+/// The error, its cause and a remedy, with the exit code of the program.
 #[derive(Debug)]
 pub(crate) struct Failure {
     error: String,
@@ -18,7 +18,7 @@ impl Failure {
         Self { error: error.to_string(), cause: cause.to_string(), fix: fix.to_string(), code }
     }
 
-    /// The server does not want to.
+    /// The server refused.
     pub(crate) fn refused(reason: &str) -> Self {
         Self::new(1, "the server refused the request", reason, "ask for what it serves")
     }
@@ -60,7 +60,8 @@ impl From<Error> for Failure {
 impl<R: fmt::Debug> From<PostError<R>> for Failure {
     fn from(error: PostError<R>) -> Self {
         let code = match error.reason {
-            // A provider that cannot reach the peer says no more than that there is no room yet, for as long as one asks.
+            // A provider that cannot reach the peer reports only that there is no room, until the
+            // deadline.
             Refusal::QueueFull { .. } => return Self::lost("room for a message within the deadline"),
             Refusal::Failed(_) => 4,
             _ => 1,

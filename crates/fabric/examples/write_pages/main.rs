@@ -1,4 +1,5 @@
-//! Pages of random bytes, written by a server into a client's memory, scattered, and checked by the client byte by byte.
+//! Pages of random bytes, written by a server into a client's memory, scattered, and checked by the
+//! client byte by byte.
 //!
 //! ```console
 //! $ write_pages --provider tcp --node 127.0.0.1
@@ -7,8 +8,9 @@
 //! request 1: 256 pages of 65536 bytes in each of 2 regions, verified
 //! ```
 //!
-//! The server stays up, for many clients at once. Every parameter is the client's. It ends with 0 when all bytes are right, 1 when
-//! the server refused, 2 for wrong arguments, 3 without a provider, 4 when the server is lost, 5 when a byte is wrong.
+//! The server stays up, for many clients at once. The client determines every parameter. Its exit
+//! code is 0 if all bytes are right, 1 if the server refused, 2 for wrong arguments, 3 without a
+//! provider, 4 if the server is lost, 5 if a byte is wrong.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to its user
 

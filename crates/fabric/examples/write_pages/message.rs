@@ -1,29 +1,30 @@
-//! What the two say to each other: a version, and one of these, in postcard's encoding.
+//! The messages between client and server: a version, and one of these, in postcard's encoding.
 
 use serde::{Deserialize, Serialize};
 
-/// Both sides must have the same.
+/// The version, which both sides must have.
 pub(crate) const VERSION: u8 = 1;
 
-/// The most that a message has: a request that names [`PAGES_MAX`](crate::plan::PAGES_MAX) pages, with room to spare.
+/// The maximum length of a message in bytes: a request with [`PAGES_MAX`](crate::plan::PAGES_MAX)
+/// pages, with a margin.
 pub(crate) const SIZE_MAX: usize = 64 << 10;
 
-/// The regions of a client.
+/// The number of regions of a client.
 pub(crate) const REGIONS: usize = 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The client's first word: where it is, and its memory.
+    /// The client's first message: its address, and its memory.
     Connect { version: u8, address: Vec<u8>, regions: [Region; REGIONS] },
-    /// The server knows the client now, by this number.
+    /// The server's answer: the client's number.
     Welcome { client: u32 },
-    /// Fill these pages of both regions.
+    /// Asks to fill these pages of both regions.
     Fill { client: u32, fill: Fill },
-    /// It will be done: so many of the writes carry the request's number as immediate data.
+    /// The request is accepted: `told` of the writes carry its number as immediate data.
     Accepted { number: u32, told: u32 },
-    /// It will not be done, and nothing was written.
+    /// The request is refused, and nothing was written.
     Refused { number: u32, reason: String },
-    /// The client needs nothing more, and its memory may go.
+    /// The client is done, and its memory may be freed.
     Goodbye { client: u32 },
 }
 
@@ -38,22 +39,22 @@ pub(crate) struct Region {
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fill {
-    /// The client's number for it, which the immediate data is.
+    /// The client's number for it, which is the immediate data.
     pub(crate) number: u32,
-    /// Where the random bytes begin.
+    /// The seed of the random bytes.
     pub(crate) seed: u64,
     pub(crate) page_size: u64,
-    /// Which pages, in each region: counted in pages from its beginning.
+    /// The pages in each region, by index.
     pub(crate) pages: Vec<u32>,
 }
 
 impl Message {
-    /// Writes it down; how many bytes it took.
+    /// Encodes it. Returns the number of bytes.
     pub(crate) fn encode(&self, into: &mut [u8]) -> Option<usize> {
         postcard::to_slice(self, into).ok().map(|bytes| bytes.len())
     }
 
-    /// Reads one; nothing where it is none, or not all of it is.
+    /// Decodes a message. Returns `None` if the bytes are not exactly one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match postcard::take_from_bytes(bytes) {
             Ok((message, [])) => Some(message),

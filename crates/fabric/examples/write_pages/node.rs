@@ -1,4 +1,4 @@
-//! One side: an endpoint, and the messages that go in and out.
+//! One side: an endpoint, with incoming and outgoing messages.
 
 use std::time::Instant;
 
@@ -12,39 +12,40 @@ use crate::args::Args;
 use crate::failure::Failure;
 use crate::message::{Message, Region, SIZE_MAX};
 
-/// The tag of receives, and of messages that leave. Writes have the number of their job.
+/// The tags of receives and of sent messages. Writes have the number of their job.
 pub(crate) const RECEIVE: u64 = u64::MAX;
 const SEND: u64 = u64::MAX - 1;
 
-/// Completions that a queue holds: each write of a client's request may tell it, all at once.
+/// The number of completions that a queue holds: all writes of a client's request may be reported
+/// at once.
 const COMPLETIONS: usize = 1 << 14;
 
 pub(crate) struct Node {
     pub(crate) domain: Domain,
     pub(crate) endpoint: Endpoint,
     pub(crate) driver: Driver,
-    /// Slices for messages that leave, while they are ours.
+    /// Free slices for outgoing messages.
     outgoing: Vec<Slice>,
 }
 
-/// What has happened that the node does not see to by itself.
+/// An event that the node does not handle by itself.
 pub(crate) enum Heard {
     Message(Message),
-    /// A message that is none: whoever sent it speaks another version.
+    /// A message that cannot be decoded: its sender uses another version.
     Garbled,
-    /// A peer's write has told us this.
+    /// The immediate of a peer's write.
     Written(u64),
-    /// A write of ours is done.
+    /// A write of this side is completed.
     Done {
         job: u64,
         outcome: Result<(), farreach_fabric::Failure>,
     },
-    /// A message of ours did not get there, or something else went wrong.
+    /// A message was not sent, or something else failed.
     Failed(farreach_fabric::Failure),
 }
 
 impl Node {
-    /// Opens the provider's endpoint and makes room for so many messages.
+    /// Opens the provider's endpoint, and posts receives for so many messages.
     pub(crate) fn open(args: &Args, receives: usize) -> Result<Self, Failure> {
         let info = choose(args)?;
         let domain = Fabric::open(&info)?.open_domain(&info)?;
@@ -63,13 +64,13 @@ impl Node {
             Some(slice) => slice,
             None => self.domain.allocate(SIZE_MAX)?,
         };
-        let len = message.encode(&mut slice).expect("every message of ours fits");
-        // The rest comes back with it.
-        let part = slice.share().get(..len).expect("it has that many");
+        let len = message.encode(&mut slice).expect("every message fits");
+        // The rest of the slice comes back with it.
+        let part = slice.share().get(..len).expect("the slice has `len` bytes");
         Ok(self.driver.post(&self.endpoint, TransmitRequest::send(part, peer).tag(SEND), deadline)?)
     }
 
-    /// The next thing that happens, or nothing until `deadline`.
+    /// Returns the next event, or `None` if there is none until `deadline`.
     pub(crate) fn hear(&mut self, deadline: Instant) -> Result<Option<Heard>, Failure> {
         while let Some(event) = self.driver.next(deadline)? {
             let completion = match event {
@@ -104,19 +105,20 @@ impl Node {
         Ok(None)
     }
 
-    /// A client's region, as writes name it.
+    /// Returns a client's region, for writes.
     pub(crate) fn remote(&self, region: &Region) -> RemoteRegion {
         let remote = RemoteRegion::new(region.address, region.len, region.key);
         if self.domain.profile().keys_enforced {
             return remote;
         }
-        // SAFETY: the client exposes its regions before it tells of them, and keeps them until it says goodbye or is gone.
-        // Where keys are not enforced both processes are of one user and one host, who could do anything to each other anyway.
+        // SAFETY: the client exposes its regions before it announces them, and keeps them until it
+        // says goodbye or is gone. If keys are not enforced, both processes belong to one user on
+        // one host, and could access each other in any case.
         unsafe { remote.vouched() }
     }
 }
 
-/// The offer of the provider that was named, or the first one.
+/// Returns the offer of the provider that was named, or the first one.
 fn choose(args: &Args) -> Result<Info, Failure> {
     let mut hints = Hints::rdm();
     if let Some(provider) = &args.provider {
@@ -126,7 +128,7 @@ fn choose(args: &Args) -> Result<Info, Failure> {
         hints = hints.node(node).source();
     }
     let mut offers = Info::query(&hints)?;
-    // Asked for one, the library also tells what is layered over it.
+    // When asked for one, the library also returns what is layered over it.
     let exact = offers.iter().position(|info| Some(info.provider()) == args.provider.as_deref());
     Ok(offers.swap_remove(exact.unwrap_or(0)))
 }

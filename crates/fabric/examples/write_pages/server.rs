@@ -1,4 +1,4 @@
-//! The server: stays up, and fills what clients ask for.
+//! The server: stays up, and fills the pages that clients request.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -15,19 +15,20 @@ use crate::message::{Fill, Message, REGIONS, Region, VERSION};
 use crate::node::{Heard, Node};
 use crate::plan::{BYTES_MAX, Order, Plan};
 
-/// Messages that clients may send before we look.
+/// The number of messages that clients may send before the server polls.
 const RECEIVES: usize = 64;
-/// Requests that are served at the same time; more wait. Each has memory for the largest of all.
+/// The number of requests that are served at the same time; more wait. Each has memory for the
+/// largest request.
 const JOBS_MAX: usize = 8;
-/// Requests of one client that may wait.
+/// The number of requests of one client that may wait.
 const REQUESTS_MAX: usize = 4;
-/// Clients that may be known at the same time.
+/// The maximum number of clients at the same time.
 const CLIENTS_MAX: usize = 1024;
-/// What a client that does not take messages may cost the others.
+/// The maximum time that a client which does not receive messages may cost the others.
 const REPLY_MAX: Duration = Duration::from_secs(2);
-/// How long a request may take before its client counts as lost.
+/// The time after which a request's client counts as lost.
 const JOB_MAX: Duration = Duration::from_secs(60);
-/// How long the loop sleeps when nothing happens.
+/// How long the loop sleeps if nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
 
 struct Server {
@@ -38,7 +39,7 @@ struct Server {
     waiting: VecDeque<Job>,
     jobs: Vec<Job>,
     next_job: u64,
-    /// Memory of jobs that are done.
+    /// Memory of finished jobs.
     slabs: Vec<Slice>,
     order: Order,
     alters_byte: bool,
@@ -46,10 +47,11 @@ struct Server {
 
 struct Client {
     peer: Peer,
-    /// As it described them.
+    /// As the client described them.
     described: [Region; REGIONS],
     regions: [RemoteRegion; REGIONS],
-    /// Requests that are not done. The client may know that its pages are there before we know that our writes are done.
+    /// Requests that are not done. The client may know that its pages have arrived before the
+    /// server knows that its writes are done.
     requests: usize,
 }
 
@@ -60,11 +62,11 @@ struct Job {
     fill: Fill,
     plan: Plan,
     bytes: Option<Shared>,
-    /// The next write.
+    /// The index of the next write.
     next: usize,
     in_flight: usize,
     has_failed: bool,
-    /// When its client counts as lost; set when it is begun.
+    /// The time at which its client counts as lost; set when it is begun.
     deadline: Option<Instant>,
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn serve(args: &Args) -> Result<(), Failure> {
     let info = node.domain.info();
     let order = Order { write_size_max: info.writes_ordered().then(|| info.ordered_write_size()) };
     println!("{}", node.endpoint.address().to_hex());
-    // Whoever reads it may sit behind a pipe; if nobody does, there is nobody to tell.
+    // The reader may be behind a pipe; without a reader, a failure does not matter.
     let _ = std::io::stdout().flush();
     let mut server = Server {
         node,
@@ -92,13 +94,13 @@ pub(crate) fn serve(args: &Args) -> Result<(), Failure> {
 }
 
 impl Server {
-    /// Posts what there is room for, then takes what has happened.
+    /// Posts as far as there is room, then takes events.
     fn turn(&mut self) -> Result<(), Failure> {
         self.begin_jobs()?;
         let is_posting = self.post_writes();
-        // Only what comes first is waited for: it may be something to do.
+        // Only the first event is waited for: it may be work.
         let mut wait = if is_posting { Duration::ZERO } else { IDLE };
-        // A budget: what is left comes in the next turn.
+        // A budget: remaining events come in the next turn.
         for _ in 0..RECEIVES {
             match self.node.hear(Instant::now() + wait)? {
                 Some(heard) => self.handle(heard),
@@ -131,7 +133,7 @@ impl Server {
             Err(error) => return eprintln!("{error}: {}", error.cause()),
         };
         if self.clients.len() >= CLIENTS_MAX {
-            // One that was killed has said no goodbye.
+            // A killed client has sent no goodbye.
             let idle =
                 self.clients.iter().filter(|(_, client)| client.requests == 0).map(|(number, _)| *number);
             idle.min().map(|number| self.clients.remove(&number));
@@ -191,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Gives waiting jobs memory, and their bytes.
+    /// Gives waiting jobs memory, and generates their bytes.
     fn begin_jobs(&mut self) -> Result<(), Failure> {
         while self.jobs.len() < JOBS_MAX {
             let Some(mut job) = self.waiting.pop_front() else { break };
@@ -213,7 +215,8 @@ impl Server {
         Ok(())
     }
 
-    /// One write of each job in turn, until none is left or there is no room; whether there was something to post.
+    /// Posts one write of each job in turn, until none is left or there is no room. Returns `true`
+    /// if there was something to post.
     fn post_writes(&mut self) -> bool {
         let mut is_posting = false;
         for _ in 0..RECEIVES {
@@ -247,7 +250,7 @@ impl Server {
         let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) else { return };
         job.in_flight -= 1;
         if let Err(failure) = outcome {
-            // Only the first is told.
+            // Only the first failure is reported.
             if !job.has_failed {
                 eprintln!("client {}: {failure}: {}", job.client, failure.cause());
             }
@@ -256,7 +259,8 @@ impl Server {
         self.end_jobs();
     }
 
-    /// Takes the memory of jobs back whose writes are all done. A client whose writes fail, or take too long, is gone.
+    /// Takes back the memory of jobs whose writes are all done. A client whose writes fail, or take
+    /// too long, is gone.
     fn end_jobs(&mut self) {
         let now = Instant::now();
         while let Some(index) = self.jobs.iter().position(|job| job.is_done() || job.is_overdue(now)) {
@@ -266,12 +270,13 @@ impl Server {
             } else if let Some(client) = self.clients.get_mut(&job.client) {
                 client.requests -= 1;
             }
-            // Where every part has come back, this is the last hand on it. Otherwise the writes keep it.
+            // If every part has come back, this is the last reference. Otherwise the writes keep
+            // it.
             self.slabs.extend(job.bytes.and_then(|bytes| bytes.try_unshare().ok()));
         }
     }
 
-    /// The client keeps its memory no longer.
+    /// Forgets a client, which no longer keeps its memory.
     fn forget(&mut self, client: u32) {
         for job in self.jobs.iter_mut().filter(|job| job.client == client) {
             job.has_failed = true;

@@ -1,4 +1,4 @@
-//! What became of an operation.
+//! Completions of operations.
 
 use std::fmt;
 use std::mem::{self, ManuallyDrop, MaybeUninit};
@@ -10,7 +10,7 @@ use crate::Peer;
 use crate::ep::slots::{InFlight, Taken};
 use crate::error::meaning;
 
-/// What a completion queue tells.
+/// An event of a completion queue.
 ///
 /// ```no_run
 /// # use farreach_fabric::CompletionQueue;
@@ -21,7 +21,7 @@ use crate::error::meaning;
 /// for event in poller.poll()? {
 ///     match event {
 ///         Event::Completed(completion) => println!("{}: {:?}", completion.tag(), completion.outcome()),
-///         Event::Written(written) => println!("a peer has written, and says {:#x}", written.immediate),
+///         Event::Written(written) => println!("a peer has written, with the immediate {:#x}", written.immediate),
 ///         Event::Unattributed(failure) => println!("{failure}; {}", failure.fix()),
 ///     }
 /// }
@@ -30,16 +30,18 @@ use crate::error::meaning;
 /// ```
 #[derive(Debug)]
 pub enum Event<'poller> {
-    /// An operation of ours is done.
+    /// An operation of this side is completed.
     Completed(Completion<'poller>),
-    /// A peer has written to our memory, with immediate data. The bytes of that write are there.
+    /// A peer has written to memory of this side, with immediate data. The bytes of that write have
+    /// arrived.
     Written(Written),
-    /// Something failed that is no operation of ours, or that the provider does not say the operation of.
+    /// A failure that belongs to no operation of this side, or whose operation the provider does
+    /// not identify.
     Unattributed(Box<Failure>),
 }
 
 impl Event<'_> {
-    /// The same, to be kept for longer than until the next poll: see [`Completion::into_owned`].
+    /// Returns an event that can be kept after the next poll: see [`Completion::into_owned`].
     pub fn into_owned(self) -> Event<'static> {
         match self {
             Self::Completed(completion) => Event::Completed(completion.into_owned()),
@@ -49,20 +51,21 @@ impl Event<'_> {
     }
 }
 
-/// A peer's write with immediate data, whose bytes are there.
+/// A peer's write with immediate data, whose bytes have arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
     /// The immediate data.
     #[doc(alias = "FI_REMOTE_CQ_DATA")]
     pub immediate: u64,
-    /// How many bytes, where the provider says it; 0 otherwise.
+    /// The number of bytes, if the provider reports it; otherwise 0.
     pub len: usize,
 }
 
-/// An operation that the provider is done with: how it went, and its buffers.
+/// A completed operation: its outcome and its buffers.
 ///
-/// It is the proof that the provider has stopped: the buffers are the caller's again, whether it went well or not.
+/// It is the proof that the provider has stopped: the buffers belong to the caller again, after
+/// success or failure.
 ///
 /// ```no_run
 /// # use farreach_fabric::Completion;
@@ -70,17 +73,18 @@ pub struct Written {
 ///
 /// fn slice_of(completion: Completion<'_>) -> farreach_memory::Buffers {
 ///     if let Ok(success) = completion.outcome() {
-///         println!("{}", if success.proof == Proof::Delivered { "it is there" } else { "it has left" });
+///         println!("{}", if success.proof == Proof::Delivered { "delivered" } else { "sent" });
 ///     }
 ///     completion.into_buffers()
 /// }
 /// ```
 ///
-/// The operation still lies in its endpoint's table, which has no room for another one there before this is gone.
+/// The operation stays in its endpoint's table until this value is dropped. Its place is not reused
+/// before.
 pub struct Completion<'poller>(ManuallyDrop<Kind<'poller>>);
 
 enum Kind<'poller> {
-    /// The operation is in its table still.
+    /// The operation is still in its table.
     Placed {
         operation: Taken<'poller>,
         entry: Entry<'poller>,
@@ -89,17 +93,17 @@ enum Kind<'poller> {
     Owned(Box<Owned>),
 }
 
-/// The queue's entry: it stays until the poller goes on, which it cannot before this is gone.
+/// The queue's entry. It stays until the poller continues, which requires that this value is gone.
 #[derive(Clone, Copy)]
 struct Entry<'poller>(&'poller sys::fi_cq_data_entry);
 
-// SAFETY: an entry is numbers and pointers. The pointers are compared, and never followed, so that they may be on any thread; nobody writes to the entry while
-// this borrows it.
+// SAFETY: an entry consists of numbers and pointers. The pointers are compared and never
+// dereferenced, so they may be on any thread, and nobody writes to the entry while it is borrowed.
 unsafe impl Send for Entry<'_> {}
-// SAFETY: as above: all that two threads can do with it is to read it.
+// SAFETY: as above. Two threads can only read it.
 unsafe impl Sync for Entry<'_> {}
 
-/// An operation that was taken out of its table.
+/// An operation that was moved out of its table.
 struct Owned {
     operation: InFlight,
     outcome: Result<Success, Failure>,
@@ -122,7 +126,8 @@ impl<'poller> Completion<'poller> {
     #[inline(always)]
     fn into_kind(self) -> Kind<'poller> {
         let mut completion = ManuallyDrop::new(self);
-        // SAFETY: it is taken once: the completion was given away to this function, and in a `ManuallyDrop` its drop, which uses it up too, does not run.
+        // SAFETY: it is taken once: the completion was moved into this function, and in a
+        // `ManuallyDrop` its drop, which also takes it, does not run.
         unsafe { ManuallyDrop::take(&mut completion.0) }
     }
 
@@ -134,25 +139,25 @@ impl<'poller> Completion<'poller> {
         }
     }
 
-    /// The number that the caller gave the operation.
+    /// Returns the number that the caller gave the operation.
     #[inline(always)]
     pub fn tag(&self) -> u64 {
         self.operation().tag
     }
 
-    /// What was asked for.
+    /// Returns the kind of the operation.
     #[inline(always)]
     pub fn kind(&self) -> OperationKind {
         self.operation().kind
     }
 
-    /// The peer that it was for. A receive does not know.
+    /// Returns the peer of the operation. A receive has none.
     #[inline(always)]
     pub fn peer(&self) -> Option<&Peer> {
         self.operation().peer.as_ref()
     }
 
-    /// How it went.
+    /// Returns the outcome.
     #[inline(always)]
     pub fn outcome(&self) -> Result<Success, &Failure> {
         match &*self.0 {
@@ -162,7 +167,7 @@ impl<'poller> Completion<'poller> {
         }
     }
 
-    /// The buffers, which are the caller's again.
+    /// Returns the buffers, which belong to the caller again.
     #[inline(always)]
     pub fn into_buffers(self) -> Buffers {
         match self.into_kind() {
@@ -174,7 +179,7 @@ impl<'poller> Completion<'poller> {
         }
     }
 
-    /// How it went, and the buffers.
+    /// Returns the outcome and the buffers.
     #[inline(always)]
     pub fn into_parts(self) -> (Result<Success, Failure>, Buffers) {
         match self.into_kind() {
@@ -189,7 +194,8 @@ impl<'poller> Completion<'poller> {
         }
     }
 
-    /// The same, to be kept for longer than until the next poll: the operation is taken out of its table, where another one then may be.
+    /// Returns a completion that can be kept after the next poll: the operation is moved out of its
+    /// table, so that its place can be reused.
     pub fn into_owned(self) -> Completion<'static> {
         let owned = match self.into_kind() {
             Kind::Placed { operation, entry, failure } => {
@@ -208,29 +214,31 @@ impl<'poller> Completion<'poller> {
 impl Drop for Completion<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: a `Kind` has as many bytes as the words (asserted below), and a `MaybeUninit` may hold any. It is copied out of a field that nobody reads
-        // again: a drop runs once, and not where `into_kind` has taken it.
+        // SAFETY: a `Kind` has as many bytes as the words (asserted below), and a `MaybeUninit` may
+        // hold any. It is copied out of a field that is not read again: a drop runs once, and not
+        // if `into_kind` has taken the field.
         let [first, second, third, fourth] =
             unsafe { mem::transmute_copy::<Kind<'_>, [Word; WORDS]>(&self.0) };
-        // SAFETY: the words are those of the field, copied whole, and are used only here.
+        // SAFETY: the words are a complete copy of the field, and are used only here.
         unsafe { drop_words(first, second, third, fourth) };
     }
 }
 
-/// Any bytes, also those of a pointer, and those that nobody has written.
+/// Any bytes, including those of a pointer and uninitialised ones.
 type Word = MaybeUninit<*const u8>;
 const WORDS: usize = 4;
 const _: () = assert!(size_of::<Kind<'_>>() == size_of::<[Word; WORDS]>());
 
-/// Drops a completion. By its words, so that one that may be dropped need not lie in memory, where this would be called with its address.
+/// Drops a completion, passed as words. A completion that may be dropped then need not be in
+/// memory, as it would if its address were passed.
 ///
 /// # Safety
 ///
-/// They are those of a [`Kind`], which is not used any more.
+/// They are the words of a [`Kind`], which is not used any more.
 #[cold]
 #[inline(never)]
 unsafe fn drop_words(first: Word, second: Word, third: Word, fourth: Word) {
-    // SAFETY: the caller vouches that these are the words of a `Kind`, in their order.
+    // SAFETY: the caller guarantees that these are the words of a `Kind`, in their order.
     drop(unsafe { mem::transmute::<[Word; WORDS], Kind<'_>>([first, second, third, fourth]) });
 }
 
@@ -246,26 +254,26 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// What an operation asked for.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OperationKind {
-    /// A message out.
+    /// A message to a peer.
     Send,
-    /// Bytes into the peer's memory.
+    /// A write to the peer's memory.
     Write,
-    /// Bytes out of the peer's memory.
+    /// A read from the peer's memory.
     Read,
-    /// Fetch and add.
+    /// Fetch-and-add.
     FetchAdd,
-    /// Compare and swap.
+    /// Compare-and-swap.
     CompareSwap,
-    /// Room for a message, which has come.
+    /// A receive of a message.
     Receive,
 }
 
 impl OperationKind {
-    /// Whether its buffers are written to.
+    /// Returns `true` if its buffers are written to.
     #[inline]
     pub(crate) fn writes_buffers(self) -> bool {
         !matches!(self, Self::Send | Self::Write)
@@ -285,24 +293,26 @@ impl fmt::Display for OperationKind {
     }
 }
 
-/// What a completion proves.
+/// The guarantee of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Proof {
-    /// The bytes have left: the buffers are free. Over tcp they may not have landed yet, nor ever land.
+    /// The bytes have left: the buffers are free. Over tcp the bytes may not have landed yet, and
+    /// may never land.
     Sent,
-    /// The bytes are where they should be: in the peer's memory, or, of what brings bytes here, in the buffers.
+    /// The bytes have arrived: in the peer's memory, or, for operations that fetch bytes, in the
+    /// buffers.
     Delivered,
 }
 
-/// What is known of an operation that went well.
+/// Properties of a successful operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Success {
-    /// The bytes of the message that came; of other operations it means nothing.
+    /// The length of the received message in bytes. It has no meaning for other operations.
     pub len: usize,
-    /// The immediate data that came along with a message.
+    /// The immediate data that came with a message.
     pub immediate: Option<u64>,
-    /// What the completion proves.
+    /// The guarantee of the completion.
     pub proof: Proof,
 }
 
@@ -319,7 +329,8 @@ impl Success {
     }
 }
 
-/// Why an operation failed. It displays as what the provider said; [`cause`](Self::cause) says what that means here.
+/// The reason for which an operation failed. It displays the provider's error;
+/// [`cause`](Self::cause) explains it.
 ///
 /// ```
 /// use farreach_fabric::{Failure, OperationKind};
@@ -333,37 +344,37 @@ impl Success {
 ///     message_len: Some(9000),
 /// };
 /// assert_eq!(failure.to_string(), "receive failed: Truncation error (265)");
-/// assert!(failure.cause().contains("longer than the room"));
+/// assert!(failure.cause().contains("longer than the buffers"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What was asked for, where the provider says which operation it was.
+    /// The kind of the operation, if the provider identifies the operation.
     pub operation: Option<OperationKind>,
     /// The error number of `fi_errno(3)`, above zero.
     pub errno: i32,
-    /// What libfabric calls it.
+    /// The text of libfabric.
     pub text: String,
-    /// The provider's own number for it.
+    /// The provider's own number.
     #[doc(alias = "prov_errno")]
     pub provider_errno: i32,
-    /// What the provider says to it.
+    /// The provider's own text.
     #[doc(alias = "fi_cq_strerror")]
     pub provider_text: String,
-    /// How long the message was, where it was longer than the room for it and the provider says so.
+    /// The length of the message, if it was longer than its buffers and the provider reports that.
     #[doc(alias = "olen")]
     pub message_len: Option<usize>,
 }
 
 impl Failure {
-    /// What it means here.
+    /// Returns the cause in this context.
     pub fn cause(&self) -> String {
         let known = match self.errno {
-            sys::FI_ETRUNC => "the message is longer than the room that was posted for it",
+            sys::FI_ETRUNC => "the message is longer than the buffers that were posted for it",
             sys::FI_ECANCELED => {
                 "the endpoint or its connection was closed, or the peer refused the operation"
             }
             sys::FI_ECONNREFUSED | sys::FI_EHOSTUNREACH | sys::FI_ENETUNREACH => {
-                "nobody is at the peer's address"
+                "no endpoint is at the peer's address"
             }
             sys::FI_ECONNRESET
             | sys::FI_ECONNABORTED
@@ -371,7 +382,7 @@ impl Failure {
             | sys::FI_ESHUTDOWN
             | sys::FI_EIO => "the connection to the peer is lost",
             sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED => {
-                "the peer's key does not allow it, or is dead"
+                "the peer's key does not allow it, or was ended"
             }
             sys::FI_ETIMEDOUT => "the peer does not answer",
             errno => match meaning(errno) {
@@ -382,14 +393,14 @@ impl Failure {
         known.to_owned()
     }
 
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn fix(&self) -> String {
         match self.errno {
-            sys::FI_ETRUNC => "post more room, or send less",
+            sys::FI_ETRUNC => "post larger buffers, or send less",
             sys::FI_EACCES | sys::FI_EPERM | sys::FI_EKEYREJECTED => {
-                "ask the peer for its region anew; on shm, both processes must be of one user"
+                "ask the peer for its region again; with shm, both processes must run as the same user"
             }
-            _ => "see that the peer runs and uses the same provider; FI_LOG_LEVEL=warn lets the provider tell more",
+            _ => "check that the peer runs and uses the same provider; set FI_LOG_LEVEL=warn for details",
         }
         .to_owned()
     }
@@ -399,11 +410,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.operation {
             Some(operation) => write!(f, "{operation} failed: ")?,
-            None => f.write_str("something without an operation failed: ")?,
+            None => f.write_str("a failure without an operation: ")?,
         }
         write!(f, "{} ({})", self.text, self.errno)?;
         if self.provider_text != self.text && !self.provider_text.is_empty() {
-            write!(f, ", the provider says: {} ({})", self.provider_text, self.provider_errno)?;
+            write!(f, "; provider: {} ({})", self.provider_text, self.provider_errno)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Completion queues: what the provider is done with.
+//! Completion queues.
 
 mod completion;
 mod poller;
@@ -21,15 +21,16 @@ pub(crate) use registry::Registry;
 
 /// A completion queue: `fi_cq(3)`.
 ///
-/// Cheap to clone; it is closed when the last clone, and every endpoint that completes to it, is gone. Reading it is also what
-/// keeps most providers moving: an operation of a *peer* advances only while we poll.
+/// It is cheap to clone. It is closed when the last clone, and every endpoint that completes to it,
+/// is dropped. Reading it also lets most providers make progress: an operation of a *peer* advances
+/// only while this side polls.
 ///
 /// ```no_run
 /// # use farreach_fabric::Domain;
 /// # fn open(domain: &Domain) -> Result<(), farreach_fabric::Error> {
 /// let cq = domain.open_cq()?;
 /// if cq.wait_fd().is_none() {
-///     println!("this provider has nothing to sleep on: waiting polls now and then");
+///     println!("this provider has no descriptor: a wait polls periodically");
 /// }
 /// # Ok(())
 /// # }
@@ -40,53 +41,58 @@ pub struct CompletionQueue(Arc<Inner>);
 
 struct Inner {
     cq: Handle<sys::fid_cq>,
-    /// The provider's, open as long as the queue is.
+    /// Owned by the provider, and open as long as the queue.
     wait_fd: Option<RawFd>,
-    /// Whether an endpoint was closed that the provider still looks for when it is asked about the descriptor. Held while it is asked.
+    /// Whether an endpoint was closed that the provider still accesses when it checks the
+    /// descriptor. Locked during the check.
     is_spoiled: Mutex<bool>,
-    /// Whether reading it moves endpoints that look into others of this process.
+    /// Whether reading it makes progress on endpoints that access others of this process.
     looks_into_siblings: bool,
-    /// Whether reading it looks into what is left of the domain's closed endpoints.
+    /// Whether reading it accesses remains of the domain's closed endpoints.
     looks_into_closed: bool,
     registry: Registry,
     polling: Mutex<poller::PollState>,
 }
 
-/// Held while the provider moves: nothing is closed meanwhile that it looks into.
+/// Held while the provider makes progress: nothing that it accesses is closed meanwhile.
 struct Moving<'cq> {
     _siblings: Option<RwLockReadGuard<'static, ()>>,
     _domain: Option<RwLockReadGuard<'cq, bool>>,
 }
 
 impl Domain {
-    /// Opens a completion queue, with a descriptor to sleep on where the provider has one: `fi_cq_open(3)`. It holds what one
-    /// endpoint of the offer's depth can have in flight.
+    /// Opens a completion queue, with a descriptor to sleep on if the provider has one:
+    /// `fi_cq_open(3)`. It has room for everything that one endpoint of the offer's depth can have
+    /// in flight.
     #[doc(alias = "fi_cq_open")]
     pub fn open_cq(&self) -> Result<CompletionQueue, Error> {
         let info = self.info();
         self.open_cq_of(info.transmit_queue_size().saturating_add(info.receive_queue_size()))
     }
 
-    /// As [`open_cq`](Self::open_cq), for as many completions. Peers' writes with immediate data need room too.
+    /// As [`open_cq`](Self::open_cq), for this number of completions. Writes of peers with
+    /// immediate data need room, too.
     pub fn open_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
         if self.has_stuck_descriptors() {
             return self.open_cq_with(size, false);
         }
         match self.open_cq_with(size, true) {
             Ok(cq) => Ok(cq),
-            // Not every provider has a descriptor, and they say it with various errors. One that is due to something else
-            // comes again without.
+            // Not every provider has a descriptor, and they report that with different errors. An
+            // error with another cause occurs again without a descriptor.
             Err(_) => self.open_cq_with(size, false),
         }
     }
 
-    /// Whether a descriptor that was readable once stays so for good, and whoever sleeps on it does not: seen in 1.17, where this provider is
-    /// called `net`, and not in 2.x, where it is `tcp`.
+    /// Returns `true` if a descriptor that was readable once stays so for good, so that sleeping on
+    /// it returns at once: seen in 1.17, where this provider is called `net`, and not in 2.x, where
+    /// it is `tcp`.
     fn has_stuck_descriptors(&self) -> bool {
         self.info().protocol() == Protocol::Xnet && self.library().version().major < 2
     }
 
-    /// As [`open_cq_of`](Self::open_cq_of), without a descriptor: it is polled. With one, some providers take only one endpoint to a queue.
+    /// As [`open_cq_of`](Self::open_cq_of), without a descriptor: it must be polled. With one, some
+    /// providers support only one endpoint for each queue.
     pub fn open_polled_cq_of(&self, size: usize) -> Result<CompletionQueue, Error> {
         self.open_cq_with(size, false)
     }
@@ -107,12 +113,12 @@ impl Domain {
 }
 
 impl CompletionQueue {
-    /// The domain that it is in.
+    /// Returns the domain that it is in.
     pub fn domain(&self) -> &Domain {
         self.0.cq.parents()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It lives as long as this value.
     pub fn as_raw(&self) -> *mut sys::fid_cq {
         self.0.cq.as_ptr()
     }
@@ -126,22 +132,23 @@ impl CompletionQueue {
         &self.0.registry
     }
 
-    /// An endpoint that completes to this queue is about to be closed.
+    /// Notes that an endpoint that completes to this queue is about to be closed.
     pub(crate) fn before_close_of_endpoint(&self) {
         let profile = self.domain().profile();
         *self.lock_waits() |= profile.close_spoils_waits || profile.close_leaves_connections;
     }
 
-    /// To be held while the provider moves the endpoints of this queue: nothing is closed meanwhile that they look into. An error where the domain is spent.
+    /// Returns a guard to hold while the provider makes progress on the endpoints of this queue:
+    /// nothing that they access is closed meanwhile. Fails if the domain is spent.
     #[inline]
     fn moving(&self) -> Result<Moving<'_>, Error> {
-        // In the order in which whoever closes takes them.
+        // In the same order as the code that closes endpoints.
         let siblings = self.0.looks_into_siblings.then(ep::moving);
         let domain = if self.0.looks_into_closed { Some(self.domain().moving()?) } else { None };
         Ok(Moving { _siblings: siblings, _domain: domain })
     }
 
-    /// Whether the descriptor is spoiled; nothing changes that while this is held.
+    /// Returns whether the descriptor is spoiled. It does not change while the guard is held.
     fn lock_waits(&self) -> MutexGuard<'_, bool> {
         self.0.is_spoiled.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,17 +12,17 @@ use crate::Error;
 use crate::ep::slots::Found;
 use crate::handle::NO_ENTRY;
 
-/// Completions that are taken from the provider at once.
+/// The maximum number of completions that are read from the provider at once.
 const BATCH: usize = 32;
 
-/// The right to poll a completion queue: one thread at a time has it.
+/// The right to poll a completion queue. One thread at a time has it.
 ///
 /// ```no_run
 /// # use farreach_fabric::CompletionQueue;
 /// # fn drain(cq: &CompletionQueue) -> Result<(), farreach_fabric::Error> {
 /// let mut poller = cq.poller();
 /// let count = poller.poll()?.count();
-/// println!("{count} things have happened");
+/// println!("{count} events");
 /// # Ok(())
 /// # }
 /// ```
@@ -31,19 +31,20 @@ pub struct Poller<'cq> {
     state: MutexGuard<'cq, PollState>,
 }
 
-/// What a completion queue keeps from one poll to the next.
+/// The state of a completion queue between two polls.
 pub(crate) struct PollState {
     tables: Copied,
     batch: [sys::fi_cq_data_entry; BATCH],
-    /// The entries of the batch that were not looked at yet.
+    /// The index of the next entry of the batch, and the number of entries.
     next: usize,
     filled: usize,
-    /// An error that was read and not handed out yet: that of the only entry of the batch, which has immediate data, so that who looks at
-    /// entries sees at once that it is special.
+    /// An error that was read and not returned yet. It belongs to the only entry of the batch,
+    /// which is flagged as having immediate data, so that the common path needs no further check.
     failed: Option<Box<Failure>>,
 }
 
-// SAFETY: of its fields only the entries are not `Send` by themselves, for their pointers: these are compared, and never followed.
+// SAFETY: of its fields only the entries are not `Send` by themselves, for their pointers: these
+// are compared, and never dereferenced.
 unsafe impl Send for PollState {}
 
 impl PollState {
@@ -57,20 +58,20 @@ impl PollState {
 }
 
 impl CompletionQueue {
-    /// The right to poll; waits until no other thread has it.
+    /// Returns the right to poll. Blocks until no other thread has it.
     #[doc(alias = "fi_cq_read")]
     pub fn poller(&self) -> Poller<'_> {
-        // A panic while polling leaves the completions that were not handed out where they are.
+        // A panic while polling leaves the completions that were not returned where they are.
         let state = self.0.polling.lock().unwrap_or_else(PoisonError::into_inner);
         Poller { cq: self, state }
     }
 }
 
 impl Poller<'_> {
-    /// Takes what has happened, without waiting: `fi_cq_read(3)`. It also keeps the provider moving. A budget of some dozens at a
-    /// time; what the caller leaves comes with the next call.
+    /// Takes events, without waiting: `fi_cq_read(3)`. It also lets the provider make progress. It
+    /// returns some dozens at a time; events that the caller leaves come with the next call.
     ///
-    /// Every operation comes back exactly once. A failed poll gives nothing back.
+    /// Every operation comes back exactly once. A failed poll returns nothing.
     #[doc(alias = "fi_cq_readerr")]
     #[inline]
     pub fn poll(&mut self) -> Result<Events<'_>, Error> {
@@ -79,12 +80,12 @@ impl Poller<'_> {
         Ok(Events { batch: &batch[..*filled], next, failed, tables, registry: self.cq.registry() })
     }
 
-    /// The completion queue.
+    /// Returns the completion queue.
     pub fn cq(&self) -> &CompletionQueue {
         self.cq
     }
 
-    /// Reads where nothing is left from before; whether there is something.
+    /// Reads, unless entries are left from before. Returns `true` if there are entries.
     #[inline]
     pub(super) fn fill(&mut self) -> Result<bool, Error> {
         let state = &mut *self.state;
@@ -118,11 +119,12 @@ impl Poller<'_> {
     /// Takes the error at the head of the queue.
     #[cold]
     fn read_error(&mut self) -> Result<(), Error> {
-        // SAFETY: only a poller reads the queue, and `self.state` is the lock that lets one thread be it.
+        // SAFETY: only a poller reads the queue, and `self.state` is the lock that allows one
+        // thread at a time.
         let Some((entry, provider_text)) = (unsafe { self.cq.handle().read_error() })? else { return Ok(()) };
         let library = self.cq.domain().library();
         let failure = Failure {
-            // Whoever takes the operation knows.
+            // Set when the operation is found.
             operation: None,
             // Some providers write it negated.
             errno: entry.err.saturating_abs(),
@@ -146,7 +148,7 @@ impl fmt::Debug for Poller<'_> {
     }
 }
 
-/// What has happened, one thing at a time.
+/// Iterates over events.
 pub struct Events<'poller> {
     batch: &'poller [sys::fi_cq_data_entry],
     next: &'poller mut usize,
@@ -171,7 +173,7 @@ impl<'poller> Iterator for Events<'poller> {
             let entry = self.batch.get(*self.next)?;
             *self.next += 1;
             if entry.flags & sys::FI_REMOTE_CQ_DATA == 0 {
-                // What is late, or not ours to know of, is passed over.
+                // Late entries and those of other users are skipped.
                 if let Some(operation) = self.find(entry).and_then(Found::take) {
                     return Some(Event::Completed(Completion::new(operation, entry, None)));
                 }
@@ -195,17 +197,19 @@ impl<'poller> Iterator for Events<'poller> {
 }
 
 impl<'poller> Events<'poller> {
-    /// The place that an entry tells of.
+    /// Returns the place that an entry refers to.
     #[inline(always)]
     fn find(&mut self, entry: &sys::fi_cq_data_entry) -> Option<Found<'poller>> {
-        // SAFETY: `Poller::fill` alone forgets earlier copies, and the tables are dropped with the queue. Both need the poller, which is borrowed exclusively for
-        // `'poller`, as long as what is found lives.
+        // SAFETY: only `Poller::fill` drops earlier copies, and the tables are dropped with the
+        // queue. Both need the poller, which is borrowed exclusively for `'poller`, as long as the
+        // result lives.
         unsafe { self.tables.find(self.registry, entry.op_context) }
     }
 }
 
-/// Whether a completion with immediate data tells of a peer's write. One provider sets FI_REMOTE_CQ_DATA on the sender's own completion
-/// too, and another one nothing but it at the target.
+/// Returns `true` if a completion with immediate data reports a peer's write. One provider also
+/// sets FI_REMOTE_CQ_DATA on the sender's own completion, and another one sets nothing else at the
+/// target.
 #[inline]
 fn is_by_peer(entry: &sys::fi_cq_data_entry) -> bool {
     let is_own = entry.flags & (sys::FI_RECV | sys::FI_SEND | sys::FI_WRITE | sys::FI_READ) != 0;

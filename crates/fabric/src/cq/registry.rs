@@ -1,4 +1,4 @@
-//! Whose completions a queue holds.
+//! The tables of the endpoints that complete to a queue.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -7,17 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ep::slots::{Found, Slots};
 
-/// The tables of all endpoints that complete to a queue, those that are gone included for as long as the queue may hold something of
-/// them.
+/// The tables of all endpoints that complete to a queue, including closed ones as long as the queue
+/// may hold completions of them.
 ///
-/// A closed endpoint makes no more completions. So when the queue was found empty after the close, nothing of it is left,
-/// and its table may go. Until then its addresses are nobody else's, and what still comes for it is known to be late.
+/// A closed endpoint produces no more completions. Once the queue was found empty after the close,
+/// no completion of it is left, and its table may be freed. Until then its addresses are not
+/// reused, and completions for it are known to be late.
 #[derive(Default)]
 pub(crate) struct Registry {
     tables: Mutex<Tables>,
-    /// Changed with the tables, so that a poller looks at them only when there is something new.
+    /// Incremented with each change of the tables, so that a poller copies them only if there is a
+    /// change.
     version: AtomicU64,
-    /// How many tables are dying, for who asks without the lock.
+    /// The number of tables that are dying, readable without the lock.
     dying: AtomicUsize,
 }
 
@@ -32,7 +34,7 @@ impl Registry {
         self.change(|tables| tables.live.push(Arc::clone(slots)));
     }
 
-    /// The endpoint is closed; completions of it that are in the queue find nothing.
+    /// Handles a closed endpoint. Completions of it that are in the queue find nothing.
     pub(crate) fn retire(&self, slots: &Arc<Slots>) {
         self.change(|tables| {
             tables.live.retain(|live| !Arc::ptr_eq(live, slots));
@@ -40,13 +42,14 @@ impl Registry {
         });
     }
 
-    /// How many tables are dying: to be asked before a read that may find the queue empty.
+    /// Returns the number of tables that are dying. Call it before a read that may find the queue
+    /// empty.
     #[inline]
     pub(crate) fn dying(&self) -> usize {
         self.dying.load(Ordering::Acquire)
     }
 
-    /// Lets go of those that were dying before the queue was found empty.
+    /// Frees the tables that were dying before the queue was found empty.
     #[inline]
     pub(crate) fn bury(&self, count: usize) {
         if count > 0 {
@@ -62,24 +65,26 @@ impl Registry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // A panic under the lock leaves lists that are whole.
+        // A panic under the lock leaves consistent lists.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A poller's copy of the tables, in the order of their addresses, so that looking one up takes no lock.
+/// A poller's copy of the tables, sorted by address, so that a lookup takes no lock.
 pub(crate) struct Copied {
     tables: Vec<Arc<Slots>>,
-    /// The one that had the last completion: likely, it has the next one too. It is in one of both lists, or the empty one.
+    /// The table of the last completion, which likely has the next one, too. It is in one of the
+    /// two lists, or is `empty`.
     recent: NonNull<Slots>,
-    /// Nobody's, so that there always is a recent one.
+    /// An empty table, so that `recent` is always valid.
     empty: Arc<Slots>,
     version: Option<u64>,
-    /// What was in earlier copies: completions that were handed out lie in them still.
+    /// Tables of earlier copies: returned completions still refer to them.
     earlier: Vec<Arc<Slots>>,
 }
 
-// SAFETY: of its fields only `recent` is not `Send` by itself. It points into a table that one of the lists, or `empty`, holds, and tables are `Sync`.
+// SAFETY: of its fields only `recent` is not `Send` by itself. It points into a table that one of
+// the lists, or `empty`, holds, and tables are `Sync`.
 unsafe impl Send for Copied {}
 
 impl Copied {
@@ -89,7 +94,7 @@ impl Copied {
         Self { tables: Vec::new(), recent, empty, version: None, earlier: Vec::new() }
     }
 
-    /// Looks at the tables anew, where something has changed.
+    /// Copies the tables again if they have changed.
     #[inline]
     pub(crate) fn follow(&mut self, registry: &Registry) {
         let version = registry.version.load(Ordering::Acquire);
@@ -108,7 +113,7 @@ impl Copied {
         (self.recent, self.version) = (NonNull::from(&*self.empty), Some(version));
     }
 
-    /// Lets go of earlier copies: nothing that was found is in use any more.
+    /// Drops earlier copies. No result of `find` is in use any more.
     #[inline]
     pub(crate) fn forget_earlier(&mut self) {
         if !self.earlier.is_empty() {
@@ -116,24 +121,26 @@ impl Copied {
         }
     }
 
-    /// The place of a context.
+    /// Returns the place of a context.
     ///
     /// # Safety
     ///
-    /// What is found, and what is taken from it, is gone before [earlier copies are forgotten](Self::forget_earlier), and before `self` is.
+    /// The result, and everything taken from it, is dropped before [earlier copies are
+    /// dropped](Self::forget_earlier), and before `self` is.
     #[inline(always)]
     pub(crate) unsafe fn find<'a>(&mut self, registry: &Registry, context: *mut c_void) -> Option<Found<'a>> {
-        // SAFETY: `recent` is in `tables` or is `empty`: whoever changes `tables` sets it anew. What leaves `tables` goes to `earlier`, and stays there until
-        // `forget_earlier`, before which the caller is done with what is found.
+        // SAFETY: `recent` is in `tables` or is `empty`: code that changes `tables` also sets
+        // `recent`. Tables that leave `tables` go to `earlier`, and stay there until
+        // `forget_earlier`, before which the caller drops the result.
         if let Some(found) = unsafe { self.recent.as_ref() }.find(context) {
             return Some(found);
         }
         let table = self.look_up(registry, context)?;
-        // SAFETY: as above: `look_up` has made it the recent one.
+        // SAFETY: as above. `look_up` has made it the recent one.
         unsafe { table.as_ref() }.find(context)
     }
 
-    /// The table that has a context, which then is the recent one.
+    /// Returns the table that has a context, and makes it the recent one.
     #[inline(never)]
     fn look_up(&mut self, registry: &Registry, context: *mut c_void) -> Option<NonNull<Slots>> {
         for _ in 0..2 {
@@ -143,7 +150,8 @@ impl Copied {
                 self.recent = NonNull::from(&**table);
                 return Some(self.recent);
             }
-            // An endpoint may have been made, and have completed something, after the tables were copied.
+            // An endpoint may have been opened, and have completed an operation, after the tables
+            // were copied.
             self.follow(registry);
         }
         None
@@ -160,16 +168,18 @@ mod tests {
         Arc::new(Slots::new(4))
     }
 
-    /// Puts an operation in flight; its context.
+    /// Puts an operation in flight. Returns its context.
     fn put(slots: &Slots) -> *mut c_void {
-        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        // SAFETY: the buffers and the peer are empty, which may be duplicated.
         let slot = unsafe { slots.put(false, 0, OperationKind::Receive, false, &Buffers::None, None) };
         slot.unwrap().context()
     }
 
-    /// Whether a context is known, and its operation was in flight.
+    /// Returns whether the operation of a context was in flight, or `None` if the context is
+    /// unknown.
     fn take(copied: &mut Copied, registry: &Registry, context: *mut c_void) -> Option<bool> {
-        // SAFETY: what is found is gone at the end of this function, which does not forget earlier copies.
+        // SAFETY: the result is dropped at the end of this function, which does not drop earlier
+        // copies.
         unsafe { copied.find(registry, context) }.map(|found| found.take().is_some())
     }
 
@@ -208,7 +218,7 @@ mod tests {
         let (slots, mut copied) = (table(), Copied::new());
         registry.add(&slots);
         let context = put(&slots);
-        // SAFETY: `take` below uses it up, before `forget_earlier` is called.
+        // SAFETY: `take` below consumes it, before `forget_earlier` is called.
         let found = unsafe { copied.find(&registry, context) }.unwrap();
         registry.retire(&slots);
         registry.bury(1);
@@ -234,7 +244,7 @@ mod tests {
         assert_eq!((registry.dying(), tables.map(|slots| Arc::strong_count(&slots))), (1, [1, 1, 2]));
     }
 
-    /// It is asked with each look that finds the queue empty.
+    /// It is called with each poll that finds the queue empty.
     #[test]
     fn nobody_copies_the_tables_where_nothing_was_dying() {
         let registry = Registry::default();

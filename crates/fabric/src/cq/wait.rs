@@ -1,4 +1,4 @@
-//! Waiting for something to happen.
+//! Waiting for completions.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread;
@@ -10,37 +10,42 @@ use super::{CompletionQueue, Poller};
 use crate::Error;
 use crate::backoff::Backoff;
 
-/// A sleep on a descriptor is at most this long. A provider that forgets to wake us costs a little time, and never the
-/// wait's end.
+/// The maximum sleep on a descriptor. A provider that fails to wake the sleeper costs a little
+/// time, but does not prolong the wait beyond its deadline.
 const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 impl CompletionQueue {
-    /// The descriptor that becomes readable when there may be something, where the provider has one. Before sleeping on it, ask
-    /// [`may_sleep`](Self::may_sleep).
+    /// Returns the descriptor that becomes readable when there may be events, if the provider has
+    /// one. Call [`may_sleep`](Self::may_sleep) before sleeping on it.
     ///
-    /// There is none any more when an endpoint that completed to this queue was closed, where the provider then
-    /// [spoils](crate::Profile::close_spoils_waits) it, or the domain is [spent](crate::Domain::is_spent): open another queue with the next endpoint.
+    /// It returns `None` after an endpoint that completed to this queue was closed, if that
+    /// [spoils](crate::Profile::close_spoils_waits) the descriptor with this provider, or if the
+    /// domain is [spent](crate::Domain::is_spent): open another queue with the next endpoint.
     #[doc(alias = "FI_GETWAIT")]
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         if *self.lock_waits() {
             return None;
         }
-        // SAFETY: the descriptor is the provider's, which keeps it open until the queue is closed: not before the borrow of `self` ends.
+        // SAFETY: the provider owns the descriptor and keeps it open until the queue is closed,
+        // which is not before the borrow of `self` ends.
         self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is something to poll for first, or no descriptor.
+    /// Returns `true` if it is safe to sleep on the descriptor: `fi_trywait(3)`. Otherwise there is
+    /// something to poll first, or no descriptor.
     #[doc(alias = "fi_trywait")]
     pub fn may_sleep(&self) -> Result<bool, Error> {
         let _moving = self.moving()?;
         let is_spoiled = self.lock_waits();
-        // Without a descriptor the provider has nothing to look into, and looks all the same.
+        // Without a descriptor the provider has nothing to check, but accesses its wait set
+        // nevertheless.
         if *is_spoiled || self.0.wait_fd.is_none() {
             return Ok(false);
         }
         let fabric = self.domain().fabric();
-        // SAFETY: `before_close_of_endpoint` marks the queue before an endpoint is closed where that spoils waits. The mark is not there, and comes
-        // no sooner than the lock is let go of, after the call.
+        // SAFETY: `before_close_of_endpoint` marks the queue before an endpoint is closed, if that
+        // spoils waits. The mark is not set, and cannot be set before the lock is released, after
+        // the call.
         match unsafe { fabric.handle().trywait(self.handle()) } {
             0 => Ok(true),
             status if status == -sys::FI_EAGAIN => Ok(false),
@@ -50,8 +55,9 @@ impl CompletionQueue {
 }
 
 impl Poller<'_> {
-    /// Waits until there is something to take, at most until `deadline`; whether there is. It keeps the provider moving
-    /// meanwhile, and sleeps on the queue's descriptor where there is one.
+    /// Waits until there are events, at most until `deadline`. Returns `false` if the deadline
+    /// passed first. It lets the provider make progress meanwhile, and sleeps on the queue's
+    /// descriptor if there is one.
     pub fn wait(&mut self, deadline: Instant) -> Result<bool, Error> {
         let mut backoff = Backoff::new();
         loop {
@@ -63,7 +69,7 @@ impl Poller<'_> {
                 return Ok(false);
             }
             let left = deadline - now;
-            // A short while of looking costs less than a sleep.
+            // Polling for a short while costs less than a sleep.
             if backoff.is_spinning() {
                 backoff.pause(left);
                 continue;
@@ -77,7 +83,8 @@ impl Poller<'_> {
     }
 }
 
-/// Until the descriptor is readable, or the time is over, or a signal comes: whoever waits looks again anyway.
+/// Sleeps until the descriptor is readable, the time is over, or a signal comes: the caller polls
+/// again in any case.
 fn sleep_on(fd: BorrowedFd<'_>, time: Duration) {
     let mut polled = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout_ms = time.as_millis().max(1) as i32;

@@ -1,4 +1,4 @@
-//! Atomic operations: which there are, and where their operands lie.
+//! Atomic operations: their availability, and the memory of their operands.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -9,15 +9,15 @@ use farreach_memory::Lent;
 use crate::handle::Handle;
 use crate::{Domain, Error};
 
-/// The bytes of an operand.
+/// The length of an operand in bytes.
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// An operation has two at most.
+/// An operation has at most two operands.
 const OPERANDS_SIZE: usize = 2 * WORD;
 
-/// Which atomic operations an endpoint has, on eight bytes: `fi_atomicvalid(3)`.
+/// The atomic operations on eight bytes that an endpoint supports: `fi_atomicvalid(3)`.
 ///
-/// The capability is not enough: one provider offers it and then has no operation.
+/// The capability is not sufficient: one provider offers it and then has no operation.
 ///
 /// ```
 /// use farreach_fabric::Atomics;
@@ -28,9 +28,9 @@ const OPERANDS_SIZE: usize = 2 * WORD;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Atomics {
-    /// Fetch and add.
+    /// Fetch-and-add.
     pub fetch_add: bool,
-    /// Compare and swap.
+    /// Compare-and-swap.
     pub compare_swap: bool,
 }
 
@@ -45,12 +45,13 @@ impl Atomics {
     }
 }
 
-/// Where the operands of atomic operations lie while these are in flight: two words for each place of the table, which has one more than its depth.
+/// The operands of atomic operations in flight: two words for each place of the table, which has
+/// one more than its depth.
 #[derive(Debug)]
 pub(super) struct Operands {
-    /// Which nobody can have a reference into.
+    /// Nobody can have a reference into it.
     memory: Lent,
-    /// As operations name it, where the provider asks for that.
+    /// The descriptor of the memory, if the provider requires one.
     pub(super) descriptor: u64,
 }
 
@@ -61,13 +62,15 @@ impl Operands {
         Ok(Self { memory, descriptor })
     }
 
-    /// Writes the operands of an operation that is about to be posted, and gives their addresses.
+    /// Writes the operands of an operation that is about to be posted. Returns their addresses.
     pub(super) fn set(&self, index: usize, operands: [u64; 2]) -> [*const c_void; 2] {
         let offset = index * OPERANDS_SIZE;
-        assert!(offset + OPERANDS_SIZE <= self.memory.len(), "a place has its operands");
+        assert!(offset + OPERANDS_SIZE <= self.memory.len(), "each place has its operands");
         let place: NonNull<[u64; 2]> = self.memory.address().cast();
-        // SAFETY: the assertion has seen that both words lie within the memory, which begins a page of its own, so that they are aligned. Nobody else touches
-        // them: they are those of one place of the table, whose operation the caller has put there and not handed to the provider yet. `Lent` forms no references.
+        // SAFETY: the assertion has verified that both words lie within the memory, which begins at
+        // a page, so they are aligned. No other thread accesses them: they belong to one place of
+        // the table, whose operation the caller has put there and not handed to the provider yet.
+        // `Lent` forms no references.
         unsafe {
             let place = place.byte_add(offset);
             place.write(operands);

@@ -1,4 +1,4 @@
-//! How an endpoint is made.
+//! Construction of endpoints.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::{Bound, Endpoint, Limits, Open, kept};
 use crate::handle::Handle;
 use crate::{Address, AddressVector, Capabilities, CompletionQueue, Domain, EndpointType, Error};
 
-/// More operations of one endpoint in flight than this help nobody.
+/// The maximum number of operations of one endpoint in flight. More have no benefit.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// Makes an [`Endpoint`].
+/// Builds an [`Endpoint`].
 ///
 /// ```no_run
 /// # use farreach_fabric::Domain;
@@ -37,7 +37,8 @@ pub struct EndpointBuilder {
 }
 
 impl EndpointBuilder {
-    /// One that completes to this queue, and talks to the peers of this address vector.
+    /// Creates a builder of an endpoint that completes to this queue, and communicates with the
+    /// peers of this address vector.
     pub fn new(cq: &CompletionQueue, av: &AddressVector) -> Self {
         Self {
             transmit_cq: cq.clone(),
@@ -48,25 +49,27 @@ impl EndpointBuilder {
         }
     }
 
-    /// A queue of its own for receives, and for what peers write with immediate data.
+    /// Sets a separate queue for receives, and for peers' writes with immediate data.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
         self.receive_cq = cq.clone();
         self
     }
 
-    /// How many operations that leave may be in flight; by default, and at most, what the offer says.
+    /// Sets the maximum number of transmitted operations in flight. The default, and the maximum,
+    /// is that of the offer.
     pub fn transmit_depth(mut self, depth: usize) -> Self {
         self.transmit_depth = Some(depth);
         self
     }
 
-    /// How many receives may be posted; by default, and at most, what the offer says.
+    /// Sets the maximum number of posted receives. The default, and the maximum, is that of the
+    /// offer.
     pub fn receive_depth(mut self, depth: usize) -> Self {
         self.receive_depth = Some(depth);
         self
     }
 
-    /// Opens, binds and enables it: `fi_endpoint(3)`.
+    /// Opens, binds and enables the endpoint: `fi_endpoint(3)`.
     #[doc(alias = "fi_endpoint")]
     #[doc(alias = "fi_ep_bind")]
     #[doc(alias = "fi_enable")]
@@ -76,9 +79,10 @@ impl EndpointBuilder {
         let nothing = domain.allocate(1)?;
         let (transmit_cq, receive_cq, av) = (self.transmit_cq, self.receive_cq, self.av);
         domain.endpoint_opened()?;
-        // SAFETY: the handle goes into an `Open`, which `Open::close` alone ends. That marks both queues first, so that nobody asks any more whether he may
-        // sleep, and the domain, so that nobody moves it. It is called for what `kept` lets go of, where endpoints look into each other, and for what
-        // `Domain::endpoint_left` does.
+        // SAFETY: the handle is stored in an `Open`, which only `Open::close` ends. That first
+        // marks both queues, so that no thread prepares to sleep on them any more, and the domain,
+        // so that no thread makes progress on it. It is called only for endpoints that `kept`
+        // releases, if endpoints access each other, and that `Domain::endpoint_left` releases.
         let ep = unsafe {
             Handle::<sys::fid_ep>::open(Bound { transmit_cq, receive_cq, av, domain: domain.clone() })
         };
@@ -107,10 +111,11 @@ impl EndpointBuilder {
                 limits: Limits::of(domain),
             }),
         };
-        // From here on a failure closes what there is.
+        // From here on, a failure closes the endpoint.
         let open = &mut *endpoint.open;
         if domain.profile().siblings_look_in {
-            // Counted before, so that none is closed from now on. Enabling looks into every endpoint of this process that the vector names.
+            // It was counted before, so that none is closed from now on. Enabling accesses every
+            // endpoint of this process that the vector names.
             open.av().find(kept::was_closed).map_or(Ok(()), |address| Err(open.av().refused(&address)))?;
         }
         open.ep.bind_and_enable()?;
@@ -127,7 +132,7 @@ impl EndpointBuilder {
         if kind != EndpointType::ReliableDatagram {
             return Err(Error::Unsupported {
                 what: format!("endpoints of the type {kind}"),
-                why: "this crate has reliable datagrams only".to_owned(),
+                why: "this crate supports only reliable datagrams".to_owned(),
             });
         }
         let is_ours = |of: &Domain| of == domain;

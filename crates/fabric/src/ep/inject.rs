@@ -1,4 +1,5 @@
-//! Few bytes, copied when they are posted: no buffer to wait for, and no completion.
+//! Injection: a few bytes are copied when they are posted, without a buffer in flight and without a
+//! completion.
 
 use farreach_fabric_sys as sys;
 
@@ -6,17 +7,18 @@ use super::Endpoint;
 use crate::{Peer, Refusal, RemoteRegion};
 
 impl Endpoint {
-    /// Sends a few bytes that are copied at once: `fi_inject(3)`. It has no completion, so whether it arrived is for the peer to
-    /// tell. At most [`inject_size`](crate::Info::inject_size) bytes.
+    /// Sends a few bytes that are copied at once: `fi_inject(3)`. It has no completion, so only the
+    /// peer can confirm the arrival. At most [`inject_size`](crate::Info::inject_size) bytes.
     ///
-    /// A peer that was injected to stays in its address vector until that is closed.
+    /// The peer stays in its address vector until the vector is closed.
     #[doc(alias = "fi_inject")]
     #[doc(alias = "fi_injectdata")]
     pub fn inject(&self, bytes: &[u8], peer: &Peer, immediate: Option<u64>) -> Result<(), Refusal> {
         self.start_injection(bytes, peer, None, immediate)
     }
 
-    /// Writes a few bytes, copied at once, to the beginning of `remote`: `fi_inject_write(3)`. As [`inject`](Self::inject).
+    /// Writes a few bytes, copied at once, to the beginning of `remote`: `fi_inject_write(3)`. As
+    /// [`inject`](Self::inject).
     #[doc(alias = "fi_inject_write")]
     #[doc(alias = "fi_inject_writedata")]
     pub fn inject_write(
@@ -43,8 +45,10 @@ impl Endpoint {
         }
         let (ep, data, len, to) = (self.as_raw(), bytes.as_ptr().cast(), bytes.len(), peer.number());
         peer.note_injection();
-        // SAFETY: the endpoint is live (`Handle`). The provider has copied the bytes when it returns, and until then they are borrowed. The peer is of the
-        // endpoint's vector, and stays in it from now on: the check and the note above. So was the region checked: its length, and that it may be named.
+        // SAFETY: the endpoint is live (`Handle`). The provider has copied the bytes when it
+        // returns, and until then they are borrowed. The peer is in the endpoint's vector (checked
+        // above), and stays in it from now on (noted above). The region was checked, too: its
+        // length, and that it may be used.
         let status = unsafe {
             match (remote.map(|remote| (remote.address(), remote.key())), immediate) {
                 (None, None) => sys::fi_inject(ep, data, len, to),

@@ -1,11 +1,14 @@
-//! Endpoints that are kept open, because others of this process may still look into them.
+//! Endpoints that are kept open, because others of this process may still access them.
 //!
-//! Between endpoints of one process libfabric's shared memory has one mapping, that of the endpoint itself: its peers use it, and closing the endpoint
-//! takes it away. A peer that then polls for what the closed one has sent reads what is not there, and the process dies. So such an
-//! endpoint, once dropped, is only polled no more. It is closed when no other one is open that could look into it.
+//! Between endpoints of one process, libfabric's shared memory provider has one mapping, that of
+//! the endpoint itself. Its peers use it, and closing the endpoint unmaps it. A peer that then
+//! polls for operations of the closed one accesses unmapped memory, and the process crashes. Such
+//! an endpoint is therefore no longer polled once dropped, and closed only when no other one is
+//! open that could access it.
 //!
-//! libfabric never forgets the name of such an endpoint, nor where its memory was: who names it later, by an address that was kept, is led to where
-//! something else may be mapped by then. So addresses of closed endpoints are kept here, and lead nowhere.
+//! libfabric never forgets the name of such an endpoint, nor the address of its memory: a later use
+//! of the name, from an address that was kept, leads to memory where something else may be mapped
+//! by then. The addresses of closed endpoints are therefore kept here, and refused.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -15,64 +18,70 @@ use crate::Address;
 
 static SIBLINGS: LazyLock<Mutex<Siblings>> = LazyLock::new(Mutex::default);
 
-/// Shared by whoever reads a completion queue, which moves every endpoint that completes to it; held alone by whoever closes. Locked before all other locks.
+/// Read-locked while a completion queue is read, which makes progress on every endpoint that
+/// completes to it; write-locked while endpoints are closed. It is taken before all other locks.
 static MOVING: RwLock<()> = RwLock::new(());
 
-/// Nothing is closed that endpoints look into, as long as this is held.
+/// Prevents the close of endpoints that others access, as long as the guard is held.
 pub(crate) fn moving() -> RwLockReadGuard<'static, ()> {
     MOVING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nobody looks into any of them, as long as this is held.
+/// Prevents accesses to all of them, as long as the guard is held.
 pub(super) fn closing() -> RwLockWriteGuard<'static, ()> {
     MOVING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Endpoints of this process that may look into each other.
+/// Endpoints of this process that may access each other.
 #[derive(Default)]
 struct Siblings {
-    /// How many are in use.
+    /// The number of endpoints in use.
     open: usize,
-    /// Dropped, and not closed.
+    /// Endpoints that were dropped, and not closed.
     kept: Vec<Open>,
-    /// The [names](name) of endpoints that are closed, or are about to be. While one is in use, there are no more of them.
+    /// The [names](name) of endpoints that are closed, or are about to be. While an endpoint is in
+    /// use, its name is not among them.
     closed: HashSet<Vec<u8>>,
 }
 
 fn siblings() -> MutexGuard<'static, Siblings> {
-    // A panic under the lock leaves nothing half done.
+    // A panic under the lock leaves consistent state.
     SIBLINGS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// There is one more.
+/// Accounts a new endpoint.
 pub(super) fn opened() {
     siblings().open += 1;
 }
 
-/// One is not used any more: those that can be closed now, itself among them where it is the last.
+/// Ends the use of an endpoint. Returns the endpoints that can be closed now, including itself if
+/// it is the last.
 pub(super) fn dropped(endpoint: Open) -> Vec<Open> {
     siblings().leave(endpoint)
 }
 
-/// One is to be closed: itself and the others that can be closed now, if no other is in use. Otherwise it is kept.
+/// Ends the use of an endpoint that is to be closed. Returns itself and the others that can be
+/// closed now, if no other is in use. Otherwise it is kept.
 pub(super) fn last(endpoint: Open) -> Option<(Open, Vec<Open>)> {
     let mut closable = siblings().leave(endpoint);
     closable.pop().map(|endpoint| (endpoint, closable))
 }
 
-/// Whether an address may lead to an endpoint of this process that was closed.
+/// Returns `true` if an address may lead to a closed endpoint of this process.
 pub(super) fn was_closed(address: &Address) -> bool {
     siblings().was_closed(address)
 }
 
-/// Runs `insert`, which tells the provider of an address, unless that may lead to an endpoint that was closed. Meanwhile no other is chosen to be closed.
+/// Runs `insert`, which passes an address to the provider, unless the address may lead to a closed
+/// endpoint. No other endpoint is selected for closing meanwhile.
 pub(crate) fn unless_closed<R>(address: &Address, insert: impl FnOnce() -> R) -> Option<R> {
     let siblings = siblings();
     (!siblings.was_closed(address)).then(insert)
 }
 
-/// What libfabric finds an endpoint by: the text behind `://`, or all of it. None of a text that it may take for another: it cuts a long one, and some releases
-/// look for `://` twice.
+/// Returns the name by which libfabric finds an endpoint: the text behind `://`, or all of it.
+/// Returns `None` for a text that it may confuse with another: it truncates a long one, and some
+/// releases search for `://` twice.
 fn name(address: &Address) -> Option<&[u8]> {
     /// `SMR_NAME_MAX`, with the NUL.
     const TEXT_MAX: usize = 256;
@@ -91,14 +100,15 @@ impl Siblings {
         name(address).is_none_or(|name| self.closed.contains(name))
     }
 
-    /// Those that can be closed now, the one that leaves at the end.
+    /// Ends the use of an endpoint. Returns the endpoints that can be closed now, itself last.
     fn leave(&mut self, endpoint: Open) -> Vec<Open> {
         self.open -= 1;
         self.kept.push(endpoint);
         if self.open > 0 {
             return Vec::new();
         }
-        // Before they are closed, which is not under the lock: who opens an endpoint meanwhile must not come to know them.
+        // Done before they are closed, which is not under the lock: an endpoint that is opened
+        // meanwhile must not learn of them.
         self.closed
             .extend(self.kept.iter().filter_map(|endpoint| name(&endpoint.address)).map(<[u8]>::to_vec));
         std::mem::take(&mut self.kept)
@@ -114,7 +124,7 @@ mod tests {
     fn no_other_text_leads_to_an_endpoint_that_was_closed() {
         let address = |text: &str| Address::new(AddressFormat::Text, text);
         let siblings = Siblings { closed: HashSet::from([b"7:1\0".to_vec()]), ..Siblings::default() };
-        // Behind so much, libfabric cuts the last digit off.
+        // After such a long prefix, libfabric truncates the last digit.
         let cut = format!("{}://7:10\0", "x".repeat(249));
         for text in ["fi_shm://7:1\0", "fi_ns://7:1\0", "7:1\0", "a://b://7:1\0", &cut] {
             assert!(siblings.was_closed(&address(text)), "{text:?}");

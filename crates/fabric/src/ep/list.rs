@@ -1,4 +1,4 @@
-//! The buffers of an operation, as C names them.
+//! The buffers of an operation, as C structures.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -11,21 +11,23 @@ use libc::iovec;
 use super::Open;
 use crate::Refusal;
 
-/// Buffers of one operation: as many as any provider takes that we know of, and few enough for the stack.
+/// The maximum number of buffers of one operation: as many as any known provider supports, and few
+/// enough for the stack.
 pub(super) const BUFFERS_MAX: usize = 16;
 
-/// The scatter-gather list of one operation, which has `N` buffers at most. What is not filled in is not zeroed either: an operation
-/// pays for the buffers that it has.
+/// The scatter-gather list of one operation, with at most `N` buffers. Unused entries are not
+/// initialised, so that an operation pays only for the buffers that it has.
 pub(super) struct List<const N: usize> {
     iov: [MaybeUninit<iovec>; N],
     descriptors: [MaybeUninit<*mut c_void>; N],
 }
 
-/// What was filled in. It is not in the list, whose address the provider gets: so that it may stay in registers.
+/// The filled part of a list. It is separate from the list, whose address is passed to the
+/// provider, so that it may stay in registers.
 #[derive(Clone, Copy)]
 pub(super) struct Filled {
     pub(super) count: usize,
-    /// The bytes of all.
+    /// The number of bytes of all buffers.
     pub(super) len: usize,
 }
 
@@ -35,7 +37,7 @@ impl<const N: usize> List<N> {
         Self { iov: [const { MaybeUninit::uninit() }; N], descriptors: [const { MaybeUninit::uninit() }; N] }
     }
 
-    /// Names the buffers to the provider, with their descriptors where it asks for them.
+    /// Lists the buffers for the provider, with their descriptors if it requires them.
     #[inline(always)]
     pub(super) fn fill(&mut self, buffers: &Buffers, open: &Open, max: usize) -> Result<Filled, Refusal> {
         match buffers {
@@ -64,7 +66,8 @@ impl<const N: usize> List<N> {
         Ok(Filled { count: buffers.len(), len })
     }
 
-    /// One layer reads the first descriptor of any list, also of one that has none, and follows it.
+    /// Lists an empty buffer: one layer reads the first descriptor of any list, even of an empty
+    /// one, and dereferences it.
     #[inline(never)]
     fn fill_with_nothing(&mut self, open: &Open) -> Filled {
         let key = open.local_domain().and_then(|domain| open.nothing.local_key(domain));
@@ -84,7 +87,8 @@ impl<const N: usize> List<N> {
         Ok(())
     }
 
-    /// The one buffer of an atomic operation, and its descriptor; nothing where the list is not filled.
+    /// Returns the one buffer of an atomic operation, and its descriptor. They are uninitialised if
+    /// the list is not filled.
     pub(super) fn first(&self) -> (MaybeUninit<iovec>, MaybeUninit<*mut c_void>) {
         (self.iov[0], self.descriptors[0])
     }
@@ -129,7 +133,7 @@ impl<const N: usize> List<N> {
     }
 }
 
-/// A descriptor that was kept as a number.
+/// Restores a descriptor that was kept as a number.
 #[inline(always)]
 pub(super) fn pointer(descriptor: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(descriptor as usize)

@@ -30,10 +30,10 @@ pub(crate) use kept::{moving, unless_closed};
 use atomics::Operands;
 use slots::{InFlight, Slots};
 
-/// An endpoint that talks to any peer of its address vector: `fi_endpoint(3)`.
+/// An endpoint that can communicate with any peer of its address vector: `fi_endpoint(3)`.
 ///
-/// What is posted takes its buffers along, and the completion brings them back. Dropping or [closing](Self::close) the endpoint
-/// ends what is in flight.
+/// A posted request owns its buffers, and the completion returns them. Dropping or
+/// [closing](Self::close) the endpoint ends operations in flight.
 ///
 /// ```no_run
 /// # use farreach_fabric::Domain;
@@ -49,24 +49,25 @@ use slots::{InFlight, Slots};
 /// ```
 #[doc(alias = "fid_ep")]
 pub struct Endpoint {
-    /// Taken out at the end, by whoever closes it.
+    /// Taken when the endpoint is closed or dropped.
     open: ManuallyDrop<Open>,
 }
 
-/// What an endpoint is. All that the provider may use of it while it is open is in here, and is given back or kept by [`close`](Self::close) alone.
+/// The content of an endpoint: everything that the provider may use while it is open. Only
+/// [`close`](Self::close) releases or leaks it.
 pub(crate) struct Open {
     ep: Handle<sys::fid_ep>,
     transmit: Arc<Slots>,
     receive: Arc<Slots>,
     atomics: Atomics,
     operands: Option<Operands>,
-    /// What an operation without bytes names, so that it names something.
+    /// The buffer of operations without bytes, because some providers require one.
     nothing: Slice,
     address: Address,
     limits: Limits,
 }
 
-/// What an endpoint stands on.
+/// The parents of an endpoint.
 #[derive(Clone)]
 pub(crate) struct Bound {
     pub(crate) transmit_cq: CompletionQueue,
@@ -75,7 +76,7 @@ pub(crate) struct Bound {
     pub(crate) domain: Domain,
 }
 
-/// What is checked on every post, copied out of the offer.
+/// The limits that are checked on every post, copied from the offer.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     message_max: usize,
@@ -86,9 +87,10 @@ struct Limits {
     immediate_bytes: usize,
     needs_local_keys: bool,
     keys_enforced: bool,
-    /// The same as a word that is not 0, which is cheaper to combine.
+    /// As `keys_enforced`, as a word that is not 0, which is cheaper to combine.
     keys_enforced_word: u64,
-    /// All bits where there are one-sided operations, none where there are not: libfabric's functions would call through a null pointer.
+    /// All bits set if there are one-sided operations, otherwise 0: libfabric's functions would
+    /// call through a null pointer.
     one_sided_mask: u64,
     delivers: bool,
 }
@@ -99,9 +101,9 @@ struct Limits {
 pub struct Returned {
     /// The number that the caller gave it.
     pub tag: u64,
-    /// What was asked for.
+    /// The kind of the operation.
     pub kind: OperationKind,
-    /// Its buffers. Whether anything of it was done is not known.
+    /// Its buffers. It is unknown whether any part of the operation was done.
     pub buffers: Buffers,
 }
 
@@ -111,64 +113,69 @@ impl Endpoint {
         &self.open
     }
 
-    /// Its address, for peers: `fi_getname(3)`.
+    /// Returns its address, for peers: `fi_getname(3)`.
     #[doc(alias = "fi_getname")]
     pub fn address(&self) -> &Address {
         &self.open().address
     }
 
-    /// The domain that it is in.
+    /// Returns the domain that it is in.
     pub fn domain(&self) -> &Domain {
         self.open().domain()
     }
 
-    /// The address vector that its peers are in.
+    /// Returns the address vector of its peers.
     pub fn av(&self) -> &AddressVector {
         self.open().av()
     }
 
-    /// Where what leaves it completes.
+    /// Returns the queue of completions of transmitted operations.
     pub fn transmit_cq(&self) -> &CompletionQueue {
         &self.open().ep.parents().transmit_cq
     }
 
-    /// Where receives complete, and what peers write with immediate data.
+    /// Returns the queue of completions of receives, and of peers' writes with immediate data.
     pub fn receive_cq(&self) -> &CompletionQueue {
         &self.open().ep.parents().receive_cq
     }
 
-    /// Which atomic operations it has.
+    /// Returns the atomic operations that it supports.
     pub fn atomics(&self) -> Atomics {
         self.open().atomics
     }
 
-    /// How many operations that leave are in flight.
+    /// Returns the number of transmitted operations in flight.
     pub fn transmits_in_flight(&self) -> usize {
         self.open().transmit.in_flight()
     }
 
-    /// How many receives are posted.
+    /// Returns the number of posted receives.
     pub fn receives_in_flight(&self) -> usize {
         self.open().receive.in_flight()
     }
 
-    /// The C object. It lives as long as this does.
+    /// Returns the C object. It lives as long as this value.
     pub fn as_raw(&self) -> *mut sys::fid_ep {
         self.open().ep.as_ptr()
     }
 
-    /// Closes it, and gives back what was in flight: `fi_close(3)`.
+    /// Closes it, and returns the operations that were in flight: `fi_close(3)`.
     ///
-    /// The close is the proof that the provider has stopped. Where it fails, the endpoint and all that is in flight stay for good, counted. So
-    /// do buffers that a peer may still read or write: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
+    /// The close is the proof that the provider has stopped. If it fails, the endpoint and
+    /// everything in flight are leaked and counted. So are buffers that a peer may still read or
+    /// write: [`Profile::close_stops_peers`](crate::Profile::close_stops_peers).
     ///
-    /// Where endpoints of one process look into each other ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)) and another one
-    /// is open, it is [in use](Error::InUse): it is closed, with what is in flight, when the last of them is gone. So it is where closing one leaves
-    /// [connections](crate::Profile::close_leaves_connections) and another one of the domain is open; the domain is [spent](Domain::is_spent) with the last.
+    /// If endpoints of one process access each other's memory
+    /// ([`Profile::siblings_look_in`](crate::Profile::siblings_look_in)) and another one is open,
+    /// the result is [`Error::InUse`]: the endpoint is closed, with its operations in flight, when
+    /// the last of them is gone. The same applies if closing one leaves
+    /// [connections](crate::Profile::close_leaves_connections) and another one of the domain is
+    /// open; the domain is [spent](Domain::is_spent) with the last.
     #[doc(alias = "fi_close")]
     pub fn close(self) -> Result<Vec<Returned>, Error> {
         let mut endpoint = ManuallyDrop::new(self);
-        // SAFETY: it is taken once: the endpoint was given away to this function, and in a `ManuallyDrop` its drop, which takes it too, does not run.
+        // SAFETY: it is taken once: the endpoint was moved into this function, and in a
+        // `ManuallyDrop` its drop, which also takes it, does not run.
         let open = unsafe { ManuallyDrop::take(&mut endpoint.open) };
         let domain = open.domain().clone();
         let mut closable = domain.endpoint_left(open);
@@ -216,8 +223,8 @@ impl Open {
             cq.registry().retire(slots);
             for operation in slots.take_all() {
                 let InFlight { tag, kind, buffers, .. } = operation;
-                // A receive is filled by this side. Everything else a peer may still do itself, when it gets to it: copy what was sent or
-                // written out of its buffers, or the answer into them.
+                // This side fills a receive. For all other operations a peer may still act on its
+                // own: copy sent or written bytes out of the buffers, or the answer into them.
                 if !are_peers_stopped && kind != OperationKind::Receive {
                     leak::count(Kind::Operation);
                     std::mem::forget(buffers);
@@ -228,7 +235,8 @@ impl Open {
             }
         }
         if is_any_kept {
-            // An operation that is kept names these too: its operands, or a byte where it has none of its own.
+            // A leaked operation also uses these: its operands, or the one-byte buffer if it has
+            // none of its own.
             std::mem::forget((self.operands, self.nothing));
         }
         Ok(returned)
@@ -237,7 +245,7 @@ impl Open {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: it is taken once: a drop runs once, and not where `close` has taken it.
+        // SAFETY: it is taken once: a drop runs once, and not if `close` has taken it.
         let open = unsafe { ManuallyDrop::take(&mut self.open) };
         let domain = open.domain().clone();
         let closable = domain.endpoint_left(open);
@@ -245,7 +253,8 @@ impl Drop for Endpoint {
     }
 }
 
-/// Closes endpoints of a domain that nobody uses; where others of this process look into them, when no other is open.
+/// Closes unused endpoints of a domain. If others of this process access them, they are closed when
+/// no other is open.
 fn let_go(domain: &Domain, endpoints: Vec<Open>) {
     if !domain.profile().siblings_look_in {
         return close_all(endpoints);
@@ -259,7 +268,7 @@ fn let_go(domain: &Domain, endpoints: Vec<Open>) {
 
 fn close_all(endpoints: impl IntoIterator<Item = Open>) {
     for open in endpoints {
-        // What fails is counted, and kept.
+        // Failures are counted, and the objects are kept.
         let _ = open.close();
     }
 }

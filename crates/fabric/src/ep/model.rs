@@ -1,4 +1,5 @@
-//! The table of operations under every order in which its threads can run, with every value that a load may see: `cargo xtask model`.
+//! Models of the table of operations: every interleaving of its threads, with every value that a
+//! load may see. Run by `cargo xtask model`.
 
 use farreach_memory::Buffers;
 use loom::sync::Arc;
@@ -8,11 +9,12 @@ use loom::thread;
 use super::slots::{Slot, Slots};
 use crate::OperationKind;
 
-/// A table, which another thread may be at any step with.
+/// A table that another thread may use at any step.
 struct Shared {
     slots: Slots,
-    /// Loom tries the orders of an access and the last one before it of the same place. Who looks at a place and then changes it
-    /// hides from it that another one looked, too: so each step is told, and looked at, here. It orders nothing.
+    /// Loom tries the orders of an access and the previous access to the same location. A thread
+    /// that reads a location and then changes it hides that another thread read it, too: each step
+    /// is therefore announced, and read, here. It orders nothing.
     step: AtomicU32,
 }
 
@@ -25,28 +27,28 @@ impl Shared {
         self.step.store(step, Ordering::Relaxed);
     }
 
-    /// Goes on after any step of the other's.
+    /// Continues after any step of the other thread.
     fn after_any_step(&self) {
         self.step.load(Ordering::Relaxed);
     }
 
     fn put(&self, tag: u64) -> Option<Slot<'_>> {
-        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        // SAFETY: the buffers and the peer are empty, which may be duplicated.
         unsafe { self.slots.put(false, tag, OperationKind::Receive, false, &Buffers::None, None) }
     }
 
-    /// What a completion of this place brings back.
+    /// Takes the operation of a place, as a completion does.
     fn take(&self, place: usize) -> Option<u64> {
         Some(self.slots.at(place).take()?.into_inner().tag)
     }
 
-    /// What is left when the endpoint is closed.
+    /// Takes everything, as the close of the endpoint does.
     fn take_all(&self) -> Vec<u64> {
         self.slots.take_all().iter().map(|operation| operation.tag).collect()
     }
 }
 
-/// A place is written again only after what was in it has left.
+/// A place is written again only after its content was taken.
 #[test]
 fn one_posts_while_another_takes() {
     loom::model(|| {
@@ -75,7 +77,8 @@ fn one_posts_while_another_takes() {
     });
 }
 
-/// What was posted a moment ago may be done already. Who sees that it is in flight sees all of it.
+/// An operation may be completed right after it was posted. A thread that sees that it is in flight
+/// sees all of it.
 #[test]
 fn one_takes_what_another_posts() {
     loom::model(|| {
@@ -95,7 +98,8 @@ fn one_takes_what_another_posts() {
     });
 }
 
-/// One polls what the other, who has closed the endpoint, takes back; and both put a place back in line.
+/// One thread polls while another, which has closed the endpoint, takes everything; both put a
+/// place back in the queue.
 #[test]
 fn two_who_take_share_what_is_left() {
     loom::model(|| {
@@ -109,13 +113,13 @@ fn two_who_take_share_what_is_left() {
         taken.extend(closer.join().unwrap());
         taken.sort_unstable();
         assert_eq!(taken, [10, 11], "each once");
-        // Both places are in line again, and the one that always is.
+        // Both places are in the queue again, and the one that always is.
         assert!(shared.put(12).is_some() && shared.put(13).is_some());
         assert!(shared.put(14).is_none());
     });
 }
 
-/// Who puts a place behind another one tells that the other one is empty, too.
+/// A thread that appends a place behind another one also publishes that the other one is empty.
 #[test]
 fn two_put_places_back_while_another_posts() {
     loom::model(|| {
@@ -133,7 +137,7 @@ fn two_put_places_back_while_another_posts() {
     });
 }
 
-/// Two post at once: each has a place of its own.
+/// Two threads post at once: each gets a place of its own.
 #[test]
 fn two_post_at_once() {
     loom::model(|| {
@@ -150,7 +154,8 @@ fn two_post_at_once() {
     });
 }
 
-/// The provider refuses an operation and completes it all the same, and another one has its place by then: that one stays.
+/// The provider refuses an operation and completes it nevertheless, and its place holds another one
+/// by then: that one stays.
 #[test]
 fn who_was_refused_takes_back_only_his_own() {
     loom::model(|| {
@@ -162,7 +167,7 @@ fn who_was_refused_takes_back_only_his_own() {
                 let taken = shared.take(0);
                 shared.tell_step(1);
                 if taken.is_some() {
-                    // The next place in line, and then the one that was refused.
+                    // The next place in the queue, and then the one that was refused.
                     assert!(shared.put(11).is_some());
                     assert_eq!(shared.take(1), Some(11));
                     assert!(shared.put(12).is_some());

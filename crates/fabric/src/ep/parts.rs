@@ -19,14 +19,15 @@ impl Open {
     }
 }
 
-/// The ranges, as C names them.
+/// The ranges, as C structures.
 pub(super) struct Ranges {
     ranges: [sys::fi_rma_iov; RemoteParts::MAX],
     count: usize,
 }
 
 impl Ranges {
-    /// As many of the parts as there are bytes for; one at least, so that an operation without bytes names something.
+    /// Returns as many of the parts as there are bytes for; at least one, because an operation
+    /// without bytes must name something.
     pub(super) fn of(parts: &RemoteParts, len: usize) -> Self {
         let mut ranges = [rma_iov(parts.region(), 0); RemoteParts::MAX];
         let (mut count, mut left) = (0, len as u64);

@@ -1,4 +1,4 @@
-//! The safe API: operations go in with their buffers, which come back with the completion.
+//! The safe API for posting: requests own their buffers, which come back with the completion.
 
 use std::mem::ManuallyDrop;
 
@@ -14,26 +14,28 @@ use crate::op::Transmit;
 use crate::{OperationKind, Peer, PostError, ReceiveRequest, Refusal, RemoteRegion, TransmitRequest};
 
 impl Endpoint {
-    /// Posts an operation that leaves. Its buffers are the provider's until a completion brings them back.
+    /// Posts an operation to transmit. The provider owns its buffers until a completion returns
+    /// them.
     ///
-    /// What is refused is handed back whole; a full queue is an ordinary answer. [`Driver`](crate::Driver) waits for room.
+    /// A refused request is returned completely; a full queue is an ordinary result.
+    /// [`Driver`](crate::Driver) waits for room.
     ///
-    /// It is inlined for what it saves: a request that is made where it is posted never exists as a structure of its own, and
-    /// is checked for what it is only.
+    /// It is inlined, so that a request that is created where it is posted never exists as a
+    /// structure in memory, and only the checks of its kind remain.
     #[doc(alias = "fi_sendmsg")]
     #[doc(alias = "fi_writemsg")]
     #[doc(alias = "fi_readmsg")]
     #[expect(
         clippy::result_large_err,
-        reason = "the request is handed back whole, and boxing it would allocate"
+        reason = "the whole request is returned, and boxing it would allocate"
     )]
     #[inline(always)]
     pub fn post(&self, request: TransmitRequest) -> Result<(), PostError<TransmitRequest>> {
         post_as(self, request)
     }
 
-    /// As [`post`](Self::post), for the one who has the endpoint for himself: that spares the lock that keeps two threads from taking the
-    /// same place in the table.
+    /// As [`post`](Self::post), for an exclusive owner of the endpoint: it saves the lock that
+    /// keeps two threads from taking the same place in the table.
     #[doc(alias = "fi_sendmsg")]
     #[doc(alias = "fi_writemsg")]
     #[doc(alias = "fi_readmsg")]
@@ -43,7 +45,8 @@ impl Endpoint {
         post_as(self, request)
     }
 
-    /// Posts room for a message: `fi_recvmsg(3)`. Its buffers are the provider's until a completion brings them back.
+    /// Posts a receive: `fi_recvmsg(3)`. The provider owns its buffers until a completion returns
+    /// them.
     #[doc(alias = "fi_recvmsg")]
     pub fn post_receive(&self, request: ReceiveRequest) -> Result<(), PostError<ReceiveRequest>> {
         let open = self.open();
@@ -56,13 +59,16 @@ impl Endpoint {
                 Err(reason) => break 'refused reason,
             };
             let kind = OperationKind::Receive;
-            // SAFETY: the buffers are in a `ManuallyDrop`, and leave it only where `refused` has taken the operation out of the table and forgotten it.
+            // SAFETY: the buffers are in a `ManuallyDrop`, and leave it only if `refused` has taken
+            // the operation out of the table and forgotten it.
             let put = unsafe { open.receive.put(false, tag, kind, false, &buffers, None) };
             let Some(slot) = put else { break 'refused open.receive.full() };
             let msg = list.msg(filled, sys::FI_ADDR_UNSPEC, slot.context(), 0);
-            // SAFETY: the endpoint is live (`Handle`), and message and list are locals, which the provider copies. `list.fill` has named memory of the buffers
-            // alone, which are slices (a `ReceiveRequest` takes nothing else), registered where that is asked for. They and the context are in the table
-            // until the completion, or the end of the endpoint, takes them out.
+            // SAFETY: the endpoint is live (`Handle`), and message and list are locals, which the
+            // provider copies. `list.fill` has listed only memory of the buffers, which are slices
+            // (a `ReceiveRequest` has nothing else), registered if that is required. They and the
+            // context are in the table until the completion, or the end of the endpoint, takes them
+            // out.
             let status = unsafe { sys::fi_recvmsg(open.ep.as_ptr(), &raw const msg, sys::FI_COMPLETION) };
             if status == 0 {
                 return Ok(());
@@ -76,7 +82,7 @@ impl Endpoint {
     }
 }
 
-/// Who posts: an endpoint, borrowed.
+/// A borrowed endpoint that posts.
 ///
 /// # Safety
 ///
@@ -87,7 +93,7 @@ unsafe trait Poster {
     fn endpoint(&self) -> &Endpoint;
 }
 
-// SAFETY: it does not say that it is alone.
+// SAFETY: `ALONE` is false.
 unsafe impl Poster for &Endpoint {
     const ALONE: bool = false;
 
@@ -114,7 +120,8 @@ fn post_as<P: Poster>(poster: P, request: TransmitRequest) -> Result<(), PostErr
     let is_simple = matches!(operation, Transmit::Send | Transmit::Write(_) | Transmit::Read(_))
         && !matches!(buffers, Buffers::List(_));
     if !is_simple {
-        // Made anew: what is passed on by its address lies in memory, and the other way must not pay for that.
+        // Rebuilt here, because a value that is passed by its address is in memory, and the fast
+        // path must not pay for that.
         let request = TransmitRequest { operation, peer, buffers, immediate, is_delivery, tag };
         return post_any(poster.endpoint(), request);
     }
@@ -130,8 +137,8 @@ fn post_any(endpoint: &Endpoint, request: TransmitRequest) -> Result<(), PostErr
 
 /// Posts an operation of at most `N` buffers.
 ///
-/// No part of it is ever passed on by its address, but to what is inlined here, and nothing here can panic: so that the compiler may
-/// keep the parts in registers.
+/// No part of it is passed by its address, except to inlined functions, and nothing here can panic.
+/// The compiler can therefore keep the parts in registers.
 #[expect(clippy::result_large_err, reason = "as for post")]
 #[inline(always)]
 fn post_parts<const N: usize, P: Poster>(
@@ -143,7 +150,7 @@ fn post_parts<const N: usize, P: Poster>(
     is_delivery: bool,
     tag: u64,
 ) -> Result<(), PostError<TransmitRequest>> {
-    // Not dropped on any way out: on the one they are in flight, on the others they are handed back.
+    // Not dropped on any path: either they are in flight, or they are returned.
     let (peer, buffers) = (ManuallyDrop::new(peer), ManuallyDrop::new(buffers));
     let open = poster.endpoint().open();
     let mut list = List::<N>::new();
@@ -167,14 +174,18 @@ fn post_parts<const N: usize, P: Poster>(
             }
         }
         let kind = operation.kind();
-        // SAFETY: peer and buffers are in `ManuallyDrop`s, and leave them only where `refused` has taken the operation out of the table and forgotten it.
-        // Who is alone has borrowed the endpoint exclusively (`Poster`) until this returns, and only an endpoint posts to its table.
+        // SAFETY: peer and buffers are in `ManuallyDrop`s, and leave them only if `refused` has
+        // taken the operation out of the table and forgotten it. An exclusive poster has borrowed
+        // the endpoint exclusively (`Poster`) until this returns, and only an endpoint posts to its
+        // table.
         let put = unsafe { open.transmit.put(P::ALONE, tag, kind, is_delivery, &buffers, Some(&peer)) };
         let Some(slot) = put else { break 'refused open.transmit.full() };
         let call = Call { open, list: &mut list, filled, peer: peer.number(), slot, immediate, is_delivery };
-        // SAFETY: `list.fill` has named memory of the buffers alone, registered where that is asked for. They, the peer and the context are in the table
-        // until the completion, or the end of the endpoint, takes them out; nobody can name their bytes before. `is_plainly_right` or `check` has seen
-        // that the endpoint has the operation, that the peer is of its vector, and that the region is large enough and may be named.
+        // SAFETY: `list.fill` has listed only memory of the buffers, registered if that is
+        // required. They, the peer and the context are in the table until the completion, or the
+        // end of the endpoint, takes them out; nobody can access their bytes before.
+        // `is_plainly_right` or `check` has verified that the endpoint supports the operation, that
+        // the peer is in its vector, and that the region is large enough and may be used.
         let status = unsafe { call.start(operation) };
         if status == 0 {
             return Ok(());
@@ -190,7 +201,7 @@ fn post_parts<const N: usize, P: Poster>(
 }
 
 impl Slots {
-    /// Why there is no room.
+    /// Returns the refusal of a full table.
     #[cold]
     #[inline(never)]
     fn full(&self) -> Refusal {
@@ -199,15 +210,16 @@ impl Slots {
 }
 
 impl Open {
-    /// The domain that local buffers are to be registered in, where the provider asks for that.
+    /// Returns the domain in which local buffers must be registered, if the provider requires that.
     #[inline(always)]
     pub(super) fn local_domain(&self) -> Option<DomainId> {
         self.limits.needs_local_keys.then(|| self.domain().id())
     }
 
-    /// What the provider's refusal means. The operation is taken back out of the table and forgotten: who posted it has it still.
+    /// Returns the meaning of the provider's refusal. The operation is taken out of the table and
+    /// forgotten: the caller still has it.
     ///
-    /// None where a completion has taken it out all the same: that then is the answer to it.
+    /// Returns `None` if a completion has taken it out nevertheless: that is its result then.
     #[cold]
     #[inline(never)]
     fn refused(&self, slots: &Slots, slot: Slot<'_>, status: isize, kind: OperationKind) -> Option<Refusal> {
@@ -218,7 +230,8 @@ impl Open {
         })
     }
 
-    /// Whether it is one of those that are most often asked for, and [`check`](Self::check) has nothing against it.
+    /// Returns `true` if it is one of the most frequent requests, and [`check`](Self::check) would
+    /// accept it.
     #[inline(always)]
     fn is_plainly_right(
         &self,
@@ -240,9 +253,10 @@ impl Open {
         has_place && has_immediate && !is_delivery && len <= self.limits.message_max && peer.is_of(self.av())
     }
 
-    /// What can be told before the provider is asked.
+    /// Checks everything that can be checked before the provider is called.
     ///
-    /// It is not inlined, and takes all by value: so that who need not ask has nothing ready for it.
+    /// It is not inlined, and takes its arguments by value, so that a caller on the fast path
+    /// prepares nothing for it.
     #[inline(never)]
     fn check(&self, asked: Asked) -> Result<(), Refusal> {
         let Asked { operation, is_of_av, len, immediate, is_delivery, are_writable, is_word } = asked;
@@ -253,7 +267,7 @@ impl Open {
             return Err(Refusal::TooLong { len, max: self.limits.message_max });
         }
         if is_delivery && !self.limits.delivers {
-            return Err(Refusal::Unsupported("completions that tell of delivery"));
+            return Err(Refusal::Unsupported("completions that prove delivery"));
         }
         self.check_immediate(immediate)?;
         match operation {
@@ -274,9 +288,7 @@ impl Open {
             }
             Transmit::FetchAdd { remote, .. } | Transmit::CompareSwap { remote, .. } => {
                 if immediate.is_some() || is_delivery {
-                    return Err(Refusal::Unsupported(
-                        "atomics with immediate data, or other than with their answer",
-                    ));
+                    return Err(Refusal::Unsupported("atomics with immediate data or delivery completion"));
                 }
                 self.check_remote(remote, WORD)?;
                 let is_remote_word =
@@ -311,7 +323,7 @@ impl Open {
     }
 }
 
-/// What was asked for, as far as it is looked at.
+/// The properties of a request that are checked.
 struct Asked {
     operation: Transmit,
     is_of_av: bool,
@@ -322,7 +334,7 @@ struct Asked {
     is_word: bool,
 }
 
-/// Whether the buffers are what atomic operations take.
+/// Returns `true` if the buffers are suitable for atomic operations.
 #[inline(always)]
 fn is_word(buffers: &Buffers) -> bool {
     match buffers.as_slice() {
@@ -331,7 +343,7 @@ fn is_word(buffers: &Buffers) -> bool {
     }
 }
 
-/// An operation that is in the table, and about to be the provider's.
+/// An operation that is in the table, and about to be handed to the provider.
 struct Call<'a, const N: usize> {
     open: &'a Open,
     list: &'a mut List<N>,
@@ -347,7 +359,8 @@ impl<const N: usize> Call<'_, N> {
     ///
     /// # Safety
     ///
-    /// The operation was checked. It, its peer and all memory that the list names are in the endpoint's table, at the slot, and the list is filled.
+    /// The operation was checked. It, its peer and all memory in the list are in the endpoint's
+    /// table, at the slot, and the list is filled.
     #[inline(always)]
     unsafe fn start(self, operation: Transmit) -> isize {
         let (ep, context) = (self.open.ep.as_ptr(), self.slot.context());
@@ -359,8 +372,10 @@ impl<const N: usize> Call<'_, N> {
         if self.is_delivery {
             flags |= sys::FI_DELIVERY_COMPLETE;
         }
-        // SAFETY: the endpoint is live (`Handle`). Message, list and ranges live until the function returns, and it copies them. What they name stays longer:
-        // the caller vouches that the table has it, and the table outlives the endpoint, as the context in it does.
+        // SAFETY: the endpoint is live (`Handle`). Message, list and ranges live until the function
+        // returns, and it copies them. The memory that they refer to lives longer: the caller
+        // guarantees that the table has it, and the table outlives the endpoint, as does the
+        // context in it.
         unsafe {
             match operation {
                 Transmit::Send => {
@@ -395,7 +410,7 @@ impl<const N: usize> Call<'_, N> {
         }
     }
 
-    /// Fetch and add of the first operand, or compare with the second one and swap.
+    /// Posts a fetch-and-add of the first operand, or a compare with the second one and swap.
     ///
     /// # Safety
     ///
@@ -407,9 +422,10 @@ impl<const N: usize> Call<'_, N> {
         let desc = pointer(place.descriptor);
         let (ep, to, context) = (self.open.ep.as_ptr(), self.peer, self.slot.context());
         let (address, key, word) = (remote.address(), remote.key(), sys::FI_UINT64);
-        // SAFETY: the endpoint is live (`Handle`), and `check` has seen that it has the operation, so the table for it is there, and that there is one buffer, of
-        // an aligned word: it gets the result, and is named first in the list. The operands are those of the slot, and lie in memory that the endpoint
-        // keeps until its end.
+        // SAFETY: the endpoint is live (`Handle`). `check` has verified that it supports the
+        // operation, so the table for it exists, and that there is one buffer, of an aligned word:
+        // it receives the result, and is the first in the list. The operands are those of the slot,
+        // in memory that the endpoint keeps until its end.
         unsafe {
             let (result, result_desc) = self.list.first();
             let (result, result_desc) = (result.assume_init().iov_base, result_desc.assume_init());
@@ -455,7 +471,7 @@ pub(super) fn rma_iov(remote: RemoteRegion, len: usize) -> sys::fi_rma_iov {
     sys::fi_rma_iov { addr: remote.address(), len, key: remote.key() }
 }
 
-/// The C function that posts this kind.
+/// Returns the C function that posts this kind.
 fn function(kind: OperationKind) -> &'static str {
     match kind {
         OperationKind::Send => "fi_sendmsg",

@@ -1,4 +1,4 @@
-//! What is in flight: a table of operations, each with a context that the provider knows it by.
+//! The table of operations in flight, each with a context by which the provider identifies it.
 
 use std::ffi::c_void;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -11,7 +11,7 @@ use farreach_memory::Buffers;
 use super::sync::{AtomicU32, Mutex, Ordering, UnsafeCell, lock, store};
 use crate::{OperationKind, Peer};
 
-/// An operation that the provider has, and what belongs to it.
+/// An operation in flight, with everything that belongs to it.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) tag: u64,
@@ -24,85 +24,93 @@ pub(crate) struct InFlight {
 
 /// The operations of one direction of an endpoint.
 ///
-/// The provider knows an operation by the address of its context: eight words that are the provider's until it completes, at a place
-/// that does not move. It never gets a pointer to anything of the user's, and what it gives back is only compared: an address that
-/// is not that of a context in this table, or of one that is not in flight, finds nothing.
+/// The provider identifies an operation by the address of its context: eight words that belong to
+/// the provider until it completes, at a fixed address. It never gets a pointer to anything of the
+/// user, and its result is only compared: an address that is not that of a context in this table,
+/// or of one that is not in flight, finds nothing.
 ///
-/// **Who may touch a place.** Free places stand in line, linked by their offsets; the last one in line stays there, so that the line is never
-/// without one. Who posts takes the first one under the posters' lock, fills it, and marks it. From then on it is the one's who takes the mark
-/// away, by an exchange that only one wins: who polls, who posted it and was refused, or who has closed the endpoint. He takes the
-/// operation out and puts the place at the end of the line. So one who posts and one who polls never wait for each other.
+/// **Ownership of a place.** Free places form a queue, linked by their offsets. The last one stays
+/// in it, so the queue is never empty. A poster takes the first one under the posters' lock, fills
+/// it, and marks it. From then on it belongs to the thread that removes the mark, by an exchange
+/// that only one thread wins: a poller, the poster after a refusal, or the thread that has closed
+/// the endpoint. That thread takes the operation out and appends the place to the queue. Posters
+/// and pollers therefore never wait for each other.
 ///
-/// Marks differ, so that who was refused takes away only his own: should the provider have completed the operation all the same, its
-/// place may be another's by then.
+/// Marks differ, so that a poster after a refusal removes only its own mark: if the provider has
+/// completed the operation nevertheless, its place may hold another operation by then.
 ///
-/// **Late completions.** The addresses of a table belong to it for as long as a completion queue may still hold a completion of one of them: see
-/// [`Registry`](crate::cq::Registry). Within a table the context that was free for longest is used next.
+/// **Late completions.** The addresses of a table are not reused as long as a completion queue may
+/// still hold a completion of one of them: see [`Registry`](crate::cq::Registry). Within a table,
+/// the context that was free for longest is used next.
 pub(crate) struct Slots {
     places: Box<[Place]>,
     front: Front,
     back: Back,
 }
 
-/// Where who posts takes places from.
-#[repr(align(64))] // written by other threads than the back is
+/// The head of the queue, from which posters take places.
+#[repr(align(64))] // written by other threads than `Back`
 struct Front {
-    /// Of a kind that cannot be poisoned: it holds no data, and costs a third of one that can.
+    /// It cannot be poisoned: it holds no data, and costs a third of one that can.
     posting: Mutex<()>,
-    /// The place that is next in line.
+    /// The first place of the queue.
     first: AtomicU32,
-    /// The next operation's mark: one, and two more for each operation that was put in flight, modulo 2^32.
+    /// The next operation's mark: one, and two more for each operation that was put in flight,
+    /// modulo 2^32.
     mark: AtomicU32,
 }
 
-/// Where who has emptied a place puts it.
-#[repr(align(64))] // written by other threads than the front is
+/// The tail of the queue, to which emptied places are appended.
+#[repr(align(64))] // written by other threads than `Front`
 struct Back {
-    /// The place that is last in line.
+    /// The last place of the queue.
     last: AtomicU32,
     /// Two for each operation that was taken out, modulo 2^32.
     taken: AtomicU32,
 }
 
-/// A context, at the very beginning, and the operation that it stands for. Its size is a power of two, so that an address between two of them is
-/// told by its lowest bits.
+/// A context, at the very beginning, and its operation. The size is a power of two, so that an
+/// address between two contexts is detected by its lowest bits.
 #[repr(C, align(64))]
 pub(crate) struct Place {
     context: std::cell::UnsafeCell<MaybeUninit<sys::fi_context2>>,
     operation: UnsafeCell<MaybeUninit<InFlight>>,
     /// The mark of the operation, or [`NOTHING`].
     mark: AtomicU32,
-    /// In line: the offset of the place behind this one, or [`NOBODY`].
+    /// While in the queue: the offset of the next place, or [`NOBODY`].
     next: AtomicU32,
 }
 
-/// No mark of an operation: these are odd.
+/// Not a mark of an operation: those are odd.
 const NOTHING: u32 = 0;
 
-/// The mark of one who posts alone: his operations need not be told apart.
+/// The mark of an exclusive poster, whose operations need not be distinguished.
 const SOLE: u32 = 1;
 
-/// No place's offset: it is odd.
+/// Not the offset of a place: it is odd.
 const NOBODY: u32 = u32::MAX;
 
-/// Tables are smaller, by far.
+/// The depth of a table is far below this.
 const DEPTH_MAX: u32 = 1 << 24;
 
-/// How many bytes lie from one place to the next.
+/// The distance of two places in bytes.
 const STRIDE: usize = size_of::<Place>();
 #[cfg(not(all(loom, test)))]
 const _: () = assert!(STRIDE == 128, "two cache lines, of which the provider has the first");
 
-// SAFETY: a context's words are the provider's alone: here only their address is taken. An operation is `Send`, and moves along with its place.
+// SAFETY: the words of a context belong to the provider: this crate only takes their address. An
+// operation is `Send`, and moves along with its place.
 unsafe impl Send for Place {}
-// SAFETY: an operation is reached through a shared place only by the one who has the place, as told at [`Slots`], and never by two at once. It is `Send`, which is all
-// that handing it on asks for.
+// SAFETY: an operation is accessed through a shared place only by the owner of the place, as
+// described at [`Slots`], and never by two threads at once. It is `Send`, which is all that passing
+// it on requires.
 unsafe impl Sync for Place {}
 
 impl Slots {
-    /// A table for `depth` operations, all places at once: posting allocates nothing.
+    /// Creates a table for `depth` operations. All places are allocated here: posting allocates
+    /// nothing.
     pub(crate) fn new(depth: u32) -> Self {
-        assert!(depth < DEPTH_MAX, "offsets are of 32 bits");
+        assert!(depth < DEPTH_MAX, "offsets have 32 bits");
         let place = |number: u32| Place {
             context: std::cell::UnsafeCell::new(MaybeUninit::zeroed()),
             operation: UnsafeCell::new(MaybeUninit::uninit()),
@@ -110,22 +118,24 @@ impl Slots {
             next: AtomicU32::new(if number < depth { (number + 1) * STRIDE as u32 } else { NOBODY }),
         };
         Self {
-            // One more, which stays in line.
+            // One more, which stays in the queue.
             places: (0..=depth).map(place).collect(),
             front: Front { posting: Mutex::new(()), first: AtomicU32::new(0), mark: AtomicU32::new(1) },
             back: Back { last: AtomicU32::new(depth * STRIDE as u32), taken: AtomicU32::new(0) },
         }
     }
 
-    /// Puts an operation in flight, before the provider is told of it. None where the table is full; that may also
-    /// be the answer while another thread is about to put a place back.
+    /// Puts an operation in flight, before it is handed to the provider. Returns `None` if the
+    /// table is full, or while another thread is about to put a place back.
     ///
-    /// It is written field by field: made elsewhere first, it would be copied once more. Who `is_alone` need not ask for the right to post.
+    /// The operation is written field by field, because a value built elsewhere would be copied
+    /// once more. A caller that `is_alone` does not take the lock.
     ///
     /// # Safety
     ///
-    /// Where this returns a slot, the caller's buffers and peer are not used any more, nor dropped; or what [`take_refused`](Self::take_refused) brings
-    /// back is not. Where `is_alone`, nobody else puts anything in flight until the slot is gone.
+    /// If this returns a slot, the caller neither uses nor drops its buffers and peer any more, or
+    /// it forgets the result of [`take_refused`](Self::take_refused). If `is_alone`, no other
+    /// thread puts anything in flight until the slot is gone.
     #[inline(always)]
     pub(crate) unsafe fn put(
         &self,
@@ -143,8 +153,10 @@ impl Slots {
         drop(posting);
         place.operation.with_mut(|operation| {
             let operation: *mut InFlight = operation.cast();
-            // SAFETY: the place has come out of the line: it is empty, and ours until it is marked. `take_first` ran under the lock, or for one who is alone. Every field is
-            // written. Of buffers and peer there are two now, of which the caller uses one.
+            // SAFETY: the place was taken out of the queue: it is empty, and belongs to this thread
+            // until it is marked. `take_first` ran under the lock, or for an exclusive caller.
+            // Every field is written. Buffers and peer exist twice now, of which the caller uses
+            // one.
             unsafe {
                 (&raw mut (*operation).tag).write(tag);
                 (&raw mut (*operation).kind).write(kind);
@@ -154,19 +166,19 @@ impl Slots {
             }
         });
         let mark = if is_alone { SOLE } else { mark };
-        // Released: who takes the mark away sees the operation.
+        // Release: the thread that removes the mark sees the operation.
         store(&place.mark, mark, Ordering::Release);
         Some(Slot { place, mark })
     }
 
-    /// Takes the first place out of the line. Only one thread does so at a time.
+    /// Takes the first place out of the queue. Only one thread does so at a time.
     #[inline(always)]
     fn take_first(&self) -> Option<&Place> {
         let first = self.front.first.load(Ordering::Relaxed);
-        // SAFETY: `first`, `last` and every `next` but NOBODY hold offsets of places in this box, by which `new` and `put_last` have set them. The box is not changed as
-        // long as the table is.
+        // SAFETY: `first`, `last` and every `next` but NOBODY hold offsets of places in this box,
+        // set by `new` and `put_last`. The box does not change during the life of the table.
         let place = unsafe { &*self.places.as_ptr().byte_add(first as usize) };
-        // Acquired: the one behind it, which is first then, was emptied before it was put there.
+        // Acquire: the next place, which becomes the first, was emptied before it was appended.
         let next = place.next.load(Ordering::Acquire);
         if next == NOBODY {
             return None;
@@ -175,29 +187,31 @@ impl Slots {
         Some(place)
     }
 
-    /// Puts a place, which is empty and the caller's, at the end of the line.
+    /// Appends a place, which is empty and belongs to the caller, to the queue.
     #[inline(always)]
     fn put_last(&self, place: &Place) {
         let start = self.places.as_ptr();
         let offset = ptr::from_ref(place).addr().wrapping_sub(start.addr()) as u32;
         place.next.store(NOBODY, Ordering::Relaxed);
         self.back.taken.fetch_add(2, Ordering::Relaxed);
-        // Released, and acquired by the next one to do so: that nobody is behind this place is written before who is.
+        // Release, and acquired by the next thread that does this: the NOBODY of this place is
+        // written before its successor.
         let before = self.back.last.swap(offset, Ordering::AcqRel);
-        // SAFETY: `last` holds the offset of a place, as told in `take_first`.
+        // SAFETY: `last` holds the offset of a place, as described in `take_first`.
         let before = unsafe { &*start.byte_add(before as usize) };
-        // Released: who comes to this place by that one sees that it is empty.
+        // Release: a thread that reaches this place through `before` sees that it is empty.
         before.next.store(offset, Ordering::Release);
     }
 
-    /// Takes an operation out that the provider has refused. None where a completion has taken it out all the same.
+    /// Takes out an operation that the provider has refused. Returns `None` if a completion has
+    /// taken it out nevertheless.
     pub(crate) fn take_refused(&self, slot: Slot<'_>) -> Option<InFlight> {
         let Slot { place, mark } = slot;
         place.mark.compare_exchange(mark, NOTHING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Taken { slots: self, place }.into_inner())
     }
 
-    /// The place whose context is at this address, if it is one of this table's.
+    /// Returns the place whose context is at this address, if it belongs to this table.
     #[inline(always)]
     pub(crate) fn find(&self, context: *mut c_void) -> Option<Found<'_>> {
         let offset = context.addr().wrapping_sub(self.start());
@@ -205,40 +219,41 @@ impl Slots {
         if offset.rotate_right(STRIDE.trailing_zeros()) >= self.places.len() {
             return None;
         }
-        // SAFETY: the rotation has put the lowest bits on top, so that a number below that of the places is the index of one: `offset` is that many strides.
+        // SAFETY: the rotation has moved the lowest bits to the top, so a number below the number
+        // of places is the index of one: `offset` is that many strides.
         Some(Found { slots: self, place: unsafe { &*self.places.as_ptr().byte_add(offset) } })
     }
 
-    /// A place by its number.
+    /// Returns a place by its number.
     #[cfg(all(loom, test))]
     pub(super) fn at(&self, number: usize) -> Found<'_> {
         Found { slots: self, place: &self.places[number] }
     }
 
-    /// Which place it is: below one more than the depth.
+    /// Returns the index of a place, which is at most the depth.
     pub(crate) fn index(&self, slot: Slot<'_>) -> usize {
         (ptr::from_ref(slot.place).addr() - self.start()) / STRIDE
     }
 
-    /// The address of the first context.
+    /// Returns the address of the first context.
     #[inline(always)]
     pub(crate) fn start(&self) -> usize {
         self.places.as_ptr().addr()
     }
 
-    /// How many operations may be in flight.
+    /// Returns the maximum number of operations in flight.
     pub(crate) fn depth(&self) -> usize {
         self.places.len() - 1
     }
 
-    /// How many are, at about this time.
+    /// Returns the approximate number of operations in flight.
     pub(crate) fn in_flight(&self) -> usize {
         let taken = self.back.taken.load(Ordering::Relaxed);
         let put = self.front.mark.load(Ordering::Relaxed).wrapping_sub(1);
         (put.wrapping_sub(taken) / 2) as usize
     }
 
-    /// Everything that is left, when the provider has stopped.
+    /// Takes out all operations, after the provider has stopped.
     pub(crate) fn take_all(&self) -> Vec<InFlight> {
         let left = self.places.iter().filter_map(|place| Found { slots: self, place }.take());
         left.map(Taken::into_inner).collect()
@@ -251,7 +266,7 @@ impl Drop for Slots {
     }
 }
 
-/// A place that holds an operation, for whoever is about to post it.
+/// A place that holds an operation which is about to be posted.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot<'a> {
     place: &'a Place,
@@ -259,14 +274,14 @@ pub(crate) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    /// The context, for the provider.
+    /// Returns the context, for the provider.
     #[inline(always)]
     pub(crate) fn context(self) -> *mut c_void {
         self.place.context.get().cast()
     }
 }
 
-/// A place that a completion, which may be late, tells of.
+/// A place that a completion, possibly a late one, refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct Found<'a> {
     slots: &'a Slots,
@@ -285,28 +300,31 @@ impl<'a> Found<'a> {
     }
 }
 
-/// An operation that was taken and still lies where it was: it need not move before somebody wants it. The place is free again when this is gone.
+/// An operation that was taken and is still in its place, so that it moves only if it is used. The
+/// place is free again when this is dropped.
 pub(crate) struct Taken<'a> {
     slots: &'a Slots,
     place: &'a Place,
 }
 
 impl Taken<'_> {
-    /// The operation. Only now its place is free.
+    /// Returns the operation, and frees its place.
     #[inline(always)]
     pub(crate) fn into_inner(self) -> InFlight {
         // SAFETY: all of the operation is read at once.
         unsafe { self.empty_with(|operation| operation.read()) }
     }
 
-    /// The buffers of the operation. Only now its place is free.
+    /// Returns the buffers of the operation, and frees its place.
     #[inline(always)]
     pub(crate) fn into_buffers(self) -> Buffers {
-        // SAFETY: the buffers are read and the peer is dropped, each once; the other fields have no drop. `empty_with` gives a place that holds an operation.
+        // SAFETY: the buffers are read and the peer is dropped, each once; the other fields have no
+        // drop. `empty_with` passes a place that holds an operation.
         unsafe {
             self.empty_with(|operation| {
                 let buffers = read_words(&raw const (*operation).buffers);
-                // What this may run must not make the compiler keep the buffers in memory, where they could be dropped if it panics.
+                // A panic of this drop must not make the compiler keep the buffers in memory, for
+                // dropping them during unwinding.
                 let buffers = ManuallyDrop::new(buffers);
                 (&raw mut (*operation).peer).drop_in_place();
                 ManuallyDrop::into_inner(buffers)
@@ -314,7 +332,7 @@ impl Taken<'_> {
         }
     }
 
-    /// What `read` takes of the operation. Only now its place is free.
+    /// Returns the result of `read` on the operation, and frees its place.
     ///
     /// # Safety
     ///
@@ -333,8 +351,9 @@ impl Deref for Taken<'_> {
 
     #[inline(always)]
     fn deref(&self) -> &InFlight {
-        // SAFETY: who has taken the mark away, as `Found::take` did for this value, sees a whole operation (the mark is released and acquired), and has it for himself until
-        // the place is back in line, by the end of this value.
+        // SAFETY: the thread that removed the mark, as `Found::take` did for this value, sees a
+        // complete operation (the mark is released and acquired), and owns it until the place is
+        // back in the queue, at the end of this value.
         self.place.operation.with(|operation| unsafe { (*operation).assume_init_ref() })
     }
 }
@@ -347,15 +366,15 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// What [`ptr::read`] does, word by word, and so that the compiler does not make one copy of it again: what is copied whole lies in memory wherever
-/// it is moved.
+/// As [`ptr::read`], word by word, and in a way that the compiler does not combine into one copy: a
+/// value that is copied as a whole is kept in memory wherever it is moved.
 ///
 /// # Safety
 ///
 /// As for [`ptr::read`].
 #[inline(always)]
 unsafe fn read_words(place: *const Buffers) -> Buffers {
-    /// Any bytes, also those of a pointer, and those that nobody has written.
+    /// Any bytes, including those of a pointer and uninitialised ones.
     type Word = MaybeUninit<*const u8>;
     const COUNT: usize = size_of::<Buffers>() / size_of::<Word>();
     const {
@@ -364,7 +383,8 @@ unsafe fn read_words(place: *const Buffers) -> Buffers {
         )
     };
     let words: *const Word = place.cast();
-    // SAFETY: the caller vouches for the value. Its size and alignment are those of the words (asserted above), a `MaybeUninit` may hold any byte of it, and all of them are read.
+    // SAFETY: the caller guarantees the value. Its size and alignment are those of the words
+    // (asserted above), a `MaybeUninit` may hold any byte of it, and all of them are read.
     unsafe {
         let words: [Word; COUNT] = std::array::from_fn(|index| words.add(index).read_volatile());
         std::mem::transmute::<[Word; COUNT], Buffers>(words)
@@ -372,11 +392,12 @@ unsafe fn read_words(place: *const Buffers) -> Buffers {
 }
 
 impl Slots {
-    /// Drops the operation of a place that is the caller's.
+    /// Drops the operation of a place that belongs to the caller.
     #[cold]
     #[inline(never)]
     fn drop_operation(&self, place: &Place) {
-        // SAFETY: it is called by the drop of a `Taken` alone, to which operation and place belong, and which is gone after it.
+        // SAFETY: only the drop of a `Taken` calls this. It owns operation and place, and is gone
+        // afterwards.
         place.operation.with_mut(|operation| unsafe { (*operation).assume_init_drop() });
         self.put_last(place);
     }
@@ -388,25 +409,25 @@ mod tests {
 
     use super::*;
 
-    /// As who posts does.
+    /// Posts.
     fn put_slot(slots: &Slots, tag: u64) -> Option<Slot<'_>> {
-        // SAFETY: the buffers and the peer are nothing, which may be there twice.
+        // SAFETY: the buffers and the peer are empty, which may be duplicated.
         unsafe { slots.put(false, tag, OperationKind::Receive, false, &Buffers::None, None) }
     }
 
-    /// The same; the context.
+    /// Posts, and returns the context.
     fn put(slots: &Slots, tag: u64) -> Option<*mut c_void> {
         put_slot(slots, tag).map(Slot::context)
     }
 
-    /// As who posts alone does.
+    /// Posts exclusively.
     fn put_alone(slots: &mut Slots, tag: u64) -> Option<*mut c_void> {
         // SAFETY: as in `put_slot`, and nobody else has the table.
         let slot = unsafe { slots.put(true, tag, OperationKind::Receive, false, &Buffers::None, None) };
         slot.map(Slot::context)
     }
 
-    /// As who polls does.
+    /// Polls.
     fn take(slots: &Slots, context: *mut c_void) -> Option<u64> {
         Some(slots.find(context)?.take()?.into_inner().tag)
     }
@@ -427,7 +448,7 @@ mod tests {
     fn the_context_that_was_free_for_longest_is_next() {
         let mut slots = Slots::new(3);
         let contexts = [1, 2, 3].map(|tag| put(&slots, tag).unwrap());
-        // One stays in line, and was free for longer than any of them.
+        // The place that stays in the queue was free for longer than any of them.
         for index in [1, 0, 2] {
             take(&slots, contexts[index]);
         }
@@ -482,7 +503,7 @@ mod tests {
         let done = put_slot(&slots, 2).unwrap();
         assert_eq!(take(&slots, done.context()), Some(2));
         assert!(slots.take_refused(done).is_none(), "a completion has taken it");
-        // Its place, and the one that was in line meanwhile.
+        // Its place, and the one that was in the queue meanwhile.
         assert_ne!(put(&slots, 3), Some(done.context()));
         slots.take_all();
         assert_eq!(put(&slots, 4), Some(done.context()));
@@ -490,16 +511,17 @@ mod tests {
         assert_eq!(take(&slots, done.context()), Some(4));
     }
 
-    /// With buffers, which the table owns from then on.
+    /// Posts with buffers, which the table owns from then on.
     fn put_buffers(slots: &Slots, buffers: Buffers) -> *mut c_void {
         let buffers = ManuallyDrop::new(buffers);
-        // SAFETY: there is room, so that a slot is returned; and the buffers are not used any more, nor dropped.
+        // SAFETY: there is room, so a slot is returned, and the buffers are neither used nor
+        // dropped any more.
         let slot = unsafe { slots.put(false, 0, OperationKind::Send, false, &buffers, None) };
         slot.expect("there is room").context()
     }
 
     fn lent() -> Lent {
-        Memory::allocate(4096).expect("a page").lend()
+        Memory::allocate(4096).expect("a page can be allocated").lend()
     }
 
     #[test]
@@ -541,7 +563,7 @@ mod tests {
         assert_eq!((slots.in_flight(), slots.take_all().len()), (0, 0));
     }
 
-    /// Two post, one polls: each operation comes back once, whichever place it had.
+    /// Two threads post, one polls: each operation comes back once, whichever place it had.
     #[test]
     fn several_post_while_another_takes() {
         const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };

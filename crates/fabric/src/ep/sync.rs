@@ -1,12 +1,13 @@
-//! What a table of operations is made of: atomics, a lock and cells. A model (`model.rs`) has those of loom instead, which
-//! tries every order in which threads can run and every value that a load may see.
+//! The synchronisation types of the table of operations: atomics, a lock and cells. A model
+//! (`model.rs`) uses those of loom instead, which tries every interleaving of threads and every
+//! value that a load may see.
 
 #[cfg(not(all(loom, test)))]
 mod real {
     pub(in crate::ep) use parking_lot::{Mutex, MutexGuard};
     pub(in crate::ep) use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A cell with loom's way of being reached.
+    /// A cell with the interface of loom's.
     pub(in crate::ep) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -14,13 +15,13 @@ mod real {
             Self(std::cell::UnsafeCell::new(value))
         }
 
-        /// For reading.
+        /// Accesses it for reading.
         #[inline(always)]
         pub(in crate::ep) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
             read(self.0.get())
         }
 
-        /// For writing, and for taking out.
+        /// Accesses it for writing, and for taking out.
         #[inline(always)]
         pub(in crate::ep) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
             write(self.0.get())
@@ -32,7 +33,7 @@ mod real {
         mutex.lock()
     }
 
-    /// Stores a value where others exchange it.
+    /// Stores a value where other threads exchange it.
     #[inline(always)]
     pub(in crate::ep) fn store(atomic: &AtomicU32, value: u32, ordering: Ordering) {
         atomic.store(value, ordering);
@@ -46,10 +47,11 @@ mod modelled {
     pub(in crate::ep) use loom::sync::{Mutex, MutexGuard};
 
     pub(in crate::ep) fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-        mutex.lock().expect("nobody panics under it")
+        mutex.lock().expect("no thread panics under the lock")
     }
 
-    /// Loom lets an exchange read what was there before a store that came before it. Of two exchanges one is the first.
+    /// Loom lets an exchange read the value from before an earlier store. With two exchanges, one
+    /// is always the first.
     pub(in crate::ep) fn store(atomic: &AtomicU32, value: u32, ordering: Ordering) {
         atomic.swap(value, ordering);
     }

@@ -1,4 +1,4 @@
-//! Operations: what an endpoint is asked to do, and why it may refuse.
+//! Requests to an endpoint, and reasons for refusals.
 
 mod refusal;
 mod remote;

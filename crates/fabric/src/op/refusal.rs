@@ -1,16 +1,16 @@
-//! Why an operation was not posted.
+//! Reasons for which an operation was not posted.
 
 use std::fmt;
 
 use crate::{Error, Failure};
 
-/// An operation that was not posted, with the reason: nothing of it is in flight.
+/// An operation that was not posted, with the reason. Nothing of it is in flight.
 ///
 /// ```
 /// use farreach_fabric::{PostError, ReceiveRequest, Refusal};
 /// use farreach_memory::Memory;
 ///
-/// // A full queue is an ordinary answer: the request is ours again, and may wait.
+/// // A full queue is an ordinary result: the request is returned, and can be posted later.
 /// fn later(error: PostError<ReceiveRequest>, waiting: &mut Vec<ReceiveRequest>) {
 ///     match error.reason {
 ///         Refusal::QueueFull { .. } => waiting.push(error.request),
@@ -25,77 +25,78 @@ use crate::{Error, Failure};
 /// ```
 #[derive(Debug)]
 pub struct PostError<R> {
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
     /// The request, with its buffers.
     pub request: R,
 }
 
-/// Why an operation was not posted.
+/// Reasons for which an operation was not posted.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// As many operations are in flight as fit: poll the completion queue, then try again.
+    /// The queue is full: poll the completion queue, then try again.
     #[doc(alias = "FI_EAGAIN")]
     QueueFull {
-        /// How many are.
+        /// The number of operations in flight.
         in_flight: usize,
     },
-    /// A buffer's memory is not registered in the endpoint's domain, which asks for it.
+    /// A buffer's memory is not registered in the endpoint's domain, which requires it.
     NotRegistered,
-    /// More buffers than the provider takes in one operation.
+    /// There are more buffers than the provider supports in one operation.
     TooManyBuffers {
-        /// How many there are.
+        /// The number of buffers.
         count: usize,
-        /// How many it takes.
+        /// The maximum.
         max: usize,
     },
-    /// More ranges of the peer's memory than the provider takes in one operation.
+    /// There are more ranges of the peer's memory than the provider supports in one operation.
     TooManyParts {
-        /// How many there are.
+        /// The number of ranges.
         count: usize,
-        /// How many it takes.
+        /// The maximum.
         max: usize,
     },
-    /// Something is to be read into a buffer that others read at the same time.
+    /// A read would write to a shared buffer.
     NotWritable,
-    /// More bytes than one operation of this kind can have.
+    /// There are more bytes than one operation of this kind can have.
     TooLong {
-        /// How many there are.
+        /// The number of bytes.
         len: usize,
-        /// How many are possible.
+        /// The maximum.
         max: usize,
     },
-    /// The bytes reach beyond the end of the peer's region.
+    /// The bytes end beyond the peer's region.
     OutOfBounds {
-        /// How many bytes.
+        /// The number of bytes.
         len: usize,
-        /// How many the region has.
+        /// The length of the region in bytes.
         remote_len: u64,
     },
-    /// An atomic operation on anything but eight bytes, aligned to eight.
+    /// An atomic is not on eight bytes, aligned to eight.
     NotEightAlignedBytes,
-    /// The provider's immediate data has fewer bytes than this needs.
+    /// The immediate does not fit into the provider's immediate data.
     ImmediateTooLarge {
         /// The value.
         immediate: u64,
-        /// How many bytes there are.
+        /// The number of bytes of immediate data.
         bytes: usize,
     },
     /// The peer is in another address vector than that of the endpoint.
     OtherAddressVector,
-    /// The provider does not enforce keys, and nobody vouches for the region.
+    /// The provider does not enforce keys, and the region is not
+    /// [vouched](crate::RemoteRegion::vouched) for.
     NotVouched,
-    /// The provider does not do this.
+    /// The provider does not support this.
     Unsupported(&'static str),
     /// The provider refused it.
     Engine(Error),
-    /// An error without an operation came while room was waited for: trying on would not end.
+    /// An unattributed error came while waiting for room: further attempts would not succeed.
     Failed(Failure),
 }
 
 impl Refusal {
-    /// What to do about it.
+    /// Returns a remedy.
     pub fn fix(&self) -> String {
         match self {
             Self::QueueFull { .. } => "poll the completion queue and post again".to_owned(),
@@ -104,7 +105,7 @@ impl Refusal {
             Self::TooManyParts { .. } => "use fewer parts in one operation".to_owned(),
             Self::NotWritable => "read into a slice, or into parts of one that is lent".to_owned(),
             Self::TooLong { .. } => "split it into several operations".to_owned(),
-            Self::OutOfBounds { .. } => "check the peer's region, and what is left of it".to_owned(),
+            Self::OutOfBounds { .. } => "check the length of the peer's region".to_owned(),
             Self::NotEightAlignedBytes => {
                 "use eight bytes at an address that is a multiple of eight".to_owned()
             }
@@ -112,10 +113,8 @@ impl Refusal {
             Self::OtherAddressVector => {
                 "insert the peer's address into the address vector of the endpoint".to_owned()
             }
-            Self::NotVouched => {
-                "vouch for it by RemoteRegion::vouched, if the peer keeps it exposed".to_owned()
-            }
-            Self::Unsupported(_) => "choose a provider that has it: Info tells".to_owned(),
+            Self::NotVouched => "use RemoteRegion::vouched, if the peer keeps the region exposed".to_owned(),
+            Self::Unsupported(_) => "choose a provider that supports it (see Info)".to_owned(),
             Self::Engine(error) => error.fix(),
             Self::Failed(failure) => failure.fix(),
         }
@@ -130,18 +129,18 @@ impl fmt::Display for Refusal {
             }
             Self::NotRegistered => f.write_str("a buffer is not registered in the domain of the endpoint"),
             Self::TooManyBuffers { count, max } => {
-                write!(f, "{count} buffers, and an operation has {max} at most")
+                write!(f, "{count} buffers exceed the maximum of {max} in one operation")
             }
             Self::TooManyParts { count, max } => {
-                write!(f, "{count} parts of the peer's region, and an operation has {max} at most")
+                write!(f, "{count} parts of the peer's region exceed the maximum of {max} in one operation")
             }
-            Self::NotWritable => f.write_str("a buffer to be read into is shared"),
-            Self::TooLong { len, max } => write!(f, "{len} bytes, where {max} are the most"),
+            Self::NotWritable => f.write_str("a read would write to a shared buffer"),
+            Self::TooLong { len, max } => write!(f, "{len} bytes exceed the maximum of {max}"),
             Self::OutOfBounds { len, remote_len } => {
                 write!(f, "{len} bytes do not fit into the peer's region of {remote_len}")
             }
             Self::NotEightAlignedBytes => {
-                f.write_str("an atomic operation is on eight bytes, aligned to eight")
+                f.write_str("an atomic operation needs eight bytes, aligned to eight")
             }
             Self::ImmediateTooLarge { immediate, bytes } => {
                 write!(f, "{immediate:#x} does not fit into {bytes} bytes of immediate data")
@@ -150,9 +149,9 @@ impl fmt::Display for Refusal {
                 f.write_str("the peer is in another address vector than that of the endpoint")
             }
             Self::NotVouched => {
-                f.write_str("the provider does not enforce keys, and nobody vouches for the peer's region")
+                f.write_str("the provider does not enforce keys, and the peer's region is not vouched for")
             }
-            Self::Unsupported(operation) => write!(f, "this provider does not do {operation}"),
+            Self::Unsupported(operation) => write!(f, "this provider does not support {operation}"),
             Self::Engine(error) => fmt::Display::fmt(error, f),
             Self::Failed(failure) => fmt::Display::fmt(failure, f),
         }

@@ -1,16 +1,16 @@
-//! A peer's memory.
+//! Memory of peers.
 
 use std::fmt;
 
-/// A range of a peer's memory that it has given access to: where, how long, and by which key.
+/// A range of a peer's memory that it has given access to: address, length and key.
 ///
-/// Nothing reaches beyond it: every operation is checked against the length before it is posted. Over tcp a write that fails at
-/// its target completes all the same, and the operations behind it never do.
+/// No operation ends beyond it: each is checked against the length before it is posted. Over tcp, a
+/// write that fails at its target still completes, and later operations never do.
 ///
 /// ```
 /// use farreach_fabric::RemoteRegion;
 ///
-/// // What the peer told us.
+/// // As the peer described it.
 /// let region = RemoteRegion::new(0, 1 << 20, 0x1234);
 /// let page = region.get(4096, 4096).unwrap();
 /// assert_eq!((page.address(), page.len()), (4096, 4096));
@@ -21,25 +21,27 @@ pub struct RemoteRegion {
     address: u64,
     len: u64,
     key: u64,
-    /// 1 where somebody vouches for it. Of a word's size: what is smaller leaves bytes behind it that are copied along.
+    /// 1 if the region is vouched for. It has the size of a word, because a smaller field would
+    /// leave padding that is copied along.
     vouched: u64,
 }
 
-/// No process has memory at or above this address. Below it, nothing that a target adds to an address wraps around: its region's own
-/// address, and the length.
+/// No process has memory at or above this address. Below it, no sum that a target computes from an
+/// address wraps around: with its region's own address, and with the length.
 const ADDRESS_END: u64 = 1 << 62;
 
 impl RemoteRegion {
-    /// A region as the peer describes it. What would lie at 2^62 or above is cut off: some targets add the length to the address
-    /// without looking at the carry, and then write to where the sum does not lead.
+    /// Creates a region as the peer describes it. The part at or above 2^62 is cut off: some
+    /// targets add the length to the address without checking for overflow, and then write to a
+    /// wrong address.
     #[inline]
     pub fn new(address: u64, len: u64, key: u64) -> Self {
         let address = address.min(ADDRESS_END);
         Self { address, len: len.min(ADDRESS_END - address), key, vouched: 0 }
     }
 
-    /// The same, to be used with a provider that does not enforce keys. There, what this names is what is read and written, in the
-    /// peer's process, which may be our own.
+    /// Marks the region for use with a provider that does not enforce keys. With such a provider,
+    /// operations access this range of the peer's process directly, which may be this process.
     ///
     /// # Safety
     ///
@@ -51,19 +53,19 @@ impl RemoteRegion {
         self
     }
 
-    /// Whether somebody vouches for it.
+    /// Returns `true` if the region is vouched for.
     #[inline]
     pub fn is_vouched(self) -> bool {
         self.vouched != 0
     }
 
-    /// The same as a word that is not 0, which is cheaper to combine.
+    /// As [`is_vouched`](Self::is_vouched), as a word that is not 0, which is cheaper to combine.
     #[inline(always)]
     pub(crate) fn vouched_word(self) -> u64 {
         self.vouched
     }
 
-    /// The `len` bytes at `offset`, or nothing if it does not have them.
+    /// Returns the `len` bytes at `offset`, or `None` if they are not within the region.
     #[inline]
     pub fn get(self, offset: u64, len: u64) -> Option<Self> {
         if offset.checked_add(len)? > self.len {
@@ -72,29 +74,30 @@ impl RemoteRegion {
         Some(Self { address: self.address.checked_add(offset)?, len, ..self })
     }
 
-    /// The address of its first byte, in the peer's words.
+    /// Returns the address of its first byte, in the peer's notation.
     #[inline]
     pub fn address(self) -> u64 {
         self.address
     }
 
-    /// Its bytes.
+    /// Returns its length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty region is of no use, and none is made")]
     #[inline]
     pub fn len(self) -> u64 {
         self.len
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     pub fn key(self) -> u64 {
         self.key
     }
 }
 
-/// Several ranges of a peer's region, all by its key: one operation fills them, or reads them, one after the other.
+/// Several ranges of a peer's region, all with its key. One operation writes or reads them one
+/// after the other.
 ///
-/// It is a list of its own, because an operation that is posted allocates nothing.
+/// It has a fixed size, because posting an operation allocates nothing.
 ///
 /// ```
 /// use farreach_fabric::{RemoteParts, RemoteRegion};
@@ -103,27 +106,28 @@ impl RemoteRegion {
 /// let mut pages = RemoteParts::new(region);
 /// assert!(pages.push(8 * 4096, 4096) && pages.push(3 * 4096, 4096));
 /// assert_eq!((pages.count(), pages.len()), (2, 8192));
-/// assert!(!pages.push(1 << 20, 1), "it lies outside");
+/// assert!(!pages.push(1 << 20, 1), "it is outside of the region");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RemoteParts {
     region: RemoteRegion,
-    /// Addresses and lengths; those behind `count` are empty.
+    /// Addresses and lengths; the entries from `count` on are empty.
     ranges: [(u64, u64); Self::MAX],
     count: usize,
 }
 
 impl RemoteParts {
-    /// How many there may be: as many as tcp and shared memory take.
+    /// The maximum number of parts: as many as tcp and shared memory support.
     pub const MAX: usize = 4;
 
-    /// None of this region, yet.
+    /// Creates an empty list for this region.
     #[inline]
     pub fn new(region: RemoteRegion) -> Self {
         Self { region, ranges: [(0, 0); Self::MAX], count: 0 }
     }
 
-    /// Adds the `len` bytes at `offset` of the region; `false` if it does not have them, if there are none, or if the list is full.
+    /// Adds the `len` bytes at `offset` of the region. Returns `false` if they are not within the
+    /// region, if `len` is 0, or if the list is full.
     #[must_use = "a part that was not added is not written to"]
     pub fn push(&mut self, offset: u64, len: u64) -> bool {
         let part = self.region.get(offset, len).filter(|_| len > 0 && self.count < Self::MAX);
@@ -133,30 +137,30 @@ impl RemoteParts {
         true
     }
 
-    /// How many there are.
+    /// Returns the number of parts.
     #[inline]
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// The bytes of all.
+    /// Returns the number of bytes of all parts.
     #[inline]
     pub fn len(&self) -> u64 {
         self.ranges.iter().map(|(_, len)| len).fold(0, |all, len| all.saturating_add(*len))
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no parts.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The region that they are parts of.
+    /// Returns the region of the parts.
     #[inline]
     pub fn region(&self) -> RemoteRegion {
         self.region
     }
 
-    /// Each, with its address and its bytes.
+    /// Iterates over the parts.
     pub fn iter(&self) -> impl Iterator<Item = RemoteRegion> + '_ {
         self.ranges[..self.count].iter().map(|(address, len)| RemoteRegion {
             address: *address,

@@ -1,17 +1,17 @@
-//! What an endpoint can be asked to do.
+//! Requests to an endpoint.
 
 use farreach_memory::{Buffers, Slice};
 
 use super::{RemoteParts, RemoteRegion};
 use crate::Peer;
 
-/// Something that leaves an endpoint: an operation, the peer that it is for, and the buffers that it takes along.
+/// A request to transmit: an operation, its peer, and the buffers that it owns.
 ///
 /// ```
 /// use farreach_fabric::{Peer, RemoteRegion, TransmitRequest};
 /// use farreach_memory::Slice;
 ///
-/// /// A page into the peer's memory, telling the peer when it is there, and us.
+/// /// Writes a page to the peer's memory, with a notification for the peer and a completion on delivery.
 /// fn write_page(page: Slice, peer: &Peer, region: RemoteRegion, number: u64) -> Option<TransmitRequest> {
 ///     let place = region.get(number * page.len() as u64, page.len() as u64)?;
 ///     Some(TransmitRequest::write(page, peer, place).immediate(number).delivered().tag(number))
@@ -27,7 +27,7 @@ pub struct TransmitRequest {
     pub(crate) tag: u64,
 }
 
-/// What is to be done.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transmit {
     Send,
@@ -45,7 +45,7 @@ impl TransmitRequest {
         Self { operation, peer: peer.clone(), buffers, immediate: None, is_delivery: false, tag: 0 }
     }
 
-    /// A message: `fi_sendmsg(3)`.
+    /// Creates a request to send a message: `fi_sendmsg(3)`.
     #[doc(alias = "fi_send")]
     #[doc(alias = "fi_sendmsg")]
     #[inline]
@@ -53,7 +53,7 @@ impl TransmitRequest {
         Self::new(Transmit::Send, peer, buffers.into())
     }
 
-    /// Bytes to the beginning of `remote`: `fi_writemsg(3)`.
+    /// Creates a request to write bytes to the beginning of `remote`: `fi_writemsg(3)`.
     #[doc(alias = "fi_write")]
     #[doc(alias = "fi_writemsg")]
     #[inline]
@@ -61,15 +61,17 @@ impl TransmitRequest {
         Self::new(Transmit::Write(remote), peer, buffers.into())
     }
 
-    /// Bytes to several parts of a region, which are filled one after the other: `fi_writemsg(3)`. At most as many parts as the offer's
-    /// [`remote_ranges_max`](crate::Info::remote_ranges_max).
+    /// Creates a request to write bytes to several parts of a region, filled one after the other:
+    /// `fi_writemsg(3)`. The offer's [`remote_ranges_max`](crate::Info::remote_ranges_max) limits
+    /// the number of parts.
     #[doc(alias = "rma_iov_count")]
     #[inline]
     pub fn write_scattered(buffers: impl Into<Buffers>, peer: &Peer, parts: RemoteParts) -> Self {
         Self::new(Transmit::WriteParts(parts), peer, buffers.into())
     }
 
-    /// Bytes from the beginning of `remote`, into a slice: `fi_readmsg(3)`.
+    /// Creates a request to read bytes from the beginning of `remote` into a slice:
+    /// `fi_readmsg(3)`.
     #[doc(alias = "fi_read")]
     #[doc(alias = "fi_readmsg")]
     #[inline]
@@ -77,13 +79,15 @@ impl TransmitRequest {
         Self::new(Transmit::Read(remote), peer, into.into())
     }
 
-    /// Bytes from the beginning of `remote`, into several slices, one after the other: `fi_readmsg(3)`.
+    /// Creates a request to read bytes from the beginning of `remote` into several slices, one
+    /// after the other: `fi_readmsg(3)`.
     pub fn read_scattered(into: Vec<Slice>, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Read(remote), peer, Buffers::of_slices(into))
     }
 
-    /// Bytes from the beginning of `remote`, into buffers of any kind that may be written to, one after the other: `fi_readmsg(3)`. A list with
-    /// one that others read is refused when it is posted.
+    /// Creates a request to read bytes from the beginning of `remote` into writable buffers of any
+    /// kind, one after the other: `fi_readmsg(3)`. A list with a shared buffer is refused when it
+    /// is posted.
     #[inline]
     pub fn read_into(into: impl Into<Buffers>, peer: &Peer, remote: RemoteRegion) -> Self {
         Self::new(Transmit::Read(remote), peer, into.into())
@@ -95,21 +99,23 @@ impl TransmitRequest {
         Self::new(Transmit::ReadParts(parts), peer, into.into())
     }
 
-    /// Adds to the eight bytes of `remote`: `fi_fetch_atomic(3)`. `into`, eight bytes, gets what was there.
+    /// Creates a request to add to the eight bytes of `remote`: `fi_fetch_atomic(3)`. `into`, eight
+    /// bytes, receives the previous value.
     #[doc(alias = "fi_fetch_atomic")]
     pub fn fetch_add(into: Slice, peer: &Peer, remote: RemoteRegion, add: u64) -> Self {
         Self::new(Transmit::FetchAdd { remote, add }, peer, into.into())
     }
 
-    /// Replaces the eight bytes of `remote` by `desired` if they are `expected`: `fi_compare_atomic(3)`. `into`, eight bytes, gets what
-    /// was there.
+    /// Creates a request to replace the eight bytes of `remote` by `desired` if they are
+    /// `expected`: `fi_compare_atomic(3)`. `into`, eight bytes, receives the previous value.
     #[doc(alias = "fi_compare_atomic")]
     pub fn compare_swap(into: Slice, peer: &Peer, remote: RemoteRegion, expected: u64, desired: u64) -> Self {
         Self::new(Transmit::CompareSwap { remote, expected, desired }, peer, into.into())
     }
 
-    /// With immediate data: a message's, or a write's, which then tells the peer. It has as many bytes as the offer's
-    /// [`immediate_size`](crate::Info::immediate_size), and four on some.
+    /// Adds immediate data to a message or a write; a write then notifies the peer. The offer's
+    /// [`immediate_size`](crate::Info::immediate_size) is the number of its bytes, four with some
+    /// providers.
     #[doc(alias = "FI_REMOTE_CQ_DATA")]
     #[doc(alias = "fi_writedata")]
     #[doc(alias = "fi_senddata")]
@@ -119,7 +125,7 @@ impl TransmitRequest {
         self
     }
 
-    /// Completes when the bytes have landed at the peer, and not as soon as they have left.
+    /// Makes it complete when the bytes have landed at the peer, instead of when they have left.
     #[doc(alias = "FI_DELIVERY_COMPLETE")]
     #[inline]
     pub fn delivered(mut self) -> Self {
@@ -127,27 +133,27 @@ impl TransmitRequest {
         self
     }
 
-    /// A number of the caller's, which the completion has too.
+    /// Sets a number of the caller, which the completion returns.
     #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// The buffers that it takes along.
+    /// Returns its buffers.
     #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// The buffers, back.
+    /// Returns its buffers, and drops the rest.
     #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers
     }
 }
 
-/// Room for a message: `fi_recvmsg(3)`.
+/// A request to receive a message: `fi_recvmsg(3)`.
 ///
 /// ```
 /// use farreach_fabric::ReceiveRequest;
@@ -164,32 +170,32 @@ pub struct ReceiveRequest {
 }
 
 impl ReceiveRequest {
-    /// One slice, for one message.
+    /// Creates a request with one slice, for one message.
     #[doc(alias = "fi_recv")]
     #[doc(alias = "fi_recvmsg")]
     pub fn new(into: Slice) -> Self {
         Self { buffers: into.into(), tag: 0 }
     }
 
-    /// Several slices, filled one after the other, for one message.
+    /// Creates a request with several slices, filled one after the other, for one message.
     pub fn scattered(into: Vec<Slice>) -> Self {
         Self { buffers: Buffers::of_slices(into), tag: 0 }
     }
 
-    /// A number of the caller's, which the completion has too.
+    /// Sets a number of the caller, which the completion returns.
     #[inline]
     pub fn tag(mut self, tag: u64) -> Self {
         self.tag = tag;
         self
     }
 
-    /// The buffers that it takes along.
+    /// Returns its buffers.
     #[inline]
     pub fn buffers(&self) -> &Buffers {
         &self.buffers
     }
 
-    /// The buffers, back.
+    /// Returns its buffers, and drops the rest.
     #[inline]
     pub fn into_buffers(self) -> Buffers {
         self.buffers

@@ -1,4 +1,4 @@
-//! A provider that takes registrations from a cache, as libfabric's verbs provider does unless it is told not to.
+//! A provider that takes registrations from a cache, as libfabric's verbs provider does by default.
 
 use farreach_fabric::{Error, Fabric, Hints, Info, RemoteAccess};
 use farreach_testkit::{Device, in_own_process};

@@ -1,4 +1,5 @@
-//! The suite over Soft-RoCE: libfabric's verbs provider, with reliable datagrams made of its connections by `ofi_rxm`.
+//! The suite over Soft-RoCE: libfabric's verbs provider, with reliable datagrams built on its
+//! connections by `ofi_rxm`.
 
 use std::sync::Once;
 
@@ -11,7 +12,7 @@ const VERBS_UNDER_RXM: Provider = Provider {
     node: Some(device),
     has_atomics: true,
     has_descriptor: [true, true],
-    // The card does it.
+    // The card delivers.
     delivers_unpolled: true,
     wrong_key_lands: [false, false],
     // Closing a queue pair is slow under emulation.
@@ -24,14 +25,15 @@ suite! {
     verbs_under_rxm = crate::over_soft_roce::VERBS_UNDER_RXM;
 }
 
-/// The address of the device here.
+/// Returns the address of the device here.
 fn device() -> String {
     static SETTINGS: Once = Once::new();
     SETTINGS.call_once(|| {
-        // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a
-        // cache of registrations nothing can be exposed.
+        // With its default number of peers, the provider asks for a longer completion queue than
+        // Soft-RoCE has; and with a cache of registrations, nothing can be exposed.
         for (name, value) in [("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")] {
-            // SAFETY: once, before libfabric is first asked for anything, and device tests run one at a time.
+            // SAFETY: this runs once, before the first call of libfabric, and device tests run one
+            // at a time.
             unsafe { std::env::set_var(name, value) };
         }
     });

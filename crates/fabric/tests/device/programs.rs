@@ -7,8 +7,8 @@ use crate::write_pages::Place;
 const VERBS_UNDER_RXM: Place = Place {
     provider: || "verbs;ofi_rxm",
     node: Some(|| Device::find().address.to_string()),
-    // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a cache
-    // of registrations nothing can be exposed.
+    // With its default number of peers, the provider asks for a longer completion queue than
+    // Soft-RoCE has; and with a cache of registrations, nothing can be exposed.
     environment: &[("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")],
     is_emulated: true,
 };

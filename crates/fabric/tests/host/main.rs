@@ -1,4 +1,4 @@
-//! What needs no libfabric: misuse that does not compile, and a host without the library.
+//! Tests without libfabric: misuse that does not compile, and a host without the library.
 
 mod missing;
 mod misuse;

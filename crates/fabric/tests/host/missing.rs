@@ -1,11 +1,13 @@
-//! Without a libfabric that can be loaded: a program starts, and tells what is missing and what to do.
+//! Without a libfabric that can be loaded: a program starts, and reports what is missing and how to
+//! fix it.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder whose `libfabric.so.1` is none, which the dynamic linker finds before any other.
+/// Returns a folder with an invalid `libfabric.so.1`, which the dynamic linker finds before any
+/// other.
 fn broken_library() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-libfabric");
     fs::create_dir_all(&folder).unwrap();
@@ -27,6 +29,6 @@ fn a_program_starts_and_says_what_to_do() {
         said.lines().filter_map(|line| line.split_once(": ")).map(|(start, _)| start).collect();
     assert_eq!(starts, ["error", "cause", "fix"], "{said}");
     assert!(said.contains("libfabric"), "{said}");
-    // What needs no library works.
+    // Functions that need no library work.
     assert!(run("--help").status.success());
 }

@@ -1,4 +1,5 @@
-//! What must not compile: each file under `misuse/` holds one mistake, and beside it what the compiler says to it.
+//! Misuse that must not compile: each file under `misuse/` contains one mistake, with the
+//! compiler's message beside it.
 
 #[test]
 fn mistakes_do_not_compile() {

@@ -1,4 +1,5 @@
-//! Programs without unsafe code that once broke a promise, over the providers that they did it with.
+//! Programs without unsafe code that once violated a guarantee, over the providers with which they
+//! did.
 #![forbid(unsafe_code)]
 
 mod table;
@@ -21,10 +22,10 @@ use farreach_testkit::wait_for;
 use crate::over_providers::{SHM, SOCKETS, TCP, TCP_UNDER_RXM};
 use crate::suite::pair::{A, B, Pair, Side, pattern};
 
-/// Tells a process of this program what it is there for.
+/// The role of a process of this program.
 const ROLE: &str = "FARREACH_ATTACK_ROLE";
 
-/// The same test in a process of its own, which has no endpoints but its own.
+/// Returns a command that runs the same test in a process of its own, without other endpoints.
 fn again(test: &str, role: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", &format!("attacks::{test}"), "--ignored", "--nocapture"]).env(ROLE, role);
@@ -48,7 +49,7 @@ fn an_address_that_wraps_is_not_posted() {
         let region = pair[B].expose(65_536);
         let (told, peer) = (region.remote(), pair[A].peer());
         let base = region.bytes().address().as_ptr().addr() as u64;
-        // The target adds where its memory begins, unless it was told; then it adds the length.
+        // The target adds the address of its memory, unless it got one, and then the length.
         let end = if told.address() == 0 { 0_u64.wrapping_sub(base) } else { 0 };
         for below in [64, 4096, 1 << 20] {
             let wild = RemoteRegion::new(end.wrapping_sub(below), 4096, told.key());
@@ -89,7 +90,7 @@ fn an_offer_of_another_fabric_opens_no_domain() {
     assert!(refused >= 2, "{offers:#?}");
 }
 
-/// Providers may have no functions at all for what they were not asked for.
+/// Providers may lack all functions for capabilities that were not asked for.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn an_endpoint_for_messages_alone_writes_and_reads_nothing() {
@@ -100,7 +101,7 @@ fn an_endpoint_for_messages_alone_writes_and_reads_nothing() {
     for offer in offers.iter().filter(is_without) {
         let domain = Fabric::open(offer).unwrap().open_domain(offer).unwrap();
         let (cq, av) = (domain.open_cq().unwrap(), domain.open_av().unwrap());
-        // Some are offered for addresses that are not there, and some do not take their own.
+        // Some are offered for addresses that do not exist, and some do not accept their own.
         let Ok(endpoint) = EndpointBuilder::new(&cq, &av).build(&domain) else { continue };
         let Ok(peer) = av.insert(endpoint.address()) else { continue };
         let region = RemoteRegion::new(0, 4096, 1);
@@ -128,7 +129,7 @@ fn an_endpoint_for_messages_alone_writes_and_reads_nothing() {
     assert!(refused > 0, "{offers:#?}");
 }
 
-/// Closing takes away the mapping by which the other one reads what was sent.
+/// Closing unmaps the memory through which the other one reads sent data.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn an_endpoint_that_others_look_into_is_not_closed_under_them() {
@@ -147,13 +148,14 @@ fn an_endpoint_that_others_look_into_is_not_closed_under_them() {
                 other.poll();
                 cq.poller().poll().unwrap().for_each(drop);
             }
-            // The last one takes both along.
+            // The last one closes both.
             other.endpoint.close().unwrap();
         }
     });
 }
 
-/// Reading a completion queue moves its endpoints, also while another thread closes the last of them.
+/// Reading a completion queue makes progress on its endpoints, also while another thread closes the
+/// last of them.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn endpoints_are_closed_beside_threads_that_poll() {
@@ -184,25 +186,26 @@ fn endpoints_are_closed_beside_threads_that_poll() {
     });
 }
 
-/// libfabric keeps the name of a closed endpoint, and where its memory was: by the name it looks there again.
+/// libfabric keeps the name of a closed endpoint, and the address of its memory, which it accesses
+/// again by the name.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn the_address_of_a_closed_endpoint_leads_nowhere() {
     alone("the_address_of_a_closed_endpoint_leads_nowhere", || {
         let Side { endpoint, cq, av, domain, .. } = Side::open(&SHM);
         let address = endpoint.address().clone();
-        // A vector that comes to know it while it is open, and one that does not.
+        // A vector that learns of it while it is open, and one that does not.
         let knowing = domain.open_av().unwrap();
         let known = knowing.insert(&address).unwrap();
         endpoint.close().unwrap();
-        // What may be mapped where its memory was.
+        // Memory that may be mapped at the address of the closed one.
         let mapped: Vec<_> = (0..64).map(|_| Memory::allocate(1 << 20).unwrap()).collect();
 
         let refused = |error: Error| assert!(matches!(error, Error::AddressRefused { .. }), "{error}");
         refused(EndpointBuilder::new(&cq, &knowing).build(&domain).unwrap_err());
         let other = EndpointBuilder::new(&cq, &av).build(&domain).unwrap();
         refused(av.insert(&address).unwrap_err());
-        // The same by other words.
+        // The same with another notation.
         let text = String::from_utf8(address.bytes().to_vec()).unwrap();
         let bare = text.split_once("://").map_or(&*text, |(_, name)| name);
         for text in [bare.to_owned(), format!("fi_ns://{bare}"), format!("a://b://{bare}")] {
@@ -228,13 +231,13 @@ fn the_last_endpoint_of_a_process_gives_its_receives_back() {
     });
 }
 
-/// What the sender's memory holds when it sends, and afterwards.
+/// The content of the sender's memory when it sends, and afterwards.
 const SENT: u8 = 0xaa;
 const LATER: u8 = 0x55;
 /// More than is sent eagerly: the receiver fetches it from the sender's memory.
 const LEN: usize = 65_536;
 
-/// Another process of this program, by whose lines each knows where the other is.
+/// Another process of this program. The two exchange addresses by lines of text.
 struct Other {
     child: Child,
     told: BufReader<ChildStdout>,
@@ -249,7 +252,7 @@ impl Other {
         Self { child, told, tell }
     }
 
-    /// What it says of this, among the lines of the test harness.
+    /// Returns its line about `of`, among the lines of the test harness.
     fn line(&mut self, of: &str) -> String {
         let mut line = String::new();
         loop {
@@ -277,13 +280,13 @@ fn read_line() -> String {
     line.trim().to_owned()
 }
 
-/// Sends, ends the endpoint as its role says, and overwrites whatever memory it has then.
+/// Sends, ends the endpoint according to its role, and overwrites all memory that it has then.
 fn sender(role: &str) {
     let side = Side::open(&SHM);
     tell(&format!("address: {}", side.endpoint.address().to_hex()));
     let format = side.domain.info().address_format();
     let peer = side.av.insert(&Address::parse_hex(format, &read_line()).unwrap()).unwrap();
-    // The peers meet by a small message first.
+    // The peers connect by a small message first.
     post(&side, TransmitRequest::send(side.slice(b"hello"), &peer));
     wait_for("the first message", || {
         side.cq.poller().poll().unwrap().for_each(drop);
@@ -304,7 +307,7 @@ fn sender(role: &str) {
             Vec::new()
         }
     };
-    // What was freed is likely to be had again.
+    // Freed memory is likely to be allocated again.
     ours.extend((0..64).map(|_| Memory::allocate(LEN).unwrap()));
     for slice in &mut ours {
         slice.fill(LATER);
@@ -321,7 +324,7 @@ fn sender(role: &str) {
 
 fn post(side: &Side, request: TransmitRequest) {
     let mut waiting = Some(request);
-    wait_for("room", || match side.endpoint.post(waiting.take().expect("it was handed back")) {
+    wait_for("room", || match side.endpoint.post(waiting.take().expect("a refused request is returned")) {
         Ok(()) => Some(()),
         Err(refused) => {
             assert!(matches!(refused.reason, Refusal::QueueFull { .. }), "{refused}");
@@ -342,7 +345,8 @@ fn what_was_sent_is_what_arrives(test: &str, role: &str) {
     side.av.insert(&Address::parse_hex(format, &other.line("address")).unwrap()).unwrap();
     side.endpoint.post_receive(ReceiveRequest::new(side.domain.allocate(64).unwrap())).unwrap();
     other.say(&side.endpoint.address().to_hex());
-    // Before the large message is sent, nothing polls here: it is fetched when the sender's endpoint is gone.
+    // Nothing polls here before the large message is sent: it is fetched when the sender's endpoint
+    // is gone.
     wait_for("the first message", || {
         side.poll();
         (side.endpoint.receives_in_flight() == 0).then_some(())
@@ -382,8 +386,9 @@ fn a_peer_reads_nothing_that_was_freed_by_a_drop() {
     what_was_sent_is_what_arrives("a_peer_reads_nothing_that_was_freed_by_a_drop", "drops");
 }
 
-/// Whoever connects to an endpoint and says nothing until it is closed is remembered by the library, together with what was freed. So nothing reads a queue of
-/// that domain any more, and a new one takes its place.
+/// The library remembers a peer that connects to an endpoint and sends nothing until it is closed,
+/// together with freed memory. Queues of that domain are therefore not read any more, and a new
+/// domain replaces it.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_connection_that_was_not_finished_does_no_harm_after_a_close() {
@@ -394,7 +399,7 @@ fn a_connection_that_was_not_finished_does_no_harm_after_a_close() {
             let mut strangers: Vec<_> = (0..8).map(|_| TcpStream::connect(to).unwrap()).collect();
             poll_for(&cq, Duration::from_millis(100));
             endpoint.close().unwrap();
-            // Where the library had something, there is something else.
+            // Other data is allocated where the library had its own.
             let _others: Vec<Vec<u8>> = (0..4000).map(|len| vec![0x41; 64 + len]).collect();
             let next = if domain.is_spent() { domain.renew().unwrap() } else { domain.clone() };
             let next_cq = next.open_cq().unwrap();
@@ -418,7 +423,7 @@ fn a_connection_that_was_not_finished_does_no_harm_after_a_close() {
     });
 }
 
-/// Reads a queue for a while, whatever it says.
+/// Reads a queue for a while, whatever the result.
 fn poll_for(cq: &CompletionQueue, time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -427,7 +432,7 @@ fn poll_for(cq: &CompletionQueue, time: Duration) {
     }
 }
 
-/// The same while another thread reads the queue without end.
+/// The same while another thread reads the queue continuously.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_queue_is_read_beside_a_close_that_leaves_connections() {
@@ -452,7 +457,7 @@ fn a_queue_is_read_beside_a_close_that_leaves_connections() {
     });
 }
 
-/// A domain is spent when its last endpoint is closed, and not under another one.
+/// A domain is spent when its last endpoint is closed, and not before.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn an_endpoint_is_not_closed_under_another_of_its_domain() {
@@ -469,7 +474,7 @@ fn an_endpoint_is_not_closed_under_another_of_its_domain() {
     assert!(domain.is_spent() && cq.poller().poll().is_err());
 }
 
-/// Peers that know a key go on by it in the domain that it was moved to.
+/// Peers that know a key continue to use it in the domain that it was moved to.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_key_is_the_same_in_the_domain_that_it_was_moved_to() {
@@ -484,7 +489,7 @@ fn a_key_is_the_same_in_the_domain_that_it_was_moved_to() {
     let error = other.move_to(&domain).expect_err("it is there already");
     assert!(matches!(error, Error::Failed { .. }), "{error}");
     assert_eq!(exposed.keys(), 2);
-    // A domain of its own may give that number to other memory, when this one is dead.
+    // An unrelated domain may use that number for other memory, after this one was closed.
     let error = key.move_to(&TCP.domain()).unwrap_err();
     assert!(matches!(error, Error::NotOfThis { object: "key", .. }), "{error}");
     drop((key, other));

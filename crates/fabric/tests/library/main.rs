@@ -1,6 +1,7 @@
-//! The safe API over the providers that need no card, with whichever generation of libfabric the dynamic linker finds.
+//! The safe API over the providers that need no card, with whichever generation of libfabric the
+//! dynamic linker finds.
 
-// Parts of the program `write_pages`, which name each other from the root.
+// Parts of the program `write_pages`, which refer to each other from the root.
 #[path = "../../examples/write_pages/arrivals.rs"]
 mod arrivals;
 #[path = "../../examples/write_pages/message.rs"]

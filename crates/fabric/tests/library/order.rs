@@ -1,7 +1,9 @@
-//! Order is not assumed: over a layer that shuffles and delays, a receiver never reads a page before it has arrived.
+//! No order is assumed: over a layer that shuffles and delays, a receiver never reads a page before
+//! it has arrived.
 //!
-//! The layer wraps the endpoint of a real provider. It takes the writes of the program's own plan, holds each back for a while, posts
-//! them in another order, and hands out completions in another one. What counts arrivals is the program's own too.
+//! The layer wraps the endpoint of a real provider. It takes the writes of the program's own plan,
+//! delays each, posts them in another order, and returns completions in another one. Arrivals are
+//! counted by the program's own code, too.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use crate::suite::pair::{A, B, Pair, Provider, copy, pattern, vouched};
 
 const PAGE: u64 = 4096;
 const PAGES: u32 = 16;
-/// Requests of a run. Each is shuffled in its own way.
+/// The number of requests in a run. Each is shuffled differently.
 const ROUNDS: u32 = 40;
 
 fn tcp() -> Provider {
@@ -37,7 +39,7 @@ fn shm() -> Provider {
     Provider { names: ["shm", "shm"], node: None, ..tcp() }
 }
 
-/// Posts writes late and in another order, and tells of them in another order.
+/// Posts writes late and in another order, and reports them in another order.
 struct Shuffler {
     random: Mt64,
     held: Vec<(Instant, TransmitRequest)>,
@@ -60,7 +62,7 @@ impl Shuffler {
         self.held.insert(place, (Instant::now() + delay, request));
     }
 
-    /// Posts what is due, and takes what is done.
+    /// Posts the writes that are due, and takes completions.
     fn progress(&mut self, pair: &mut Pair) {
         let now = Instant::now();
         let due: Vec<_> = self.held.extract_if(.., |(when, _)| *when <= now).collect();
@@ -78,7 +80,8 @@ impl Shuffler {
     }
 }
 
-/// One request: the pages that were wrong when the receiver took them for arrived.
+/// Runs one request. Returns the number of pages that were wrong when the receiver considered them
+/// arrived.
 fn round(pair: &mut Pair, regions: &[ExposedRegion; 2], number: u32, order: Order) -> usize {
     let mut shuffler = Shuffler::new(u64::from(number));
     let pages: Vec<u32> = (0..PAGES).map(|page| page * 3 % 64).collect();
@@ -117,7 +120,7 @@ fn round(pair: &mut Pair, regions: &[ExposedRegion; 2], number: u32, order: Orde
         copy(&regions[write.region], write.offset as usize, PAGE as usize) != bytes(number, write)
     };
     let wrong = plan.writes.iter().filter(is_wrong).count();
-    // The rest, so that the next round begins anew.
+    // The rest, so that the next round starts clean.
     while shuffler.done.len() < plan.writes.len() {
         assert!(Instant::now() < deadline, "{} of {} done", shuffler.done.len(), plan.writes.len());
         shuffler.progress(pair);

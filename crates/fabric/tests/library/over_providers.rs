@@ -1,5 +1,5 @@
-//! The suite over the providers that need no card, with whichever generation of libfabric the dynamic linker finds. Why
-//! `udp;ofi_rxd` is not among them is told in docs/PROVIDERS.md.
+//! The suite over the providers that need no card, with the generation of libfabric that the
+//! dynamic linker finds. docs/PROVIDERS.md explains why `udp;ofi_rxd` is not among them.
 
 use crate::suite::{Provider, suite};
 
@@ -7,7 +7,7 @@ fn loopback() -> String {
     "127.0.0.1".to_owned()
 }
 
-/// Connections of tcp, with reliable datagrams made of them by another provider.
+/// Connections of tcp, with reliable datagrams built on them by another provider.
 pub(crate) const TCP_UNDER_RXM: Provider = Provider {
     names: ["tcp;ofi_rxm", "tcp;ofi_rxm"],
     node: Some(loopback),
@@ -21,7 +21,7 @@ pub(crate) const TCP_UNDER_RXM: Provider = Provider {
     endpoints_max: 24,
 };
 
-/// Reliable datagrams of tcp's own.
+/// Reliable datagrams of the tcp provider itself.
 pub(crate) const TCP: Provider = Provider {
     names: ["net", "tcp"],
     has_atomics: false,
@@ -41,7 +41,7 @@ pub(crate) const SHM: Provider = Provider {
     ..TCP_UNDER_RXM
 };
 
-/// The oldest provider over tcp, which progresses by a thread of its own.
+/// The oldest provider over tcp, which makes progress by a thread of its own.
 pub(crate) const SOCKETS: Provider =
     Provider { names: ["sockets", "sockets"], delivers_unpolled: true, drop_orders_step: 7, ..TCP_UNDER_RXM };
 

@@ -11,7 +11,7 @@ fn loopback() -> String {
 const TCP_UNDER_RXM: Place =
     Place { provider: || "tcp;ofi_rxm", node: Some(loopback), environment: &[], is_emulated: false };
 
-/// Reliable datagrams of tcp's own: a provider by itself in 1.x.
+/// Reliable datagrams of the tcp provider itself: a separate provider in 1.x.
 const TCP: Place = Place {
     provider: || {
         let is_2 = Library::open().expect("libfabric is installed").version().major >= 2;
@@ -34,8 +34,9 @@ program_suite! {
     shm = crate::programs::SHM;
 }
 
-// The program works over these too. Not all of the suite runs: with thousands of small writes at once `sockets` stops in the middle, in
-// about one of ten runs on a busy machine (docs/PROVIDERS.md).
+// The program works over these, too. The suite does not run completely: with thousands of small
+// writes at once `sockets` stops in the middle, in about one of ten runs on a busy machine
+// (docs/PROVIDERS.md).
 program_suite! { @place sockets, crate::programs::SOCKETS, crate::programs::here, "needs libfabric: cargo xtask test runs it";
     every_byte_is_verified;
     an_altered_byte_is_noticed;

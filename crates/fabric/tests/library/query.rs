@@ -1,4 +1,4 @@
-//! Discovery against the real library, of whichever generation the dynamic linker finds.
+//! Queries of the real library, of the generation that the dynamic linker finds.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -8,7 +8,7 @@ use farreach_fabric::{
     TrafficClass, Version,
 };
 
-/// Every offer of reliable datagrams with messages and one-sided access.
+/// Matches every offer of reliable datagrams with messages and one-sided access.
 fn rdm() -> Hints {
     Hints::new()
         .endpoint_type(EndpointType::ReliableDatagram)
@@ -34,7 +34,7 @@ fn tcp_and_shm_are_offered() {
 
     for provider in ["tcp", "shm"] {
         let found = of_provider(&offers, provider);
-        // The best offer only: shm makes a second one, for memory of devices, from which it cannot inject.
+        // Only the best offer: shm makes a second one, for memory of devices, which cannot inject.
         let best = found.first().unwrap_or_else(|| panic!("no {provider} in {offers:#?}"));
         assert!(best.inject_size() > 0, "{best:?}");
         for info in found {
@@ -57,7 +57,7 @@ fn tcp_and_shm_are_offered() {
     }
     for info in of_provider(&offers, "shm") {
         assert_eq!(info.address_format(), AddressFormat::Text);
-        let address = info.source().expect("shm names itself");
+        let address = info.source().expect("shm has an address");
         assert!(address.to_string().starts_with("fi_"), "{address}");
     }
 }
@@ -69,9 +69,10 @@ fn what_is_asked_for_is_what_comes() {
     let offers = Info::query(&asked).expect("shm orders writes when asked");
     assert!(offers.iter().all(|info| info.provider() == "shm" && info.writes_ordered()), "{offers:#?}");
 
-    // Without hints on memory, a provider may demand what it likes; with none allowed, nothing is demanded.
+    // Without conditions on memory, a provider may require any mode; with none allowed, it requires
+    // nothing.
     let offers =
-        Info::query(&rdm().mr_mode(MrMode::empty()).mode(Mode::empty())).expect("tcp demands nothing");
+        Info::query(&rdm().mr_mode(MrMode::empty()).mode(Mode::empty())).expect("tcp requires nothing");
     assert!(!of_provider(&offers, "tcp").is_empty());
     for info in offers {
         assert_eq!((info.mr_mode(), info.mode()), (MrMode::empty(), Mode::empty()), "{info:?}");
@@ -82,14 +83,14 @@ fn what_is_asked_for_is_what_comes() {
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn addresses_are_those_asked_for() {
     let place = rdm().provider("tcp").node("127.0.0.1").service("18520");
-    let expected: SocketAddr = "127.0.0.1:18520".parse().expect("an address");
+    let expected: SocketAddr = "127.0.0.1:18520".parse().expect("the text is an address");
 
-    let offers = Info::query(&place.clone().source()).expect("the loopback is there");
+    let offers = Info::query(&place.clone().source()).expect("the loopback device exists");
     assert!(
         offers.iter().any(|info| info.source().and_then(|it| it.socket_addr()) == Some(expected)),
         "{offers:#?}"
     );
-    let offers = Info::query(&place).expect("the loopback is there");
+    let offers = Info::query(&place).expect("the loopback device exists");
     assert!(
         offers.iter().any(|info| info.destination().and_then(|it| it.socket_addr()) == Some(expected)),
         "{offers:#?}"
@@ -99,9 +100,9 @@ fn addresses_are_those_asked_for() {
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_traffic_class_is_a_wish() {
-    for class in [TrafficClass::LowLatency, TrafficClass::dscp(46).expect("it has six bits")] {
-        let offers =
-            Info::query(&rdm().provider("tcp").traffic_class(class)).expect("it is offered all the same");
+    for class in [TrafficClass::LowLatency, TrafficClass::dscp(46).expect("the code point has six bits")] {
+        let offers = Info::query(&rdm().provider("tcp").traffic_class(class))
+            .expect("the class does not restrict the offers");
         let answers = [class, TrafficClass::Unspecified];
         assert!(offers.iter().all(|info| answers.contains(&info.traffic_class())), "{offers:#?}");
     }

@@ -1,4 +1,5 @@
-//! Posting and completing allocate nothing: all places of an endpoint's tables are there from the beginning.
+//! Posting and completing allocate nothing: all places of an endpoint's tables are allocated when
+//! it is opened.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ static COUNTING: CountingAllocator = CountingAllocator;
 
 const COUNT: usize = 1000;
 
-/// One slice that goes out and comes home, to the same page of the other side.
+/// Writes one slice again and again, to the same page of the other side.
 struct Writer {
     pair: Pair,
     region: ExposedRegion,
@@ -51,7 +52,7 @@ impl Writer {
 
 fn allocations_of_writes(provider: &Provider) -> u64 {
     let mut writer = Writer::new(provider);
-    // The first ones connect, and fill what is kept for later.
+    // The first ones connect, and fill caches.
     writer.write(COUNT);
     allocations(|| writer.write(COUNT))
 }

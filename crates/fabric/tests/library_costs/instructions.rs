@@ -1,19 +1,21 @@
-//! What the safe API costs above bare libfabric, in instructions and in system calls.
+//! The cost of the safe API above bare libfabric, in instructions and in system calls.
 //!
-//! Counted over the example `fabric_cost`, built as packages are, and over `benches/bare/paged cost`, which does the same in C. Two runs of
-//! different length each: what is the same in both, from the loader to the last drop, is taken away.
+//! Counted over the example `fabric_cost`, built as packages are, and over
+//! `benches/bare/paged cost`, which does the same in C. Each is run with two lengths: the common
+//! part, from the loader to the last drop, cancels out.
 
 use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
 
-/// What a write, posted and completed, may cost more than in C, in instructions. It is 70; the goal is 50, and ARCHITECTURE.md tells what
-/// is between.
+/// The maximum number of instructions of a posted and completed write above those in C. It is 70;
+/// the goal is 50, and ARCHITECTURE.md explains the difference.
 const MOST_ABOVE_BARE: f64 = 75.0;
 
-/// Writes of a short run, and of a long one: both are batches of 16.
+/// The number of writes of a short run, and of a long one: both are batches of 16.
 const SHORT: u32 = 1_600;
 const LONG: u32 = 33_600;
 
-/// The function that writes, in both programs. Connecting, which takes as long as it takes, is not counted.
+/// The function that writes, in both programs. Connecting, which takes a variable time, is not
+/// counted.
 const COUNTED: &str = "*rewrite*";
 
 #[test]
@@ -36,13 +38,14 @@ fn a_write_makes_no_further_system_call() {
         let told =
             format!("a write over {provider}: {bare:.3} system calls in C, {fabric:.3} by the safe API\n");
         tell(&told);
-        // Every write moves its bytes by one; how often nothing has happened yet when one looks differs a little.
+        // Every write moves its bytes by one system call; the number of polls that find nothing
+        // varies a little.
         assert!(bare > 0.9 && fabric < bare + 0.05, "{told}");
     }
 }
 
-/// How often it is counted. Looks that find nothing count, too, and on a busy machine there are more of them in one run than in the next: the lowest
-/// counts are those of the work.
+/// The number of counts. Polls that find nothing count, too, and their number varies on a busy
+/// machine: the lowest counts are those of the work.
 const TRIES: u32 = 3;
 
 fn compare_instructions(provider: &str) {
@@ -64,7 +67,7 @@ fn compare_instructions(provider: &str) {
     assert!(more <= MOST_ABOVE_BARE, "more than {MOST_ABOVE_BARE}: {told}");
 }
 
-/// The program in C, and ours.
+/// Returns the program in C, and that in Rust.
 fn both() -> [Counted; 2] {
     let fabric = dist_example("farreach-fabric", "fabric_cost");
     [Counted::new(bare_program(), &["cost"]), Counted::new(fabric, &[])].map(|it| it.within(COUNTED))

@@ -1,4 +1,5 @@
-//! What an operation costs: allocations and instructions. It is a program of its own because it replaces the allocator.
+//! The cost of an operation: allocations and instructions. It is a separate program because it
+//! replaces the allocator.
 
 #[path = "../suite/pair.rs"]
 #[allow(dead_code, reason = "the suite uses the rest")]

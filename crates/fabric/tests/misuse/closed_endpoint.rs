@@ -1,4 +1,4 @@
-//! An endpoint that was closed takes nothing.
+//! A closed endpoint accepts nothing.
 
 use farreach_fabric::{Endpoint, ReceiveRequest};
 use farreach_memory::Slice;

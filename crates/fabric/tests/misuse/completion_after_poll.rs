@@ -1,4 +1,4 @@
-//! A completion lies in the table of its endpoint: it is let go, or taken out, before the next poll.
+//! A completion refers to its endpoint's table: it must be dropped or moved before the next poll.
 
 use farreach_fabric::{CompletionQueue, Event};
 

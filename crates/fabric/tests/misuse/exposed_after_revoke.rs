@@ -1,4 +1,4 @@
-//! A region that was revoked is gone.
+//! A revoked region cannot be used.
 
 use farreach_fabric::ExposedRegion;
 

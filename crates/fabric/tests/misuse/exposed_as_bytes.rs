@@ -1,4 +1,4 @@
-//! Memory that a peer may write to has no reference to its bytes.
+//! There is no reference to the bytes of memory that a peer may write to.
 
 use farreach_fabric::ExposedRegion;
 

@@ -1,4 +1,4 @@
-//! A provider writes only to what nobody reads.
+//! A provider writes only to buffers that are not shared.
 
 use farreach_fabric::{Peer, RemoteRegion, TransmitRequest};
 use farreach_memory::Shared;

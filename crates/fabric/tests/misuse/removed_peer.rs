@@ -1,4 +1,4 @@
-//! A peer that was removed cannot be named any more.
+//! A removed peer cannot be used.
 
 use farreach_fabric::{AddressVector, Endpoint, Peer};
 

@@ -1,4 +1,4 @@
-//! A slice that was posted is nobody's until its completion.
+//! A posted slice cannot be used before its completion.
 
 use farreach_fabric::{Endpoint, Peer, TransmitRequest};
 use farreach_memory::Slice;

@@ -1,4 +1,4 @@
-//! Where keys are not enforced, whoever names a peer's memory vouches for it.
+//! If keys are not enforced, the caller must vouch for the peer's memory.
 
 use farreach_fabric::RemoteRegion;
 

@@ -1,4 +1,4 @@
-//! Keys: wrong, dead, and reaching too far.
+//! Keys: wrong, ended, and with too large a range.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +8,16 @@ use farreach_testkit::wait_for;
 
 use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
 
-/// Writes a pattern and waits for its fate, which the sender is told.
+/// Writes a pattern and waits for its result at the sender.
 fn write(pair: &mut Pair, remote: RemoteRegion, len: usize) -> Result<(), String> {
     let peer = pair[A].peer();
     let request = TransmitRequest::write(pair[A].slice(&pattern(7, len)), &peer, remote);
-    // Where keys are not enforced, delivery takes another way, on which a wrong key is never answered.
+    // If keys are not enforced, delivery uses another protocol, in which a wrong key is never
+    // answered.
     let asks_for_delivery = pair[A].domain.delivers() && pair[A].domain.profile().keys_enforced;
     let request = if asks_for_delivery { request.delivered() } else { request };
-    // One provider answers "full" to what it refuses, and tells by an error without an operation.
+    // One provider answers "full" to a request that it refuses, and reports that by an unattributed
+    // error.
     let mut waiting = Some(request);
     let refused = wait_for("fate of the write", || {
         if let Some(request) = waiting.take() {
@@ -49,7 +51,7 @@ pub(crate) fn a_wrong_key_is_refused_where_keys_are_enforced(provider: &Provider
     let mut pair = Pair::open(provider);
     let region = pair[B].expose(LEN);
     let right = region.remote();
-    write(&mut pair, vouched(right), LEN).expect("the right key serves");
+    write(&mut pair, vouched(right), LEN).expect("the right key works");
     region.bytes().write_at(0, &[0; LEN]);
 
     let wrong = vouched(RemoteRegion::new(right.address(), right.len(), right.key() ^ 0x55));
@@ -59,7 +61,7 @@ pub(crate) fn a_wrong_key_is_refused_where_keys_are_enforced(provider: &Provider
         assert_eq!(copy(&region, 0, LEN), [0; LEN], "nothing has landed");
         return;
     }
-    // This is what the profile says: nobody can rely on the key. Whether it keeps anybody out differs.
+    // As the profile states, the key cannot be relied on. Whether it prevents access differs.
     let request = TransmitRequest::write(pair[A].slice(&pattern(7, LEN)), &pair[A].peer(), wrong);
     pair.post(A, request);
     let end = Instant::now() + Duration::from_secs(2);
@@ -73,15 +75,15 @@ pub(crate) fn a_wrong_key_is_refused_where_keys_are_enforced(provider: &Provider
 
 pub(crate) fn a_region_that_promises_too_much_is_refused_by_its_target(provider: &Provider) {
     let mut pair = Pair::open(provider);
-    // Behind the region lies memory of the same allocation, which is nobody's target.
+    // The memory behind the region belongs to the same allocation, and is not a target.
     let mut slice = pair[B].domain.allocate(16_384).unwrap();
     let behind = slice.split_off(4096);
     let region = pair[B].domain.expose(slice, farreach_fabric::RemoteAccess::all()).unwrap();
     let right = region.remote();
-    write(&mut pair, vouched(right), 64).expect("what is inside is taken");
+    write(&mut pair, vouched(right), 64).expect("a write within the region works");
     let long = vouched(RemoteRegion::new(right.address(), 16_384, right.key()));
     if !pair[A].domain.profile().keys_enforced {
-        // Nobody looks at the bounds either, and to write there would be to write to what is ours.
+        // The bounds are not checked either, and a write there would hit memory of this process.
         return;
     }
     let outcome = write(&mut pair, long.get(4090, 100).unwrap(), 100);
@@ -93,7 +95,7 @@ pub(crate) fn a_revoked_region_takes_no_late_write(provider: &Provider) {
     let mut pair = Pair::open(provider);
     let region = pair[B].expose(4096);
     let remote = vouched(region.remote());
-    write(&mut pair, remote, 64).expect("the key serves");
+    write(&mut pair, remote, 64).expect("the key works");
     let profile = *pair[A].domain.profile();
     let exposed = match region.revoke() {
         Ok(slice) => {
@@ -164,11 +166,12 @@ pub(crate) fn a_region_of_an_unenforced_key_needs_somebody_to_vouch_for_it(provi
 pub(crate) fn a_write_under_way_ends_with_its_region_where_the_profile_says_so(provider: &Provider) {
     let mut pair = Pair::open(provider);
     let stops = pair[B].domain.profile().revoke_stops_writes;
-    // More than sockets take at once; a card is quick enough to be done before we look, and under emulation we are slow.
+    // More than sockets take at once; a card may be done before the check, and under emulation this
+    // side is slow.
     let len: usize = if stops { 4 << 20 } else { 32 << 20 };
     let region = pair[B].expose(len);
     let remote = vouched(region.remote());
-    write(&mut pair, remote, 64).expect("the key serves");
+    write(&mut pair, remote, 64).expect("the key works");
     let slice = pair[A].slice(&pattern(9, len));
     let last = [slice[len - 1]];
     let request = TransmitRequest::write(slice, &pair[A].peer(), remote);

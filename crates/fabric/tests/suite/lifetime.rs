@@ -1,4 +1,4 @@
-//! Ends: closing with operations in flight, and dropping in every order.
+//! Lifetimes: closing with operations in flight, and dropping in every order.
 
 use std::any::Any;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(crate) fn late_completions_of_a_closed_endpoint_are_nobodys(provider: &Provi
         pair.post(A, request);
         assert_eq!(pair.success(A).1.len(), 64);
     }
-    // B's queue may hold completions that nobody has taken when its endpoint is closed, and another one takes its place.
+    // B's queue may hold completions that were not taken when its endpoint is closed and replaced.
     let [_source, target] = pair.into_sides();
     let Side { endpoint, cq, av, domain, .. } = target;
     let Some(returned) = closed(endpoint.close()) else {
@@ -58,7 +58,7 @@ pub(crate) fn late_completions_of_a_closed_endpoint_are_nobodys(provider: &Provi
         return;
     };
     if domain.is_spent() {
-        // Nobody reads the queue any more, and no other takes its place.
+        // The queue is not read any more, and no other endpoint can be opened.
         let refused = EndpointBuilder::new(&cq, &av).build(&domain).unwrap_err();
         assert!(matches!(refused, Error::DomainSpent { .. }), "{refused}");
         return;
@@ -87,12 +87,14 @@ pub(crate) fn a_dropped_region_is_kept_while_a_write_may_be_under_way(provider: 
     if !profile.siblings_look_in {
         assert_eq!(side.domain.kept_keys(), 0, "nobody can write any more");
     }
-    // The same is then a proof for what was revoked before, and for a region that is alive, where keys are enforced.
+    // That is then the proof for a region that was revoked before, and for a live one, if keys are
+    // enforced.
     assert_eq!(revoked.try_into_slice().is_ok(), profile.keys_enforced);
     assert_eq!(alive.revoke().is_ok(), profile.keys_enforced);
 }
 
-/// What was in flight. Where endpoints of one process look into each other, those of other tests may be open: then nothing comes back.
+/// Returns the operations in flight. If endpoints of one process access each other, those of other
+/// tests may be open, and nothing is returned.
 pub(crate) fn closed(answer: Result<Vec<Returned>, Error>) -> Option<Vec<Returned>> {
     match answer {
         Ok(returned) => Some(returned),
@@ -101,7 +103,7 @@ pub(crate) fn closed(answer: Result<Vec<Returned>, Error>) -> Option<Vec<Returne
     }
 }
 
-/// The handles that the user drops: every order of them is tried.
+/// The number of handles that the user drops: every order of them is tried.
 const HANDLES: usize = 6;
 /// HANDLES!
 const ORDERS: usize = 720;
@@ -133,7 +135,8 @@ pub(crate) fn objects_may_be_dropped_in_every_order(provider: &Provider) {
     let numbers = (0..ORDERS).step_by(provider.drop_orders_step);
     drop_in_orders(numbers, Duration::from_secs(60), move || everything(&provider).into());
     let after = leaked();
-    // Other tests of this program run at the same time, and keep exposed slices where keys are not enforced.
+    // Other tests of this program run at the same time, and leak exposed slices if keys are not
+    // enforced.
     let objects = |it: farreach_fabric::Leaked| it.total() - it.exposed_slices - it.operations;
     assert_eq!(objects(after), objects(before), "{after:?}");
 }

@@ -14,7 +14,7 @@ pub(crate) fn a_message_arrives_with_its_length_and_immediate(provider: &Provide
     let first = rest.split_to(1000);
     pair[B].endpoint.post_receive(ReceiveRequest::scattered(vec![first, rest]).tag(9)).unwrap();
 
-    // Of two buffers, one of which others may read at the same time.
+    // Two buffers, of which one is shared.
     let (head, tail) = (pair[A].slice(&data[..700]), pair[A].slice(&data[700..]).share());
     let kept = tail.clone();
     let buffers: Vec<Buffer> = vec![head.into(), tail.into()];
@@ -85,10 +85,10 @@ pub(crate) fn a_message_longer_than_its_room_is_told_and_the_room_comes_back(pro
     pair.post(A, request);
     let (failure, buffers) = pair.failure(B);
     assert_eq!(failure.operation, Some(OperationKind::Receive));
-    assert!(failure.cause().contains("longer than the room"), "{failure}: {}", failure.cause());
+    assert!(failure.cause().contains("longer than the buffers"), "{failure}: {}", failure.cause());
     assert!(!failure.text.is_empty() && failure.fix().contains("room"), "{failure:?}");
     assert_eq!(buffers.into_slice().unwrap().len(), 100);
-    // The sender learns of it where the provider tells; its buffer comes back in any case.
+    // The sender learns of it if the provider reports it; its buffer comes back in any case.
     assert_eq!(pair.completion(A).into_buffers().len(), 1000);
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn many_messages_arrive_in_order(provider: &Provider) {
     const COUNT: usize = 500;
     const ROOM: usize = 64;
     let mut pair = Pair::open(provider);
-    // Some eager, some not.
+    // Some are sent eagerly, some not.
     let len = |number: usize| 8 + number * 53;
     for _ in 0..ROOM {
         let slice = pair[B].domain.allocate(len(COUNT)).unwrap();

@@ -11,7 +11,8 @@ pub(crate) mod several;
 
 pub(crate) use pair::Provider;
 
-/// Runs the suite over providers: what brings a test to where it runs, why it is ignored elsewhere, and each provider by a name.
+/// Runs the suite over providers. Arguments: the function that brings a test to its host, the
+/// reason for which it is ignored elsewhere, and each provider with a name.
 macro_rules! suite {
     ($run:path, $reason:literal; $($name:ident = $provider:expr;)*) => {
         $(suite! { @provider $name, $provider, $run, $reason;

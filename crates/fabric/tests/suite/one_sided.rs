@@ -1,4 +1,4 @@
-//! One-sided access: write, read, atomics, and what a completion proves.
+//! One-sided access: write, read, atomics, and the guarantees of completions.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const IMMEDIATE: u64 = 0xfa77_eac4;
 
 pub(crate) fn a_write_with_immediate_has_landed_when_its_target_is_told(provider: &Provider) {
     let mut pair = Pair::open(provider);
-    // Beyond what any provider sends eagerly.
+    // More than any provider sends eagerly.
     let data = pattern(3, 40_000);
     let region = pair[B].expose(65_536);
     let place = vouched(region.remote()).get(100, data.len() as u64).unwrap();
@@ -39,7 +39,7 @@ pub(crate) fn a_write_without_immediate_is_silent_at_its_target(provider: &Provi
     let request = TransmitRequest::write(pair[A].slice(&data), &pair[A].peer(), vouched(region.remote()));
     pair.post(A, request);
     pair.success(A);
-    // A completion at the sender does not say that the bytes have landed.
+    // A completion at the sender does not prove that the bytes have landed.
     farreach_testkit::wait_for("landing", || {
         pair.progress();
         (copy(&region, 0, data.len()) == data).then_some(())
@@ -54,11 +54,13 @@ pub(crate) fn a_delivered_write_is_there_when_it_completes(provider: &Provider) 
     let place = vouched(region.remote());
     let request = TransmitRequest::write(pair[A].slice(&data), &pair[A].peer(), place).delivered();
     if !pair[A].domain.delivers() {
-        let Err(PostError { reason, .. }) = pair[A].endpoint.post(request) else { panic!("it cannot") };
+        let Err(PostError { reason, .. }) = pair[A].endpoint.post(request) else {
+            panic!("delivery is not supported")
+        };
         assert!(matches!(reason, Refusal::Unsupported(_)), "{reason}");
         return;
     }
-    // The first one connects, for which both sides are needed.
+    // The first one connects, which needs both sides.
     pair.post(A, request);
     assert_eq!(pair.success(A).0.proof, Proof::Delivered);
     assert_eq!(copy(&region, 0, data.len()), data);
@@ -66,7 +68,8 @@ pub(crate) fn a_delivered_write_is_there_when_it_completes(provider: &Provider) 
     let data = pattern(7, 30_000);
     let request = TransmitRequest::write(pair[A].slice(&data), &pair[A].peer(), place).delivered();
     pair.post(A, request);
-    // The target does not poll. So it is not there; and if it is said to be, then it is.
+    // The target does not poll, so the write is not delivered; if it is reported as delivered, the
+    // bytes must be there.
     let end = Instant::now() + Duration::from_millis(300);
     let mut told = None;
     while told.is_none() && Instant::now() < end {

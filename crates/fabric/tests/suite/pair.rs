@@ -1,4 +1,4 @@
-//! Two endpoints of one process, and the waits that drive both.
+//! Two endpoints of one process, with waits that poll both.
 
 use std::collections::VecDeque;
 use std::ops::{Index, IndexMut};
@@ -16,18 +16,20 @@ use farreach_testkit::wait_for;
 pub(crate) struct Provider {
     /// Its name in 1.x and in 2.x.
     pub(crate) names: [&'static str; 2],
-    /// The address to be at, where it has such addresses.
+    /// The address to use, if it has such addresses.
     pub(crate) node: Option<fn() -> String>,
     pub(crate) has_atomics: bool,
     /// Whether a completion queue has a descriptor to sleep on, in 1.x and in 2.x.
     pub(crate) has_descriptor: [bool; 2],
     /// Whether a write is delivered although its target does not poll.
     pub(crate) delivers_unpolled: bool,
-    /// Whether a write by a wrong key lands, in 1.x and in 2.x, where the profile says that keys are not enforced.
+    /// Whether a write with a wrong key lands, in 1.x and in 2.x, if the profile states that keys
+    /// are not enforced.
     pub(crate) wrong_key_lands: [bool; 2],
-    /// Of how many orders to drop things in one is tried: more than one where closing an endpoint takes a tenth of a second.
+    /// One in so many orders of dropping is tried: more than one if closing an endpoint takes a
+    /// tenth of a second.
     pub(crate) drop_orders_step: usize,
-    /// How many endpoints a test may open at once.
+    /// The number of endpoints that a test may open at once.
     pub(crate) endpoints_max: usize,
 }
 
@@ -44,7 +46,7 @@ impl Provider {
         self.wrong_key_lands[generation()]
     }
 
-    /// The provider's best offer: with atomics, or without where it has none.
+    /// Returns the provider's best offer: with atomics, or without if it has none.
     pub(crate) fn offer(&self) -> Info {
         let basic = Capabilities::MSG | Capabilities::RMA;
         let offer = self.query(basic | Capabilities::ATOMIC).or_else(|| self.query(basic));
@@ -56,7 +58,7 @@ impl Provider {
         if let Some(node) = self.node {
             hints = hints.node(node()).source();
         }
-        // Asked for `tcp`, the library also tells what is layered over it.
+        // When asked for `tcp`, the library also returns what is layered over it.
         Info::query(&hints).ok()?.into_iter().find(|info| info.provider() == self.name())
     }
 
@@ -66,18 +68,18 @@ impl Provider {
     }
 }
 
-/// 0 for libfabric 1.x, 1 for 2.x.
+/// Returns 0 for libfabric 1.x, 1 for 2.x.
 fn generation() -> usize {
     usize::from(Library::open().expect("libfabric is installed").version().major >= 2)
 }
 
-/// One side: an endpoint with all that it needs.
+/// One side: an endpoint with everything that it needs.
 pub(crate) struct Side {
     pub(crate) endpoint: Endpoint,
     pub(crate) cq: CompletionQueue,
     pub(crate) av: AddressVector,
     pub(crate) domain: Domain,
-    /// What has happened, and nobody has asked for yet.
+    /// Events that were not asked for yet.
     seen: VecDeque<Event<'static>>,
     other: Option<Peer>,
 }
@@ -87,7 +89,7 @@ impl Side {
         Self::open_deep(provider, None)
     }
 
-    /// With so many operations in flight at most.
+    /// Opens a side with a maximum number of operations in flight.
     pub(crate) fn open_deep(provider: &Provider, depth: Option<usize>) -> Self {
         let domain = provider.domain();
         let (cq, av) = (domain.open_cq().unwrap(), domain.open_av().unwrap());
@@ -99,12 +101,12 @@ impl Side {
         Self { endpoint, cq, av, domain, seen: VecDeque::new(), other: None }
     }
 
-    /// The other side.
+    /// Returns the other side.
     pub(crate) fn peer(&self) -> Peer {
-        self.other.clone().expect("they have met")
+        self.other.clone().expect("the sides are connected")
     }
 
-    /// A slice with these bytes.
+    /// Returns a slice with these bytes.
     pub(crate) fn slice(&self, bytes: &[u8]) -> Slice {
         let mut slice = self.domain.allocate(bytes.len()).unwrap();
         slice.copy_from_slice(bytes);
@@ -123,7 +125,7 @@ impl Side {
     }
 }
 
-/// The side that begins an operation, and the side that it goes to.
+/// The side that begins an operation, and its target.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 
@@ -144,7 +146,7 @@ impl Pair {
         pair
     }
 
-    /// Both, for a thread each.
+    /// Returns both sides, for a thread each.
     pub(crate) fn sides(&mut self) -> &mut [Side; 2] {
         &mut self.0
     }
@@ -153,19 +155,19 @@ impl Pair {
         self.0
     }
 
-    /// Polls both sides: an operation gets no further while its target does not.
+    /// Polls both sides: an operation does not advance while its target does not poll.
     pub(crate) fn progress(&mut self) {
         for side in &mut self.0 {
             side.poll();
         }
     }
 
-    /// Posts, driving both sides while the queue is full.
+    /// Posts, polling both sides while the queue is full.
     #[track_caller]
     pub(crate) fn post(&mut self, side: usize, request: TransmitRequest) {
         let mut waiting = Some(request);
         wait_for("room in the queue", || {
-            let request = waiting.take().expect("it was handed back");
+            let request = waiting.take().expect("a refused request is returned");
             match self[side].endpoint.post(request) {
                 Ok(()) => Some(()),
                 Err(PostError { reason: Refusal::QueueFull { .. }, request }) => {
@@ -183,7 +185,7 @@ impl Pair {
         self[side].endpoint.post_receive(ReceiveRequest::new(slice)).unwrap();
     }
 
-    /// The next thing that happens on one side.
+    /// Returns the next event of one side.
     #[track_caller]
     pub(crate) fn event(&mut self, side: usize) -> Event<'static> {
         wait_for("event", || {
@@ -200,7 +202,7 @@ impl Pair {
         }
     }
 
-    /// The next completion, which is of something that went well.
+    /// Returns the next completion, which must be successful.
     #[track_caller]
     pub(crate) fn success(&mut self, side: usize) -> (Success, Buffers) {
         let (outcome, buffers) = self.completion(side).into_parts();
@@ -221,10 +223,10 @@ impl Pair {
         }
     }
 
-    /// Nothing has happened that was not asked for.
+    /// Checks that there is no unexpected event.
     #[track_caller]
     pub(crate) fn assert_quiet(&mut self) {
-        // A message of a finished operation may still be under way inside the process.
+        // A message of a finished operation may still be in flight inside the process.
         for _ in 0..100 {
             self.progress();
         }
@@ -248,20 +250,21 @@ impl IndexMut<usize> for Pair {
     }
 }
 
-/// A region as an initiator may use it, also where keys are not enforced.
+/// Returns a region for an initiator, also if keys are not enforced.
 pub(crate) fn vouched(region: RemoteRegion) -> RemoteRegion {
-    // SAFETY: both sides are in the test that calls this, which keeps the region exposed until its operations are done.
+    // SAFETY: both sides are in the test that calls this, which keeps the region exposed until its
+    // operations are done.
     unsafe { region.vouched() }
 }
 
-/// What lies in exposed memory.
+/// Copies from exposed memory.
 pub(crate) fn copy(region: &farreach_fabric::ExposedRegion, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     region.bytes().read_at(offset, &mut bytes);
     bytes
 }
 
-/// Bytes that differ from those of another seed.
+/// Returns bytes that differ from those of another seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     farreach_testkit::pattern(seed as u8, len)
 }

@@ -1,4 +1,4 @@
-//! Peers: addresses in, out, and many of them.
+//! Peers: inserting, looking up, and many of them.
 
 use farreach_fabric::{
     Address, AddressFormat, EndpointBuilder, Error, Event, Peer, ReceiveRequest, TransmitRequest,
@@ -18,10 +18,10 @@ pub(crate) fn addresses_are_inserted_looked_up_and_removed(provider: &Provider) 
     let address = Address::parse_hex(format, &hex).unwrap();
     assert_eq!(address, *b.endpoint.address());
 
-    // Once more is another handle on the same peer.
+    // A second insertion returns another handle on the same peer.
     let peer = a.av.insert(&address).unwrap();
     assert_eq!(a.av.len(), 1);
-    // One provider leaves out the beginning that all its addresses have.
+    // One provider omits the common prefix of its addresses.
     let own = peer.look_up().unwrap().to_string();
     assert!(!own.is_empty() && address.to_string().ends_with(&own), "{own} and {address}");
     let (error, peer) = a.av.remove(peer).unwrap_err();
@@ -41,7 +41,7 @@ pub(crate) fn addresses_are_inserted_looked_up_and_removed(provider: &Provider) 
     a.av.remove(own).map_err(|(error, _)| error).unwrap();
     assert_eq!(a.av.len(), 1);
     assert!(a.av.get(a.endpoint.address()).is_none());
-    // What was removed can be inserted again.
+    // A removed address can be inserted again.
     a.av.insert(a.endpoint.address()).unwrap();
     assert_eq!(a.av.len(), 1, "and goes with its last handle");
 }
@@ -73,7 +73,7 @@ pub(crate) fn many_peers_of_one_address_vector_are_reached(provider: &Provider) 
         .collect();
     let peers: Vec<_> =
         endpoints.iter().map(|endpoint| center.av.insert(endpoint.address()).unwrap()).collect();
-    // Where fewer endpoints can be open at once, addresses of nobody fill up the vector.
+    // If fewer endpoints can be open at once, unused addresses fill up the vector.
     let nobody: Vec<_> = (count..PEERS)
         .map(|number| center.av.insert(&address_of_nobody(endpoints[0].address(), number)).unwrap())
         .collect();
@@ -100,7 +100,7 @@ pub(crate) fn many_peers_of_one_address_vector_are_reached(provider: &Provider) 
     };
     let mut waiting: Vec<_> = peers.iter().enumerate().map(request).collect();
     wait_for("message at each peer", || {
-        // All connect at the same time; what is refused waits for its connection.
+        // All connect at the same time; refused requests wait for their connections.
         let post = |request| center.endpoint.post(request).err().map(|error| error.request);
         waiting = waiting.drain(..).filter_map(post).collect();
         center.poll();
@@ -112,11 +112,11 @@ pub(crate) fn many_peers_of_one_address_vector_are_reached(provider: &Provider) 
     assert_eq!(center.av.len(), if is_forgotten { count } else { all });
 }
 
-/// An address like this one, at which nobody is.
+/// Returns an address like this one, without an endpoint.
 fn address_of_nobody(like: &Address, number: usize) -> Address {
     let mut bytes = like.bytes().to_vec();
     match like.socket_addr() {
-        // Privileged ports, of which the system gives none by itself.
+        // Privileged ports, which the system never assigns by itself.
         Some(_) => bytes[2..4].copy_from_slice(&(number as u16 + 256).to_be_bytes()),
         None => bytes = format!("fi_shm://{}:{number}:0\0", u32::MAX).into_bytes(),
     }

@@ -24,7 +24,7 @@ pub(crate) fn a_full_queue_hands_the_request_back(provider: &Provider) {
     assert!(matches!(refused.reason, Refusal::QueueFull { in_flight: 4 }), "{refused}");
     assert_eq!(refused.request.into_buffers().into_slice().unwrap()[..], pattern(1, 64));
 
-    // Nobody takes completions, so what leaves fills up too.
+    // Completions are not taken, so the transmit queue fills up, too.
     let refused = (0..)
         .find_map(|tag| {
             let request = TransmitRequest::send(pair[A].slice(&pattern(tag, 64)), &peer).tag(tag);
@@ -35,7 +35,7 @@ pub(crate) fn a_full_queue_hands_the_request_back(provider: &Provider) {
     assert!(pair[A].endpoint.transmits_in_flight() <= 4);
     let slice = refused.request.into_buffers().into_slice().unwrap();
 
-    // The peer makes room, and it goes on.
+    // The peer makes room, and posting works again.
     for _ in 0..8 {
         let slice = pair[B].domain.allocate(64).unwrap();
         pair.post_receive(B, slice);
@@ -52,7 +52,7 @@ pub(crate) fn a_driver_waits_for_room(provider: &Provider) {
     let [source, target] = pair.sides();
     let mut driver = Driver::new(&source.cq);
     thread::scope(|scope| {
-        // The target's own thread, as in another process.
+        // The target has its own thread, as in another process.
         let told = scope.spawn(move || {
             let mut driver = Driver::new(&target.cq);
             let mut immediates = Vec::new();
@@ -97,7 +97,8 @@ pub(crate) fn several_threads_post_to_one_endpoint(provider: &Provider) {
         for thread in 0..THREADS {
             let peer = &peer;
             scope.spawn(move || {
-                // A driver of its own: whoever polls takes what others have posted, too, and lets it go.
+                // A driver of its own, because a poller also takes completions of other posters,
+                // and drops them.
                 let mut driver = Driver::new(&source.cq);
                 for number in 0..EACH {
                     let slice = source.slice(&pattern(number, 64));
@@ -117,7 +118,7 @@ pub(crate) fn several_threads_post_to_one_endpoint(provider: &Provider) {
                 other => panic!("{other:?}"),
             }
         }
-        // What the initiator still waits for may need the target.
+        // Remaining operations of the initiator may need the target.
         while source.endpoint.transmits_in_flight() > 0 {
             driver.progress().unwrap();
         }
@@ -155,7 +156,7 @@ pub(crate) fn a_wait_ends_at_its_deadline_or_with_an_event(provider: &Provider) 
     });
 }
 
-/// One layer keeps looking for the endpoint there, and dies of it.
+/// One layer keeps accessing the endpoint there, and crashes.
 pub(crate) fn a_queue_whose_endpoint_is_closed_is_not_slept_on_in_vain(provider: &Provider) {
     let pair = Pair::open(provider);
     let [source, target] = pair.into_sides();
@@ -171,7 +172,7 @@ pub(crate) fn a_queue_whose_endpoint_is_closed_is_not_slept_on_in_vain(provider:
         return;
     }
     for _ in 0..100 {
-        // Whatever it answers, it answers.
+        // Either answer is valid, but there must be one.
         let may_sleep = cq.may_sleep().unwrap();
         assert!(!may_sleep || cq.wait_fd().is_some(), "there is nothing to sleep on");
         assert_eq!(cq.poller().poll().unwrap().count(), 0);

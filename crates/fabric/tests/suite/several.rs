@@ -1,4 +1,4 @@
-//! Several parts of a region in one operation, and several keys to the same memory.
+//! Several parts of a region in one operation, and several keys of the same memory.
 
 use farreach_fabric::{
     Domain, ExposedKey, PostError, Refusal, RemoteAccess, RemoteParts, RemoteRegion, TransmitRequest, leaked,
@@ -10,7 +10,7 @@ use super::pair::{A, B, Pair, Provider, copy, pattern, vouched};
 
 const IMMEDIATE: u64 = 0xfa77_eac4;
 
-/// Neither in order nor beside each other, with sizes on both sides of what a provider sends eagerly.
+/// Neither in order nor adjacent, with sizes on both sides of the eager limit of providers.
 fn parts_of(region: RemoteRegion) -> (RemoteParts, [(usize, usize); 4]) {
     let ranges = [(70_000, 30_000), (0, 7), (50_000, 4096), (1000, 20_000)];
     let mut parts = RemoteParts::new(region);
@@ -26,12 +26,14 @@ pub(crate) fn parts_of_a_region_are_written_and_read_by_one_operation(provider: 
     let (parts, ranges) = parts_of(vouched(region.remote()));
     let (peer, len) = (pair[A].peer(), parts.len() as usize);
     let data = pattern(9, len);
-    // Other boundaries here than there.
+    // The boundaries here differ from those at the target.
     let buffers: Vec<Buffer> =
         vec![pair[A].slice(&data[..40_000]).into(), pair[A].slice(&data[40_000..]).into()];
     let request = TransmitRequest::write_scattered(buffers, &peer, parts).immediate(IMMEDIATE).tag(5);
     if pair[A].domain.info().remote_ranges_max() < ranges.len() {
-        let Err(PostError { reason, request }) = pair[A].endpoint.post(request) else { panic!("it cannot") };
+        let Err(PostError { reason, request }) = pair[A].endpoint.post(request) else {
+            panic!("the provider does not support it")
+        };
         assert!(matches!(reason, Refusal::TooManyParts { count: 4, .. }), "{reason}");
         assert_eq!(request.into_buffers().len(), len, "it is handed back");
         return;
@@ -53,7 +55,7 @@ pub(crate) fn parts_of_a_region_are_written_and_read_by_one_operation(provider: 
     drop(pair.success(A));
     assert_eq!(*lent.try_reclaim().unwrap(), data);
 
-    // Nothing reaches beyond the parts, however far the region does.
+    // No operation ends beyond the parts, however long the region is.
     let request = TransmitRequest::write_scattered(pair[A].slice(&vec![1; len + 1]), &peer, parts);
     let refused = pair[A].endpoint.post(request).unwrap_err();
     assert!(matches!(refused.reason, Refusal::OutOfBounds { .. }), "{refused}");
@@ -67,7 +69,7 @@ pub(crate) fn a_read_goes_into_lent_parts_and_not_into_what_others_read(provider
     region.bytes().write_at(0, &data);
     let (peer, place) = (pair[A].peer(), vouched(region.remote()));
     let lent = pair[A].domain.allocate(data.len()).unwrap().lend();
-    // Each half by an operation of its own, both under way at once.
+    // Each half is read by an operation of its own, both in flight at once.
     let halves = [(0, 20_000), (20_000, 40_000)];
     let part = |start: usize, end: usize| -> Lent { lent.get(start..end).unwrap() };
     for (start, end) in halves {
@@ -78,7 +80,7 @@ pub(crate) fn a_read_goes_into_lent_parts_and_not_into_what_others_read(provider
     for _ in halves {
         assert_eq!(pair.success(A).1.len(), 20_000);
     }
-    assert_eq!(*lent.try_reclaim().expect("both are back"), data);
+    assert_eq!(*lent.try_reclaim().expect("both parts are back"), data);
 
     let shared = pair[A].domain.allocate(64).unwrap().share();
     let into: Vec<Buffer> = vec![pair[A].slice(&[0; 8]).into(), shared.clone().into()];
@@ -159,9 +161,9 @@ pub(crate) fn memory_of_an_ended_key_is_kept_while_a_write_may_be_under_way(prov
     assert_eq!(side.domain.kept_keys(), 0, "nobody can write any more");
     let leaked_now = leaked().exposed_slices - before.exposed_slices;
     if profile.keys_enforced {
-        exposed.try_into_slice().expect("all was let go of");
+        exposed.try_into_slice().expect("all keys have ended");
     } else {
-        // Other tests of this program run at the same time, and leave some too.
+        // Other tests of this program run at the same time, and leak some, too.
         assert!(leaked_now >= 2 && exposed.keys() == 2, "a peer may write by a dead key");
     }
 }

@@ -1,4 +1,4 @@
-//! What the program must show, over each provider.
+//! Requirements on the program, tested over each provider.
 
 mod program;
 
@@ -6,8 +6,8 @@ use std::thread;
 
 pub(crate) use program::Place;
 
-/// Runs what the program must show over providers: what brings a test to where it runs, why it is ignored elsewhere, and each place by
-/// a name.
+/// Runs the requirements over providers. Arguments: the function that brings a test to its host,
+/// the reason for which it is ignored elsewhere, and each place with a name.
 macro_rules! program_suite {
     ($run:path, $reason:literal; $($name:ident = $place:expr;)*) => {
         $(program_suite! { @place $name, $place, $run, $reason;
@@ -40,7 +40,7 @@ pub(crate) use program_suite;
 pub(crate) fn every_byte_is_verified(place: &Place) {
     let server = place.serve(&[]);
     server.visit(&[]).verified(1);
-    // A page whose size is no multiple of a word, and one of a single byte.
+    // A page whose size is not a multiple of a word, and one of a single byte.
     server.visit(&["--page-size", "4097", "--pages", "11"]).verified(1);
     server.visit(&["--page-size", "1", "--pages", "7"]).verified(1);
 }
@@ -65,7 +65,7 @@ pub(crate) fn sixteen_clients_are_served_at_once(place: &Place) {
         let visit = || server.visit(&arguments).verified(requests);
         let clients = [(); 16].map(|()| scope.spawn(visit));
         for client in clients {
-            client.join().expect("a client verifies what it asked for");
+            client.join().expect("the client's thread does not panic");
         }
     });
 }
@@ -113,8 +113,8 @@ pub(crate) fn a_server_that_is_not_there_is_told(place: &Place) {
 
 pub(crate) fn a_client_that_is_killed_does_not_stop_the_server(place: &Place) {
     let server = place.serve(&[]);
-    // It rests in the middle of a request, outside of libfabric: a process that is killed while it holds a lock in memory that it shares
-    // with others, as over shm, would stop those for good, and nobody could help it.
+    // It pauses in the middle of a request, outside of libfabric: a process that is killed while it
+    // holds a lock in shared memory, as over shm, would block the others for good.
     let arguments = ["--page-size", "65536", "--pages", "128", "--requests", "9", "--rest-after", "2"];
     let client = server.start_visit(&arguments);
     assert!(client.line().contains("request 1: "));

@@ -1,4 +1,4 @@
-//! The program, run as a user runs it: a server here, clients there, and what they say.
+//! The program, run as a user runs it: a server, clients, and their output.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use farreach_testkit::{example, listen};
 
-/// What takes longer hangs. The program's own waits end before.
+/// A run that takes longer has hung. The program's own waits end before.
 const RUN_MAX: Duration = Duration::from_secs(120);
 
-/// Where and over what the program runs.
+/// The provider and the host that the program runs with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) provider: fn() -> &'static str,
-    /// The local address, where the provider has such.
+    /// The local address, if the provider has such addresses.
     pub(crate) node: Option<fn() -> String>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// Whether it runs under emulation, where a program that polls takes the others' time.
+    /// Whether it runs under emulation, where a program that polls takes time from the others.
     pub(crate) is_emulated: bool,
 }
 
@@ -33,16 +33,16 @@ impl Place {
         command
     }
 
-    /// Starts the server; it has printed its address.
+    /// Starts the server, and waits until it has printed its address.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         let (tell, told) = mpsc::channel();
         let mut command = self.command(arguments);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
         thread::spawn(move || {
             let mut line = String::new();
-            // Nothing is read where the server ends early, which its stderr tells.
+            // If the server ends early, nothing is read, and its stderr has the reason.
             let _ = BufReader::new(stdout).read_line(&mut line);
             let _ = tell.send(line);
         });
@@ -78,10 +78,10 @@ impl Server {
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (tell, lines) = mpsc::channel();
-        let stdout = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("stdout is piped");
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Whoever does not listen any more does not need it.
+                // A receiver that is gone does not need it.
                 let _ = tell.send(line);
             }
         });
@@ -89,9 +89,9 @@ impl Server {
         Client { name: format!("{command:?}"), child, lines, stderr }
     }
 
-    /// Ends it; what it said.
+    /// Ends it. Returns its output.
     pub(crate) fn end(&mut self) -> String {
-        // It may be over already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         remove_shared_memory(self.child.id());
@@ -103,7 +103,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let said = self.end();
         if thread::panicking() {
-            // The one way to tell what goes with a panic that is under way.
+            // The only way to report something during a panic.
             #[expect(clippy::print_stderr)]
             {
                 eprintln!("the server said: {said}");
@@ -120,15 +120,15 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// The next line that it prints.
+    /// Returns the next line that it prints.
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(RUN_MAX).unwrap_or_else(|error| panic!("{}: no line, {error}", self.name))
     }
 
-    /// Kills it, so that it can tidy up nothing.
+    /// Kills it, so that it cannot clean up.
     pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it is ours");
+        self.child.kill().expect("the child runs");
+        self.child.wait().expect("a child can be waited for");
         remove_shared_memory(self.child.id());
     }
 
@@ -140,19 +140,19 @@ impl Client {
                 break status.code();
             }
             if Instant::now() >= deadline {
-                // It may end this very moment.
+                // It may end at this moment.
                 let _ = self.child.kill();
                 let lines: Vec<_> = self.lines.try_iter().collect();
                 panic!("{} hangs, having said {lines:?}", self.name);
             }
             thread::sleep(Duration::from_millis(10));
         };
-        let stderr = self.stderr.take().expect("it is asked once").join().expect("a reader does not panic");
+        let stderr = self.stderr.take().expect("it is taken once").join().expect("a reader does not panic");
         Ended { name: self.name.clone(), code, lines: self.lines.iter().collect(), stderr }
     }
 }
 
-/// What became of a client.
+/// The result of a client.
 #[derive(Debug)]
 pub(crate) struct Ended {
     name: String,
@@ -162,7 +162,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// It verified so many requests.
+    /// Checks that it verified so many requests.
     #[track_caller]
     pub(crate) fn verified(&self, requests: usize) {
         let verified = self.lines.iter().filter(|line| line.ends_with(", verified")).count();
@@ -170,7 +170,7 @@ impl Ended {
         assert!(is_well, "{}: {self:#?}", self.name);
     }
 
-    /// It failed, and said why in the three lines that every failure has.
+    /// Checks that it failed, with the three lines that every failure has.
     #[track_caller]
     pub(crate) fn failed(&self, code: i32, words: &str) {
         let starts: Vec<_> =
@@ -180,7 +180,8 @@ impl Ended {
     }
 }
 
-/// What libfabric's shm leaves behind of a process that was killed: files that begin with its number.
+/// Removes the files that libfabric's shm leaves of a killed process: their names begin with its
+/// number.
 fn remove_shared_memory(process: u32) {
     let prefix = format!("{process}:");
     for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {

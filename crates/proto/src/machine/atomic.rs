@@ -1,4 +1,4 @@
-//! Atomics: eight bytes of a peer's memory, changed in one piece.
+//! Atomics: operations on eight bytes of a peer's memory.
 
 use super::in_flight::{InFlight, Requested};
 use super::{Event, Machine, OpId, PeerKey};
@@ -8,7 +8,7 @@ use crate::lost::LostReason;
 use crate::rail::{Refusal, RemoteSegment, WorkRequest};
 use crate::rights::Rights;
 
-/// What is to be done with an atomic.
+/// The operation of an atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOperation {
     /// Adds a number.
@@ -16,11 +16,11 @@ pub enum AtomicOperation {
         /// The number.
         add: u64,
     },
-    /// Sets a value where another one was found.
+    /// Sets a value if the expected one is found.
     CompareSwap {
-        /// The value to be found.
+        /// The expected value.
         expected: u64,
-        /// The value to be set.
+        /// The new value.
         desired: u64,
     },
 }
@@ -34,27 +34,27 @@ impl AtomicOperation {
     }
 }
 
-/// An atomic, and what is to be done with it.
+/// An atomic to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct NewAtomic {
-    /// The number of what is asked.
+    /// The number of the request.
     pub op: OpId,
     /// The peer.
     pub peer: PeerKey,
     /// The peer's grant.
     pub grant: u64,
-    /// Where the eight bytes begin in it.
+    /// The offset of the eight bytes in the grant.
     pub offset: u64,
-    /// What is to be done.
+    /// The operation.
     pub request: AtomicOperation,
 }
 
 impl Machine {
-    /// Changes an atomic: the answer is what was there.
+    /// Begins an atomic. The answer is the previous value.
     pub fn change_atomic(&mut self, new: NewAtomic, now: u64) {
         self.now = now;
         match self.place_of(new.peer, new.grant, new.offset) {
-            // A link is to come, or one that is full to get room.
+            // These are temporary: a link may become ready, or get room.
             Ok(_) | Err(AtomicError::NoLink | AtomicError::Full) => {}
             Err(error) => return self.report(Event::Atomic(new.op, Err(error))),
         }
@@ -65,7 +65,7 @@ impl Machine {
         self.schedule_first(new.peer);
     }
 
-    /// The first one that waits, if there is a link with room for it.
+    /// Chooses the first waiting atomic, if a link has room for it.
     pub(super) fn choose_atomic(&mut self, key: PeerKey) -> Option<SlotId> {
         loop {
             let new = self.peer(key)?.atomics.front()?;
@@ -88,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// The link and the place of an atomic.
+    /// Returns the link and the target of an atomic.
     fn place_of(
         &mut self,
         key: PeerKey,
@@ -126,16 +126,17 @@ impl Machine {
         Ok((index, RemoteSegment { address: address + offset, key, len }))
     }
 
-    /// A card has an atomic.
+    /// Accounts an atomic that a card has accepted.
     pub(super) fn atomic_posted(&mut self, key: PeerKey, grant: u64, slot: SlotId) {
         let Some(peer) = self.peer(key) else { return };
         peer.atomics.posted(slot);
         peer.granted.begin_use(grant);
     }
 
-    /// No card has it: it is tried again, unless none ever takes it.
+    /// Handles an atomic that no card accepted. It is tried again, unless no card ever accepts it.
     pub(super) fn atomic_refused(&mut self, new: NewAtomic, index: usize, reason: Refusal) {
         let is_waiting = !matches!(reason, Refusal::Never(_));
+        // Back to the front, so that atomics stay in order.
         if is_waiting && let Some(peer) = self.peer(new.peer) {
             peer.atomics.push_front(new);
         }
@@ -149,21 +150,23 @@ impl Machine {
         }
     }
 
-    /// An atomic is done with: what was there, if that is known.
+    /// Handles the completion of an atomic. `value` is the previous value, if it is known.
     pub(super) fn atomic_done(&mut self, new: NewAtomic, slot: SlotId, value: Option<u64>) {
         let Some(peer) = self.peer(new.peer) else { return };
         peer.atomics.done(slot);
-        // It may have been done, or not: doing it again would do it twice.
+        // It may have taken effect. A retry could apply it twice.
         let answer = value.ok_or(AtomicError::Unknown);
         self.report(Event::Atomic(new.op, answer));
         self.release(new.peer, new.grant);
     }
 
-    /// A peer is lost: all that is asked for is answered.
+    /// Answers all atomics of a lost peer.
     pub(super) fn lose_atomics(&mut self, key: PeerKey, reason: &LostReason) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let (posted, waiting) = peer.atomics.drain();
         let waiting = waiting.into_iter().map(|new| new.op);
+        // Cards still have their buffers: the entries stay until the completions, marked as
+        // answered.
         let posted = posted.into_iter().filter_map(|slot| match self.in_flight.answer(slot)? {
             Requested::Atomic(new, _) => Some(new.op),
             _ => None,

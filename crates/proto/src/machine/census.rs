@@ -1,36 +1,36 @@
-//! What a machine keeps: for the simulation, which looks whether anything is left behind.
+//! Counts the state that a machine keeps. The simulation uses this to find leaks.
 
 use super::{Machine, PeerKey};
 
-/// How many of each there are.
+/// The numbers of things that a machine keeps.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Peers that are not forgotten.
     pub peers: usize,
-    /// Grants of ours that are not back.
+    /// Grants of this side that were not given back.
     pub grants: usize,
-    /// Counters of ours.
+    /// Counters of this side.
     pub counters: usize,
-    /// Links that rails know.
+    /// Links on rails.
     pub links: usize,
     /// Marks of messages.
     pub marks: usize,
-    /// Transfers, and their requests in flight.
+    /// Transfers, and their operations in flight.
     pub transfers: usize,
     /// Atomics in flight.
     pub atomics: usize,
     /// Messages that are not delivered.
     pub messages: usize,
-    /// Asked of links whose bytes may land yet.
+    /// `Settle` frames that are not answered.
     pub settles: usize,
-    /// Requests that rails have.
+    /// Work requests in flight.
     pub in_flight: usize,
-    /// How often rails were begun anew.
+    /// Resets of rails.
     pub resets: u64,
 }
 
 impl Census {
-    /// Whether anything of this is left though nobody is there.
+    /// Returns `true` if anything is left that needs a peer.
     pub fn is_busy(&self) -> bool {
         let Self { counters, links, marks, transfers, atomics, messages, settles, in_flight, .. } = self;
         counters + links + marks + transfers + atomics + messages + settles + in_flight > 0
@@ -38,12 +38,12 @@ impl Census {
 }
 
 impl Machine {
-    /// Everything about a peer, for whoever replays a history that fails.
+    /// Returns the whole state of a peer as text, for the replay of a failed history.
     pub fn portrait(&self, key: PeerKey) -> String {
         format!("{:#?}", self.peers.get(key))
     }
 
-    /// Counts what it keeps.
+    /// Counts the state.
     pub fn census(&self) -> Census {
         let mut census = Census {
             peers: self.peers.iter().count(),
@@ -64,12 +64,12 @@ impl Machine {
         census
     }
 
-    /// How many peers there are, those that are gone and were not let go of yet too.
+    /// Returns the number of peers, including lost ones that are not forgotten yet.
     pub fn peer_count(&self) -> usize {
         self.peers.iter().count()
     }
 
-    /// Bytes that are held for a peer.
+    /// Returns the bytes of memory held for a peer.
     pub fn peer_memory(&self, key: PeerKey) -> Option<usize> {
         Some(self.peers.get(key)?.memory())
     }

@@ -1,4 +1,4 @@
-//! Counters: our own, and what peers are told of them.
+//! Counters of this side, and their announcements to peers.
 
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
@@ -7,7 +7,7 @@ use crate::counter::{CounterId, Counters, Immediate, LinkId, Outcome};
 use crate::rail::LinkKey;
 use crate::wire::Frame;
 
-/// Our counters, and whose they are.
+/// The counters of this side, with the peer that raises each.
 #[derive(Debug, Default)]
 pub(super) struct CounterDesk {
     counters: Counters,
@@ -23,19 +23,20 @@ impl CounterDesk {
         self.owners.len()
     }
 
-    /// Whether a peer may raise this counter: it is that peer's.
+    /// Returns `true` if this peer may raise the counter.
     pub(super) fn is_of(&self, counter: CounterId, key: PeerKey) -> bool {
         self.owners.get(&counter) == Some(&key)
     }
 }
 
 impl Machine {
-    /// A new counter, which this peer raises; none where there are too many, or the peer is lost.
+    /// Opens a counter that this peer raises. Returns `None` if there are too many, or the peer is
+    /// lost.
     pub fn open_counter(&mut self, key: PeerKey, now: u64) -> Option<CounterId> {
         self.now = now;
         let peer = self.peers.get(key);
         let peer = peer.filter(|peer| !peer.is_lost())?;
-        // Also for links that are down: they may come.
+        // Links that are down are included, because they may be connected later.
         let has_names = |link: &&Link| !self.rails[link.rail()].properties().immediates_name_link;
         let names_max = peer.links.iter().filter(has_names).count();
         let counter = self.counters.counters.open_with_names([key.0], names_max)?;
@@ -48,7 +49,7 @@ impl Machine {
         Some(counter)
     }
 
-    /// Ends one.
+    /// Closes a counter.
     pub fn close_counter(&mut self, counter: CounterId, now: u64) {
         self.now = now;
         let Some(key) = self.counters.owners.remove(&counter) else { return };
@@ -60,7 +61,7 @@ impl Machine {
         }
     }
 
-    /// A link is about to be ready: what our counters are called there.
+    /// Names all counters on a link that is about to be ready.
     pub(super) fn name_counters(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peer(key) else { return };
         for counter in peer.own_counters.clone() {
@@ -70,7 +71,7 @@ impl Machine {
         }
     }
 
-    /// What a counter is called on a link, where immediates do not say over which link they came.
+    /// Names a counter on a link, if the rail's immediates do not identify their link.
     fn name_on(&mut self, key: PeerKey, index: usize, counter: CounterId) -> Option<(LinkId, CounterId)> {
         let link = &self.peer(key)?.links[index];
         if matches!(link.phase(), Phase::Down { .. } | Phase::Opening | Phase::Draining { .. }) {
@@ -81,12 +82,12 @@ impl Machine {
             return None;
         }
         let current: Vec<LinkId> = self.peer(key)?.links.iter().map(|link| link.id()).collect();
-        // A link that is gone never comes again by its name, and nothing more of it lands.
+        // An id of a lost link never recurs, and nothing more of that link lands.
         self.counters.counters.retain_names(counter, |link| current.contains(&link));
         Some((id, self.counters.counters.name(counter, id)?))
     }
 
-    /// A peer has written with an immediate.
+    /// Handles an immediate of a peer.
     pub fn handle_immediate(&mut self, rail: usize, link: Option<LinkKey>, bits: u32) {
         let immediate = Immediate::from_bits(bits);
         let raised = match link {
@@ -95,6 +96,7 @@ impl Machine {
                 let Some((key, index)) = self.rails[rail].owner(link) else { return };
                 let Some(peer) = self.peer(key) else { return };
                 let id = peer.links[index].id();
+                // A peer must not raise a counter of another one.
                 if !self.counters.is_of(immediate.counter, key) {
                     return;
                 }
@@ -128,7 +130,7 @@ impl Machine {
         }
     }
 
-    /// A peer is lost: nobody raises its counters any more.
+    /// Ends the waits on all counters of a lost peer.
     pub(super) fn end_counters_of(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         let counters = peer.own_counters.clone();
@@ -138,7 +140,7 @@ impl Machine {
         }
     }
 
-    /// A counter of the peer's.
+    /// Handles a counter announced by the peer.
     pub(super) fn on_counter(&mut self, key: PeerKey, counter: CounterId, names: Vec<(LinkId, CounterId)>) {
         let Some(peer) = self.peer(key) else { return };
         let links = &peer.links;

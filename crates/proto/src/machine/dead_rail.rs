@@ -1,8 +1,9 @@
-//! Rails that cannot be begun anew.
+//! Rails that cannot be reset.
 //!
-//! What such a rail has in flight is never proven to have stopped. So its buffers are never given back, and whatever waits for it is answered
-//! without them: pages as failed, atomics as unknown; messages are sent again by other links, from copies. The peer never hears that nothing is
-//! under way in the memory that they were for.
+//! Operations in flight on such a rail are never proven to have stopped. Their buffers are
+//! therefore never given back, and their requests are answered without them: pages as failed,
+//! atomics as unknown. Messages are sent again from copies over other links. The peer is never told
+//! that nothing is in flight to the memory concerned.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::rail::RailError;
 use crate::wire::Frame;
 
 impl Machine {
-    /// What a dead rail has, by the links that it was posted to. Nothing of it will come back.
+    /// Removes the operations of a dead rail, by link. None of them will come back.
     pub(super) fn abandon_rail(&mut self, rail: usize) -> HashMap<(PeerKey, usize), Vec<Requested>> {
         let peers = &self.peers;
         let is_on_it = |key: PeerKey, link: usize| {
@@ -30,7 +31,7 @@ impl Machine {
         stuck
     }
 
-    /// A link over a rail that is dead: it is lost as it is, with what is stuck there.
+    /// Ends a link of a dead rail at once, with the operations that are stuck on it.
     pub(super) fn abandon_link(
         &mut self,
         key: PeerKey,
@@ -53,10 +54,12 @@ impl Machine {
         }
         let in_flight = &self.in_flight;
         if let Some(peer) = self.peers.get_mut(key) {
+            // The atomics that were just abandoned are no longer in the table.
             peer.atomics.retain(|slot| in_flight.get(slot).is_some());
         }
         self.abandon_pages(key, &lost, error);
         self.schedule_sending(key);
+        // A lost peer gets no more frames.
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         let frames = peer.transfers.lose(index, lost);
         self.send(key, Frame::LinkLost { link: id, is_quiet: false, reason: error.to_string() });
@@ -66,7 +69,7 @@ impl Machine {
         self.collect_finished(key);
     }
 
-    /// The card has parts of their memory for good.
+    /// Aborts transfers of which the card keeps parts of the memory for good.
     fn abandon_pages(&mut self, key: PeerKey, lost: &[Posted], error: &RailError) {
         let Some(peer) = self.peer(key) else { return };
         let mut frames = Vec::new();

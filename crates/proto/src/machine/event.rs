@@ -1,4 +1,4 @@
-//! What the machine tells: what became of what was asked, and what has changed.
+//! Events of the machine: results of requests, and changes of peers.
 
 use super::{PeerKey, TransferEnd};
 use crate::counter::{CounterId, Outcome};
@@ -6,46 +6,47 @@ use crate::error::{AtomicError, SendError};
 use crate::lost::LostReason;
 use crate::rail::RailError;
 
-/// What was asked of the machine, by the number that the caller has given it.
+/// Names a request to the machine, by a number of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpId(pub u64);
 
-/// Taken by [`Machine::poll_event`](super::Machine::poll_event) after a step, or after whatever was asked.
+/// An event. Returned by [`Machine::poll_event`](super::Machine::poll_event) after a step, or after
+/// a request.
 #[derive(Debug)]
 pub enum Event {
     /// A transfer has ended.
     Transfer(OpId, TransferEnd),
-    /// An atomic has found this value, or was not done.
+    /// An atomic found this value, or failed.
     Atomic(OpId, Result<u64, AtomicError>),
-    /// The peer's engine holds a message, or all messages before a flush; or will not.
+    /// The peer's engine holds a message, or all messages before a flush; or the error.
     Sent(OpId, Result<(), SendError>),
-    /// Granted memory is back; or why not yet.
+    /// Granted memory was given back, or the reason for which it was not yet.
     Revoked(OpId, Result<(), &'static str>),
     /// All peers are gone.
     Closed(OpId),
-    /// A counter has reached so much.
+    /// A counter has reached a value.
     Reached(CounterId, u64),
-    /// A counter will reach nothing more.
+    /// A counter will not rise any more.
     CounterEnded(CounterId, Outcome),
-    /// A message has come.
+    /// A message has arrived.
     Message(PeerKey, Vec<u8>),
-    /// Something of a peer has changed.
+    /// A peer has changed.
     Peer(PeerKey, PeerChange),
 }
 
-/// What has changed of a peer.
+/// A change of a peer.
 #[derive(Debug)]
 pub enum PeerChange {
-    /// What it calls itself.
+    /// The name that the peer announced.
     Named(String),
-    /// The rails that are ready, by the names of this side's.
+    /// The rails with a ready link, by the names of this side.
     Rails(Vec<String>),
-    /// It has told us of a grant or a counter.
+    /// The peer announced a grant or a counter.
     Offered,
-    /// Something went wrong with a link of it.
+    /// A link of the peer has failed.
     Note(RailError),
-    /// It is lost, and why.
+    /// The peer is lost.
     Lost(LostReason),
-    /// Nothing of it is left.
+    /// All state of the peer is gone.
     Forgotten,
 }

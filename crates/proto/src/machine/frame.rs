@@ -1,24 +1,26 @@
-//! What peers say.
+//! Handles the frames of peers.
 
 use super::{Machine, PeerChange, PeerKey};
 use crate::lost::LostReason;
 use crate::wire::{Frame, Hello};
 
-/// No peer is told more often that we are there, whatever it wants: in nanoseconds.
+/// The minimum interval of keep-alives in nanoseconds, whatever interval a peer asks for.
 const HEARTBEAT_MIN: u64 = 10_000_000;
 
 impl Machine {
-    /// A peer has said something.
+    /// Handles a frame of a peer.
     pub fn handle_frame(&mut self, key: PeerKey, frame: Frame, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
         peer.heard_at = now;
+        // Keep-alives alone must not make an idle machine run its timers more often.
         if !matches!(frame, Frame::Ping { .. }) {
             self.mark_dirty();
         }
         let Some(peer) = self.peer(key) else { return };
+        // Until the hello nothing is known of the peer's rails, so no other frame can be handled.
         if peer.hello.is_none() && !matches!(frame, Frame::Hello(_)) {
-            self.lose_peer(key, LostReason::Violation("it does not begin with a greeting"), false);
+            self.lose_peer(key, LostReason::Violation("the first frame is not a hello"), false);
             return;
         }
         match frame {
@@ -45,12 +47,14 @@ impl Machine {
             Frame::Held { next } => self.on_held(key, next),
             Frame::Look => self.looking.expect(self.now),
             Frame::Goodbye => self.lose_peer(key, LostReason::Goodbye, true),
-            // That it is there was heard already: each side says so by itself. Of what later versions add, none comes over a connection of this version.
+            // A ping needs no answer, because each side sends keep-alives by itself: receiving it
+            // has updated `heard_at`. A connection of this version never carries frames of later
+            // versions.
             _ => {}
         }
     }
 
-    /// The connection to a peer is closed.
+    /// Handles the end of a connection.
     pub fn handle_disconnected(&mut self, key: PeerKey, reason: LostReason, now: u64) {
         self.now = now;
         self.lose_peer(key, reason, false);
@@ -59,17 +63,18 @@ impl Machine {
     fn on_hello(&mut self, key: PeerKey, hello: Hello) {
         let Some(peer) = self.peer(key) else { return };
         if peer.hello.is_some() {
-            self.lose_peer(key, LostReason::Violation("it greets twice"), false);
+            self.lose_peer(key, LostReason::Violation("a second hello was received"), false);
             return;
         }
         let name = hello.name.clone();
         peer.outgoing.add_room(hello.messages);
         let wanted = u64::from(hello.heartbeat_ms).saturating_mul(1_000_000).max(HEARTBEAT_MIN);
         peer.hello = Some(hello);
+        // The shorter interval of both sides applies.
         peer.heartbeat = peer.heartbeat.min(wanted);
         self.timers.note_heartbeat(wanted);
         self.report_peer(key, PeerChange::Named(name));
-        // Messages may have waited for that room.
+        // Messages may have waited for the room that the hello announces.
         self.schedule_sending(key);
         self.make_links(key);
         self.schedule_sending(key);

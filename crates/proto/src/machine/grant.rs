@@ -1,4 +1,4 @@
-//! Grants: our memory that peers may reach, and theirs that we may.
+//! Grants: local memory that peers may access, and memory of peers that this side may access.
 
 use super::own_grants::{Next, OwnGrant, Reach, Wish};
 use super::rail::RailState;
@@ -9,19 +9,19 @@ use crate::rail::{EndedKeys, RailError};
 use crate::rights::Rights;
 use crate::wire::{Frame, GrantOffer};
 
-/// Addresses and keys of granted memory, by rail: what the peer is told.
+/// Addresses and keys of granted memory, by rail, as the peer gets them.
 pub type RemoteKeys = Vec<Option<(u64, u64)>>;
 
 impl Machine {
-    /// Whether something can be granted to a peer.
+    /// Checks that memory can be granted to a peer.
     pub fn may_grant(&mut self, key: PeerKey) -> Result<(), RailError> {
         match self.peer(key).is_some_and(|peer| !peer.is_lost()) {
             true => Ok(()),
-            false => Err(RailError::new("grant", "the peer is lost", "connect to it again")),
+            false => Err(RailError::new("grant", "the peer is lost", "connect to the peer again")),
         }
     }
 
-    /// Lets a peer at memory of this length, by these keys: how the grant is named.
+    /// Grants memory of this length and with these keys to a peer. Returns the id of the grant.
     pub fn grant(&mut self, key: PeerKey, len: u64, rights: Rights, keys: RemoteKeys, now: u64) -> u64 {
         self.now = now;
         let id = self.grants.add(key);
@@ -32,13 +32,13 @@ impl Machine {
         id
     }
 
-    /// Wants memory back. The user's handle on it must be gone.
+    /// Begins to revoke a grant. The user's handle must be gone.
     pub fn revoke(&mut self, op: Option<OpId>, id: u64, deadline: u64, now: u64) {
         self.now = now;
         let Some(Wish { peer: key, is_first, before }) = self.grants.revoke(id, op, deadline) else {
-            return self.answer_revoke(op, Err("it is not granted"));
+            return self.answer_revoke(op, Err("there is no such grant"));
         };
-        self.answer_revoke(before, Err("it was asked for again"));
+        self.answer_revoke(before, Err("a later revoke replaced this one"));
         if is_first {
             if let Some(peer) = self.peer(key) {
                 peer.revoking += 1;
@@ -51,7 +51,8 @@ impl Machine {
         self.run_revoke(id);
     }
 
-    /// A peer says that it has stopped: of what was granted to it, and not of another's.
+    /// Handles the confirmation that a peer has stopped using a grant. A peer can confirm only its
+    /// own grants.
     pub(super) fn on_revoked(&mut self, key: PeerKey, id: u64) {
         if self.grants.of_peer(id, key).is_some_and(OwnGrant::acknowledge) {
             self.run_revoke(id);
@@ -66,19 +67,21 @@ impl Machine {
         }
     }
 
-    /// Does what is due for memory that is wanted back.
+    /// Takes the next step of a revocation.
     fn run_revoke(&mut self, id: u64) {
         let Some(grant) = self.grants.get_mut(id) else { return };
         let lost = self.peers.get(grant.peer()).map(|peer| peer.lost.as_ref());
         let reach = match lost {
             Some(None) => Reach::Well,
             Some(Some(lost)) => Reach::Lost { is_quiet: lost.is_quiet },
+            // The peer was forgotten: assume that it has operations in flight.
             None => Reach::Lost { is_quiet: false },
         };
         match grant.next(reach, self.now) {
             Next::Wait => {}
             Next::EndKeys => self.control.push_back(Control::EndKeys { grant: id }),
             Next::Prove { is_late } => {
+                // The memory comes back without a proof then: it stays exposed, and is no slice.
                 if !self.ask_proof(id) || is_late {
                     self.give_back(id);
                 }
@@ -87,7 +90,7 @@ impl Machine {
         }
     }
 
-    /// The keys to granted memory were ended.
+    /// Handles the result of ending keys.
     pub fn handle_keys_ended(&mut self, id: u64, ended: KeysEnded) {
         let KeysEnded { errors, too_full, is_proven } = ended;
         let Some(grant) = self.grants.get_mut(id) else { return };
@@ -102,12 +105,14 @@ impl Machine {
         self.run_revoke(id);
     }
 
-    /// Has every rail begin anew where that proves what a dead key does not; whether there is one that has not yet.
+    /// Asks for a reset of every rail where that proves what an ended key does not. Returns `true`
+    /// if a reset is still missing.
     fn ask_proof(&mut self, id: u64) -> bool {
         let rails = &self.rails;
         let Some(grant) = self.grants.get_mut(id) else { return false };
         let before = grant.generations(|| rails.iter().map(RailState::generation).collect());
         let is_awaited = |(rail, before): (&RailState, &u64)| {
+            // A dead rail is never reset, so it cannot provide a proof.
             let is_provable = rail.properties().ended_keys == EndedKeys::StopNew && rail.death().is_none();
             is_provable && rail.generation() == *before
         };
@@ -124,19 +129,21 @@ impl Machine {
         self.control.push_back(Control::GiveBack { grant: id, op });
     }
 
-    /// Granted memory was given back, unless its user has a handle on it.
+    /// Handles the result of giving memory back. `is_back` is `false` if the user holds a handle
+    /// again.
     pub fn handle_given_back(&mut self, id: u64, op: Option<OpId>, is_back: bool) {
         let Some((key, later)) = self.grants.given_back(id, is_back) else {
-            // The user did not wait so long, and has the grant in his hand again: it stands until he asks for it once more.
-            return self.answer_revoke(op, Err("the grant was handed back meanwhile"));
+            // The user's wait timed out and the grant was returned to the user. It stays until the
+            // user revokes it again.
+            return self.answer_revoke(op, Err("the grant was returned to the user meanwhile"));
         };
         if let Some(peer) = self.peer(key) {
-            // Only what is wanted back is ever forgotten.
+            // Only grants that are being revoked are ever removed, so both counts include this one.
             peer.own_grants -= 1;
             peer.revoking -= 1;
         }
         self.answer_revoke(op, Ok(()));
-        self.answer_revoke(later, Err("it is not granted"));
+        self.answer_revoke(later, Err("there is no such grant"));
     }
 
     fn answer_revoke(&mut self, op: Option<OpId>, answer: Result<(), &'static str>) {
@@ -145,28 +152,30 @@ impl Machine {
         }
     }
 
-    /// The peer has granted something to us.
+    /// Handles a grant of the peer.
     pub(super) fn on_grant(&mut self, key: PeerKey, offer: GrantOffer) {
         let Some(peer) = self.peer(key) else { return };
         peer.granted.learn(offer);
         self.report_peer(key, PeerChange::Offered);
     }
 
-    /// What the peer has granted: its length and rights.
+    /// Returns the length and the rights of a grant of the peer.
     pub fn granted(&mut self, key: PeerKey, grant: u64) -> Option<(u64, Rights)> {
         let granted = self.peer(key)?.granted.get(grant)?;
         (!granted.is_revoked()).then_some((granted.len(), granted.rights()))
     }
 
-    /// Whether the peer has told us of this counter of its.
+    /// Returns `true` if the peer has announced this counter.
     pub fn knows_counter(&mut self, key: PeerKey, counter: crate::counter::CounterId) -> bool {
         self.peer(key).is_some_and(|peer| peer.counters.knows(counter))
     }
 
-    /// The peer wants its memory back: nothing more of ours begins, and it hears when nothing is under way.
+    /// Handles a revocation by the peer: begins nothing more, and confirms when nothing is in
+    /// flight.
     pub(super) fn on_revoke(&mut self, key: PeerKey, id: u64) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
+        // Nothing can use a grant that is unknown here, so it is confirmed at once.
         if !peer.granted.revoke(id) {
             self.send(key, Frame::Revoked { grant: id });
             return;
@@ -180,7 +189,7 @@ impl Machine {
         }
     }
 
-    /// A transfer or an atomic is done with a grant.
+    /// Ends a use of a grant by a transfer or an atomic.
     pub(super) fn release(&mut self, key: PeerKey, grant: u64) {
         if self.peer(key).is_some_and(|peer| peer.granted.end_use(grant)) {
             self.send(key, Frame::Revoked { grant });

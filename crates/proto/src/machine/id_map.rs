@@ -1,9 +1,9 @@
-//! Maps by numbers that we have given out ourselves: looked up for every operation.
+//! Maps by numbers that this side assigns. They are used for every operation.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by such numbers. Nobody chooses them to collide, so that no costly hash is needed.
+/// A map by assigned numbers. A peer cannot choose them to collide, so a cheap hash is sufficient.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// Spreads numbers over all bits by a multiplication.
@@ -40,7 +40,7 @@ impl Hasher for NumberHasher {
 
     #[inline]
     fn finish(&self) -> u64 {
-        // A table looks at the lowest bits, and the product's best are the highest.
+        // Hash tables use the lowest bits, but the best bits of the product are the highest.
         self.0.rotate_left(26)
     }
 }

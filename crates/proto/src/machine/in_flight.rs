@@ -1,15 +1,17 @@
-//! What is in flight: one table for all peers. The slot is the number of the work request, by which its completion comes back.
+//! The table of operations in flight, for all peers. The slot is the number of the work request,
+//! with which its completion comes back.
 
 use super::{NewAtomic, PeerKey};
 use crate::inflight::{SlotId, Slots};
 use crate::outbox::Posted;
 use crate::rail::RemoteSegment;
 
-/// A request that a card has, or is about to get.
+/// A work request that a card has, or is about to get.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) peer: PeerKey,
-    /// Which of the peer's links. With so few bits it is moved without a call.
+    /// The index among the peer's links. 32 bits keep the struct small enough to be moved without a
+    /// call of `memcpy`.
     link: u32,
     pub(super) what: Requested,
 }
@@ -20,24 +22,24 @@ impl InFlight {
         Self { peer, link: link as u32, what }
     }
 
-    /// Which of the peer's links.
+    /// Returns the index among the peer's links.
     #[inline]
     pub(super) fn link(&self) -> usize {
         self.link as usize
     }
 }
 
-// Every page is moved in and out.
+// It is moved into the table and out of it for every page.
 const _: () = assert!(size_of::<InFlight>() <= 128);
 
-/// What was requested.
+/// The request of an entry.
 #[derive(Debug)]
 pub(super) enum Requested {
     Pages(Posted),
-    /// The message of this number.
+    /// The message with this number.
     Message(u64),
     Atomic(NewAtomic, RemoteSegment),
-    /// Whoever asked was answered without it.
+    /// The request was answered before the completion.
     Answered,
 }
 
@@ -55,13 +57,13 @@ impl Default for InFlightTable {
 }
 
 impl InFlightTable {
-    /// Whether one more can be put in.
+    /// Returns `true` if one more can be put in.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.0.has_room()
     }
 
-    /// Gives it a slot, where there [is one](Self::has_room).
+    /// Puts an entry in. Returns its slot, or `None` if there is [no room](Self::has_room).
     #[inline]
     pub(super) fn put(&mut self, it: InFlight) -> Option<SlotId> {
         self.0.put(it).ok()
@@ -77,12 +79,12 @@ impl InFlightTable {
         self.0.take(slot)
     }
 
-    /// Whoever asked for it has his answer. Its buffers come back all the same.
+    /// Marks an entry as answered. Its buffers still come back with the completion.
     pub(super) fn answer(&mut self, slot: SlotId) -> Option<Requested> {
         self.0.get_mut(slot).map(|it| std::mem::replace(&mut it.what, Requested::Answered))
     }
 
-    /// Takes out all that are so: what they have will never come back.
+    /// Removes all matching entries. Their completions will never come.
     pub(super) fn abandon(&mut self, is_so: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
         let slots: Vec<SlotId> = self.0.iter().filter(|(_, it)| is_so(it)).map(|(slot, _)| slot).collect();
         slots.into_iter().filter_map(|slot| self.0.take(slot)).collect()

@@ -1,4 +1,4 @@
-//! Who is there, and who is not any more.
+//! Keep-alives, silent peers, and orderly closing.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::lost::LostReason;
 use crate::wire::Frame;
 
 impl Machine {
-    /// Nobody here has anything more to do with a peer: it is told so when nothing of ours is under way.
+    /// Closes a peer. The goodbye is sent when nothing of this side is in flight.
     pub fn leave(&mut self, key: PeerKey, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
@@ -16,7 +16,7 @@ impl Machine {
         self.finish_leaving(key);
     }
 
-    /// Nobody here has anything more to do with anybody. It is told when all are gone.
+    /// Closes all peers. `op` is answered when all are gone.
     pub fn leave_all(&mut self, op: OpId, now: u64) {
         for key in self.peers.keys() {
             self.leave(key, now);
@@ -34,11 +34,12 @@ impl Machine {
 
     fn finish_leaving(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
-        // A peer that still answers for its grants spares the rail a reset, and with that all the others.
+        // A peer that can still confirm the end of its grants saves the rail a reset, and with that
+        // all other peers their links.
         let is_done = peer.links.in_flight() == 0 && peer.is_idle() && peer.revoking == 0;
         // Until the peer holds its messages, they may have to be sent again.
         if peer.is_left && is_done && peer.outgoing.is_held() {
-            // It says that nothing is under way.
+            // The goodbye asserts that nothing is in flight, which a dead rail makes unprovable.
             if !peer.has_unstopped {
                 self.send(key, Frame::Goodbye);
             }
@@ -46,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// What is due for one peer.
+    /// Runs the timers of one peer.
     pub(super) fn run_peer_timers(&mut self, key: PeerKey) {
         let (now, silence) = (self.now, self.tuning.silence);
         let Some(peer) = self.peer(key) else { return };
@@ -54,6 +55,7 @@ impl Machine {
             self.finish_lost(key);
             return;
         }
+        // Any frame is a sign of life, not only a keep-alive.
         if now >= peer.heard_at.saturating_add(silence) {
             let silent = Duration::from_nanos(now - peer.heard_at);
             self.lose_peer(key, LostReason::Silent { silent }, false);

@@ -1,7 +1,11 @@
-//! Links: how they are made, and what happens when one fails.
+//! Links: connecting, and failures.
 //!
-//! The side that connected offers them, in pairs of rails of the same kind. Each side makes its end, connects it to the other's and says
-//! that it is ready; who hears that begins to post.
+//! The side that connected offers links between pairs of rails of the same kind. Each side creates
+//! its end, connects it to the other's end, and sends `LinkReady`. A side posts once it has
+//! received that frame.
+//!
+//! Invariant: a link is opened again only when all operations of this side on its previous
+//! connection have come back.
 
 use super::peer::{Due, Links, MadeEnd, NO_LINK, Phase, Transfers};
 use super::work::{Control, LinkEnd, Opening};
@@ -13,16 +17,18 @@ use crate::rail::{LinkKey, RailError};
 use crate::route::pairs;
 use crate::wire::{Frame, LinkOffer};
 
-/// Places in a card's queue that pages leave to messages and atomics.
+/// Slots of a card's queue that pages leave to messages and atomics.
 const RESERVED: u32 = 8;
 
-/// What a peer hears that offers a link too soon after the last one. It tries again, and nothing is wrong.
+/// The reason sent to a peer that offers a link too soon after the last one. The peer tries again;
+/// this is not a failure.
 pub(super) const IN_USE: &str = "the last one is still in use";
 
-/// Links that may be followed by others before the peer has said that its ends are lost. It says so of each, sooner or later.
+/// The maximum number of replaced links whose loss the peer has not reported. It reports each of
+/// them sooner or later.
 const PAST_MAX: usize = 256;
 
-/// Which rails go together, as both sides find out by themselves: those of a kind, in turn.
+/// Pairs the rails of two sides by kind, in turn. Both sides compute the same pairs.
 pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)> {
     let of_kind = |rails: &[String], kind: &String| -> Vec<usize> {
         (0..rails.len()).filter(|rail| rails[*rail] == *kind).collect()
@@ -42,7 +48,7 @@ pub fn pairs_of(initiator: &[String], acceptor: &[String]) -> Vec<(usize, usize)
 }
 
 impl Machine {
-    /// Both sides have greeted: which links there will be. The initiator offers its ends.
+    /// Determines the links after both sides have sent their hello. The initiator offers its ends.
     pub(super) fn make_links(&mut self, key: PeerKey) {
         let (now, ours) = (self.now, self.hello.rails.clone());
         let Some(peer) = self.peer(key) else { return };
@@ -50,6 +56,8 @@ impl Machine {
         let is_initiator = peer.is_initiator;
         let chosen = match is_initiator {
             true => pairs_of(&ours, &theirs),
+            // The pairing depends on the order of its arguments, so both sides pass the initiator
+            // first.
             false => pairs_of(&theirs, &ours).into_iter().map(|(a, b)| (b, a)).collect(),
         };
         if chosen.is_empty() {
@@ -65,13 +73,14 @@ impl Machine {
 
     fn rail_settings(&self, rail: usize) -> LinkSettings {
         let properties = self.rails[rail].properties();
-        // Shares follow the rates. A rail that tells none is used where no other is.
+        // Shares follow the rates. A rail without a known rate is used only if no other is.
         let weight = u32::try_from(properties.rate_bps / 1_000_000).unwrap_or(u32::MAX);
+        // The rest of the window is left to messages and atomics.
         let window = properties.window.saturating_sub(RESERVED).max(1);
         LinkSettings { id: NO_LINK, limits: properties.limits, window, weight }
     }
 
-    /// What is due for a peer's links.
+    /// Runs the timers of a peer's links.
     pub(super) fn run_link_timers(&mut self, key: PeerKey) {
         let (now, times) = (self.now, self.tuning.link_times());
         let Some(peer) = self.peer(key) else { return };
@@ -98,7 +107,7 @@ impl Machine {
         RailError::new(
             operation,
             cause,
-            "see whether the rail's packets come through: VLAN, firewall, and PFC on the path",
+            "check that the rail's packets pass: VLAN, firewall, and PFC on the path",
         )
     }
 
@@ -112,12 +121,13 @@ impl Machine {
         self.open_end(key, index, id, None);
     }
 
-    /// Has our end of a link made.
+    /// Requests this side's end of a link.
     fn open_end(&mut self, key: PeerKey, index: usize, id: LinkId, peer_end: Option<Vec<u8>>) {
         self.remember_link(key, index);
         let Some(peer) = self.peer(key) else { return };
+        // A peer that never reports its losses would make this list grow without limit.
         if peer.links.past() >= PAST_MAX {
-            let why = LostReason::Violation("it does not say what became of its links");
+            let why = LostReason::Violation("it does not report the loss of its links");
             self.lose_peer(key, why, false);
             return;
         }
@@ -127,11 +137,13 @@ impl Machine {
         self.control.push_back(Control::OpenLink(Opening { rail, peer: key, index, id, peer_end }));
     }
 
-    /// Our end of a link is made, and this is its address: the peer is told. Where the peer has offered the link, ours is connected to its end.
+    /// Handles the creation of this side's end: sends its address to the peer. If the peer offered
+    /// the link, connects the end.
     pub fn handle_opened(&mut self, opening: Opening, opened: Result<(LinkKey, Vec<u8>), RailError>) {
         let Opening { rail, peer: key, index, id, peer_end } = opening;
         let is_wanted = self.peer(key).is_some_and(|peer| peer.links[index].is_opening(id));
         match opened {
+            // The link has failed since the end was requested.
             Ok((link, _)) if !is_wanted => self.control.push_back(Control::CloseLink { rail, link }),
             Ok((link, address)) => {
                 let end = LinkEnd { rail, link, peer: key, index };
@@ -146,6 +158,8 @@ impl Machine {
                 if let Some(peer) = self.peer(key) {
                     peer.links[index].not_opened(retry_at);
                 }
+                // If the peer offered the link, it needs the reason; otherwise only the local user
+                // does.
                 match peer_end {
                     None => self.report_peer(key, PeerChange::Note(error)),
                     Some(_) => self.refuse_rail(key, id, &error.to_string()),
@@ -166,7 +180,7 @@ impl Machine {
         self.send(key, Frame::Link(LinkOffer { link: id, from, to, address }));
     }
 
-    /// Another link is about to follow one: what the peer has under way on that may land yet.
+    /// Remembers a link that is about to be replaced: operations of the peer on it may still land.
     fn remember_link(&mut self, key: PeerKey, index: usize) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let rails = &self.rails;
@@ -177,23 +191,24 @@ impl Machine {
         }
     }
 
-    /// The peer's end of a link: of one that it offers, or as its answer.
+    /// Handles the peer's end of a link: an offer, or the answer to one.
     pub(super) fn on_link_offer(&mut self, key: PeerKey, offer: LinkOffer) {
         let Some(peer) = self.peer(key) else { return };
         let pair = (usize::from(offer.to), usize::from(offer.from));
         let is_answer = peer.is_initiator;
+        // A peer may name rails that do not exist.
         let Some(index) = peer.links.between(pair) else {
             self.refuse_rail(key, offer.link, "no such rail");
             return;
         };
         let phase = peer.links[index].phase();
         if is_answer {
-            // One that was given up meanwhile is nobody's.
+            // The answer to an offer that was withdrawn meanwhile is ignored.
             if phase == Phase::Offered && peer.links[index].id() == offer.link {
                 self.connect_end(key, index, offer.address);
             }
         } else {
-            // What the last one had in flight must be back first: the peer tries again.
+            // Operations of the last link must be back first. The peer tries again.
             let is_free = matches!(phase, Phase::Down { .. }) && !self.rails[pair.0].is_resetting();
             if !is_free {
                 self.refuse_rail(key, offer.link, IN_USE);
@@ -215,11 +230,12 @@ impl Machine {
         self.control.push_back(Control::Connect { end, peer_end });
     }
 
-    /// Our end is connected to the peer's, which may begin.
+    /// Handles the connection of this side's end. The peer may post from now on.
     pub fn handle_connected(&mut self, end: LinkEnd, connected: Result<(), RailError>) {
         let (now, LinkEnd { link: link_key, peer: key, index, .. }) = (self.now, end);
         let link = self.peer(key).map(|peer| &peer.links[index]).filter(|link| link.key() == Some(link_key));
-        // It may have failed meanwhile, and is closed then. Why it could not be connected here says more than what the peer may have told of its end.
+        // The link may have failed meanwhile, and is closed then. The local error is reported all
+        // the same: it says more than the peer's frame about its end.
         if !link.is_some_and(|link| matches!(link.phase(), Phase::Connecting { .. })) {
             if let Err(error) = connected {
                 self.report_peer(key, PeerChange::Note(error));
@@ -230,6 +246,7 @@ impl Machine {
             self.fail_link(key, index, &error);
             return;
         }
+        // Before `LinkReady`: the peer may use the names as soon as it gets that frame.
         self.name_counters(key, index);
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
@@ -240,7 +257,7 @@ impl Machine {
         }
     }
 
-    /// The peer's end is connected: we may post.
+    /// Handles the connection of the peer's end. This side may post from now on.
     pub(super) fn on_link_ready(&mut self, key: PeerKey, link: LinkId, mark: u32) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };

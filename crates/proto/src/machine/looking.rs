@@ -1,45 +1,48 @@
-//! Rails that cannot wake anybody: one has to look.
+//! Polling of rails that cannot wake a sleeping driver.
 //!
-//! Nobody looks for ever. A side that has something in flight on such a rail, or has heard of something there, looks for a while, and
-//! then sleeps as if the rail were not there. Whoever posts to it tells the other side so by a frame, which wakes it: when it begins,
-//! and again and again while something is in flight.
+//! No side polls forever. A side polls for a while after it posted to such a rail or heard of
+//! operations there, and then sleeps as if the rail did not exist. A side that posts to such a rail
+//! sends the other one a `Look` frame, which wakes it: at the beginning, and repeatedly while
+//! something is in flight.
 
 use std::time::Duration;
 
-/// How long a side looks after it has heard of something. It is longer than [`TELL_EVERY`] by more than a busy machine delays a thread;
-/// what comes later all the same is found at the next heartbeat.
+/// The time in nanoseconds for which a side polls after it has heard of something. It exceeds
+/// [`TELL_EVERY`] by more than a busy machine delays a thread. An operation that arrives even later
+/// is found at the next heartbeat.
 const LOOK_FOR: u64 = 60_000_000;
 
-/// How often the other side is told.
+/// The interval of `Look` frames in nanoseconds.
 const TELL_EVERY: u64 = 20_000_000;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Looking {
-    /// When something last came or went on such a rail.
+    /// The time of the last arrival or post on such a rail.
     moved_at: u64,
     until: u64,
 }
 
 impl Looking {
-    /// Something has come over such a rail, or the peer says that it will.
+    /// Notes that something arrived over such a rail, or that the peer announced it.
     pub(super) fn expect(&mut self, now: u64) {
         (self.moved_at, self.until) = (now, now + LOOK_FOR);
     }
 
-    /// Something was posted to such a rail.
+    /// Notes that something was posted to such a rail.
     #[inline]
     pub(super) fn posted(&mut self, now: u64) {
         self.moved_at = now;
     }
 
-    /// For how long nothing has come or gone on such rails; none where nothing is expected there, so that one may sleep.
+    /// Returns for how long nothing has happened on such rails. Returns `None` if nothing is
+    /// expected there, so that the driver may sleep.
     pub(super) fn quiet_for(&self, now: u64, is_any_busy: bool) -> Option<Duration> {
         let is_expecting = now < self.until || is_any_busy;
         is_expecting.then(|| Duration::from_nanos(now.saturating_sub(self.moved_at)))
     }
 
-    /// Whether a peer that was last told then is to be told now that it is to look.
+    /// Returns `true` if a `Look` frame is due for a peer that got the last one at `told_at`.
     pub(super) fn is_to_be_told(told_at: Option<u64>, now: u64) -> bool {
         told_at.is_none_or(|told| now >= told + TELL_EVERY)
     }

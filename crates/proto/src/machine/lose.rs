@@ -1,7 +1,10 @@
-//! What fails: links, and peers.
+//! Failures of links and of peers.
 //!
-//! A link that has failed is *draining* until everything of ours on it has come back; only then is it lost, and its pages go to other
-//! links. A peer that is lost ends every wait on it. Its buffers come back when the cards are done with them.
+//! A failed link is *draining* until all operations of this side on it have come back. Only then is
+//! it lost, and its pages go to other links. The loss of a peer ends every wait on it. Its buffers
+//! come back when the cards are done with them.
+//!
+//! Invariant: a buffer is never reused while a card may access it.
 
 use super::links::IN_USE;
 use super::peer::{Due, Lost, Remains};
@@ -14,17 +17,19 @@ use crate::lost::LostReason;
 use crate::rail::RailError;
 use crate::wire::Frame;
 
-/// What a peer is told of a link that failed without a reason of its own: with its peer, or with its rail.
+/// The reason sent with a link that failed without a reason of its own: with its peer, or with its
+/// rail. Peers compare it, so it is part of the protocol.
 const NO_REASON: &str = "its link has failed";
 
-/// Characters of a reason of the peer that are kept.
+/// The maximum number of characters kept of a peer's reason.
 const REASON_CHARS_MAX: usize = 400;
 
 impl Machine {
-    /// A link is of no use any more, as was found here.
+    /// Handles the failure of a link that was detected on this side.
     pub(super) fn fail_link(&mut self, key: PeerKey, index: usize, reason: &RailError) {
         let Some(peer) = self.peer(key) else { return };
         let link = &mut peer.links[index];
+        // Only the first failure is reported: the later ones follow from it.
         if link.is_failing() {
             return;
         }
@@ -33,7 +38,7 @@ impl Machine {
         self.end_link(key, index);
     }
 
-    /// A link is of no use any more, for a reason that is known already.
+    /// Ends a link whose reason was reported already.
     pub(super) fn end_link(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
         let Some(peer) = self.peer(key) else { return };
@@ -44,6 +49,7 @@ impl Machine {
         let (rail, link_key, mark) = (link.rail(), link.key(), link.own_mark());
         peer.transfers.pause(index);
         self.mark_dirty();
+        // Messages that still arrive over the link are ignored. The peer sends them again.
         self.marks.end(mark);
         if let Some(link) = link_key {
             self.control.push_back(Control::CloseLink { rail, link });
@@ -51,7 +57,8 @@ impl Machine {
         self.tell_rails(key);
     }
 
-    /// Everything of ours on a failed link has come back: it is lost, and what it had goes to the others.
+    /// Handles a failed link whose operations have all come back: it is lost, and its pages go to
+    /// the others.
     pub(super) fn drained(&mut self, key: PeerKey, index: usize) {
         let retry_at = self.now + self.tuning.cool_down;
         let Some(peer) = self.peer(key) else { return };
@@ -60,6 +67,7 @@ impl Machine {
         let Remains { key: link_key, failed, is_quiet, why } = link.drained(retry_at);
         let is_lost = peer.is_lost();
         self.rails[rail].remove_link(link_key);
+        // The transfers of a lost peer end without another link.
         if is_lost {
             return;
         }
@@ -73,7 +81,7 @@ impl Machine {
         self.turns.wake(key);
     }
 
-    /// The peer's end of a link is lost.
+    /// Handles the loss of the peer's end of a link.
     pub(super) fn on_link_lost(&mut self, key: PeerKey, id: LinkId, is_quiet: bool, reason: &str) {
         let Some(peer) = self.peer(key) else { return };
         let Some((rail, generation)) = peer.links.rail_of(id) else { return };
@@ -83,14 +91,15 @@ impl Machine {
             link.lost_there();
             if !link.is_failing() && reason != NO_REASON && reason != IN_USE {
                 let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
-                let fix = "see what the other side says, and its card: farreach devices";
-                let note = RailError::new("link, at the peer's end", told, fix);
+                let fix = "check the log of the other side and its card (`farreach devices`)";
+                let note = RailError::new("link (peer's end)", told, fix);
                 self.report_peer(key, PeerChange::Note(note));
             }
         }
         let properties = self.rails[rail].properties();
-        // What the peer had under way may land late, unless it is stopped here.
+        // Operations of the peer may land late, unless this side stops them by a reset.
         let may_land_late = !is_quiet && !properties.links_end_alone;
+        // If the rail was reset since, that has stopped the peer's operations already.
         if may_land_late && self.rails[rail].generation() == generation {
             if let Some(peer) = self.peer(key) {
                 peer.links.expect_late(id);
@@ -105,8 +114,9 @@ impl Machine {
         }
     }
 
-    /// What a peer had under way may land over a rail that nothing can stop any more: no memory of ours that it was granted will ever stay as it
-    /// is, so that nothing can be promised of it. All waits end, and the memory never becomes a slice again.
+    /// Loses a peer whose operations may still land over a rail that can no longer be stopped: the
+    /// memory granted to it may change at any time, and nothing can be guaranteed about it. All
+    /// waits end, and the memory never becomes a slice again.
     pub(super) fn lose_if_unstoppable(&mut self, key: PeerKey, rail: usize) {
         let Some(error) = self.rails[rail].death().cloned() else { return };
         let generation = self.rails[rail].generation();
@@ -115,11 +125,11 @@ impl Machine {
         }
     }
 
-    /// A peer is lost: all waits on it end.
+    /// Handles the loss of a peer: all waits on it end.
     pub(super) fn lose_peer(&mut self, key: PeerKey, reason: LostReason, is_quiet: bool) {
         let now = self.now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { return };
-        // One that cannot have begun anything has nothing under way, whatever became of it.
+        // A peer that never knew an end of a link cannot have operations in flight.
         let is_quiet = is_quiet || peer.links.were_never_offered();
         peer.lost = Some(Lost { at: now, reason: reason.clone(), is_quiet });
         self.mark_dirty();
@@ -140,7 +150,7 @@ impl Machine {
         self.finish_closing();
     }
 
-    /// What is left of a lost peer: its buffers, which come back when the cards are done.
+    /// Finishes a lost peer: its buffers come back when the cards are done with them.
     pub(super) fn finish_lost(&mut self, key: PeerKey) {
         let (now, times) = (self.now, self.tuning.link_times());
         let Some(peer) = self.peer(key) else { return };
@@ -149,7 +159,8 @@ impl Machine {
             let (rail, due) = (link.rail(), link.due(now, false, &times));
             match due {
                 Due::Drained => self.drained(key, index),
-                // What nobody answers any more has room in a queue that others need, and buffers of ours.
+                // Operations that are never answered occupy a queue that others need, and buffers
+                // of this side.
                 Due::Reset => self.ask_reset(rail),
                 _ => {}
             }
@@ -157,12 +168,15 @@ impl Machine {
         let Some(peer) = self.peers.get_mut(key) else { return };
         let Some(lost) = &peer.lost else { return };
         let is_back = peer.links.in_flight() == 0;
+        // Transfers end with their buffers if the cards return them in time, and without them
+        // otherwise.
         if !is_back && now < lost.at + times.drain {
             return;
         }
         let reason = lost.reason.clone();
         for transfer in peer.transfers.drain() {
-            // Without its buffers, where a card still has them: they are freed when it is done.
+            // Reported without the buffers if a card still has them. They are freed when the card
+            // is done.
             let fault = TransferFault::PeerLost(reason.clone());
             self.events.push_back(transfer.end(Err(fault), is_back, now));
         }
@@ -170,6 +184,7 @@ impl Machine {
         let Some(peer) = self.peer(key) else { return };
         if is_back {
             peer.transfers.clear();
+            // The revocation of its grants still needs the peer's state.
             if peer.own_grants == 0 {
                 self.peers.forget(key);
                 self.report_peer(key, PeerChange::Forgotten);

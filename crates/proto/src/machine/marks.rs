@@ -1,4 +1,5 @@
-//! Marks: what messages are told apart by, where a rail does not say over which link one came.
+//! Marks of messages: they identify the peer where a rail does not report over which link a message
+//! came.
 
 use super::PeerKey;
 use super::id_map::IdMap;
@@ -17,7 +18,7 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// A mark for a link of this peer's.
+    /// Assigns a mark to a link of this peer.
     pub(super) fn give(&mut self, peer: PeerKey) -> u32 {
         let mark = self.next;
         self.next = self.next.wrapping_add(1);
@@ -25,13 +26,13 @@ impl Marks {
         mark
     }
 
-    /// The peer whose messages are marked so.
+    /// Returns the peer whose messages carry this mark.
     #[inline]
     pub(super) fn peer(&self, mark: u32) -> Option<PeerKey> {
         self.peers.get(&mark).copied()
     }
 
-    /// The link is of no use any more.
+    /// Removes the mark of a link that can no longer be used.
     pub(super) fn end(&mut self, mark: u32) {
         self.peers.remove(&mark);
     }

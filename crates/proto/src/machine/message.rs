@@ -1,4 +1,5 @@
-//! Messages: in order, each once, over whichever link is ready, and over the control channel where none is.
+//! Messages: in order, each exactly once, over any ready link, or over the control connection if
+//! none is ready.
 
 use super::in_flight::{InFlight, Requested};
 use super::peer::{Link, TooMany};
@@ -11,16 +12,17 @@ use crate::lost::LostReason;
 use crate::rail::Refusal;
 use crate::wire::Frame;
 
-/// What is put before a message: whose it is, and its number.
+/// The length of a message's header in bytes: its mark and its number.
 pub const HEADER: usize = 16;
 
-/// What is answered for a peer that is lost, or forgotten.
+/// The answer for a peer that is lost or forgotten.
 fn gone() -> SendError {
     SendError::PeerLost { reason: LostReason::Gone }
 }
 
 impl Machine {
-    /// Takes a message. It is answered when the peer's engine holds it, in the order of all messages to this peer.
+    /// Queues a message. It is answered when the peer's engine holds it, in the order of all
+    /// messages to this peer.
     pub fn send_message(&mut self, op: OpId, key: PeerKey, bytes: Vec<u8>, now: u64) {
         self.now = now;
         let max = self.tuning.message_max;
@@ -35,7 +37,7 @@ impl Machine {
         self.schedule_first(key);
     }
 
-    /// The user has taken so many messages of a peer's.
+    /// Accounts messages of a peer that the application has taken.
     pub fn taken(&mut self, key: PeerKey, count: u32, now: u64) {
         self.now = now;
         if let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) {
@@ -44,7 +46,8 @@ impl Machine {
         }
     }
 
-    /// The next message or atomic that can be posted, each peer in turn. What cannot be is tried again with the next step.
+    /// Chooses the next message or atomic to post, from the peers in turn. A peer that cannot post
+    /// now is tried again in the next step.
     pub(super) fn choose_from_senders(&mut self) -> Option<SlotId> {
         while let Some(key) = self.turns.sender() {
             let chosen = self.choose_message(key).or_else(|| self.choose_atomic(key));
@@ -56,7 +59,7 @@ impl Machine {
         None
     }
 
-    /// The first one has nothing more that can be posted now.
+    /// Ends the turn of the current peer: it has nothing more to post now.
     pub(super) fn end_turn_of_sender(&mut self) {
         let Some(key) = self.turns.end_sender() else { return };
         if let Some(peer) = self.peer(key) {
@@ -65,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// The request as it is posted.
+    /// Builds the work request.
     #[inline]
     pub(super) fn post_of_sender(&self, slot: SlotId) -> Option<Post<'_>> {
         let it = self.in_flight.get(slot)?;
@@ -82,21 +85,21 @@ impl Machine {
         Some(Post { rail: link.rail(), link: link.key()?, slot, content })
     }
 
-    /// Something is to be posted, or tried again with the next step.
+    /// Queues a peer for posting, in this step or the next.
     pub(super) fn schedule_sending(&mut self, key: PeerKey) {
         if self.begin_sending(key) {
             self.turns.add_sender(key);
         }
     }
 
-    /// Something is to be posted now, unless the peer waits for its turn already.
+    /// Queues a peer first, to post in this step, unless it is queued already.
     pub(super) fn schedule_first(&mut self, key: PeerKey) {
         if self.begin_sending(key) {
             self.turns.add_first_sender(key);
         }
     }
 
-    /// Whether a peer has something to be posted, and did not wait for its turn until now.
+    /// Returns `true` if a peer has something to post and was not queued until now.
     fn begin_sending(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         let has_some = peer.outgoing.has_work() || peer.atomics.are_waiting();
@@ -105,20 +108,21 @@ impl Machine {
         begins
     }
 
-    /// The peer's user has taken so many.
+    /// Handles room for more messages at the peer.
     pub(super) fn on_taken(&mut self, key: PeerKey, count: u32) {
         let Some(peer) = self.peer(key) else { return };
         peer.outgoing.add_room(count);
         self.schedule_sending(key);
     }
 
-    /// The peer's engine holds all messages before this number: they arrive, whatever becomes of the links and of this side.
+    /// Handles the confirmation that the peer's engine holds all messages before this number. They
+    /// reach its application even if links or this side are lost.
     pub(super) fn on_held(&mut self, key: PeerKey, next: u64) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         self.events.extend(peer.outgoing.held(next).map(|op| Event::Sent(op, Ok(()))));
     }
 
-    /// Tells those whose messages came that they are held: once for all that came in one step.
+    /// Confirms received messages: once for all messages of a step.
     pub(super) fn tell_held(&mut self) {
         while let Some(key) = self.heard_from.pop() {
             let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else { continue };
@@ -128,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// Tells when all that was sent until now is held by the peer's engine.
+    /// Reports when the peer's engine holds everything sent until now.
     pub fn flush(&mut self, op: OpId, key: PeerKey, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key).filter(|peer| !peer.is_lost()) else {
@@ -139,20 +143,23 @@ impl Machine {
         }
     }
 
-    /// A link is lost: what it has delivered may not have come.
+    /// Queues the messages of a lost link again: even delivered ones may not have been received.
     pub(super) fn send_messages_again(&mut self, key: PeerKey, link: LinkId) {
         let Some(peer) = self.peer(key) else { return };
         peer.outgoing.lose(link);
         self.schedule_sending(key);
     }
 
-    /// The first message that is to be posted, if there is room for it. Where no link is ready, the control channel carries all.
+    /// Chooses the first message to post, if there is room for it. If no link is ready, sends all
+    /// over the control connection.
     fn choose_message(&mut self, key: PeerKey) -> Option<SlotId> {
         let rails = &self.rails;
         let peer = self.peers.get_mut(key)?;
+        // Only messages that the peer has room for get a number.
         peer.outgoing.number();
         let is_ready = |link: &Link| rails[link.rail()].is_ready(link);
         if !peer.links.iter().any(is_ready) {
+            // Bounded by the room that the peer has announced.
             while self.send_by_frame(key) {}
             return None;
         }
@@ -166,7 +173,7 @@ impl Machine {
         self.in_flight.put(InFlight::new(key, index, what))
     }
 
-    /// No card has it: it is tried again.
+    /// Handles a message that no card accepted: it is tried again.
     pub(super) fn message_refused(&mut self, key: PeerKey, index: usize, sequence: u64, reason: Refusal) {
         let now = self.now;
         if let Some(peer) = self.peer(key) {
@@ -179,10 +186,10 @@ impl Machine {
         self.end_turn_of_sender();
     }
 
-    /// Where no link is ready, the control channel carries it.
+    /// Sends a message over the control connection. Returns `false` if there is none.
     fn send_by_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peer(key) else { return false };
-        // One that is being made is waited for.
+        // While the first link is being connected, messages wait for it.
         if !peer.is_up && peer.links.iter().any(Link::is_coming) {
             return false;
         }
@@ -191,10 +198,10 @@ impl Machine {
         true
     }
 
-    /// A message of ours is done with.
+    /// Handles the completion of a message.
     pub(super) fn message_done(&mut self, key: PeerKey, index: usize, sequence: u64, is_ok: bool) {
         let Some(peer) = self.peer(key) else { return };
-        // To a peer that is lost nothing is sent again.
+        // Nothing is sent again to a lost peer.
         let delivered_by = (is_ok || peer.is_lost()).then(|| peer.links[index].id());
         peer.outgoing.end(sequence, delivered_by);
         if delivered_by.is_none() {
@@ -202,11 +209,12 @@ impl Machine {
         }
     }
 
-    /// A message has come over a rail.
+    /// Handles a message that came over a rail.
     pub fn handle_message(&mut self, bytes: &[u8]) {
         let Some((header, bytes)) = bytes.split_at_checked(HEADER) else { return };
         let (mark, number) = (header[..4].try_into(), header[8..].try_into());
         let (Ok(mark), Ok(number)) = (mark, number) else { return };
+        // A message of a link that has ended is ignored.
         let Some(key) = self.marks.peer(u32::from_le_bytes(mark)) else { return };
         self.receive(key, u64::from_le_bytes(number), bytes);
     }
@@ -223,7 +231,7 @@ impl Machine {
             Ok(true) => self.heard_from.push(key),
             Ok(false) => {}
             Err(TooMany) => {
-                let why = LostReason::Violation("it sends more messages than it was given room for");
+                let why = LostReason::Violation("it sends more messages than there is room for");
                 self.lose_peer(key, why, false);
             }
         }

@@ -1,11 +1,15 @@
-//! What an engine does: peers, links, transfers, counters, grants and messages, without thread, clock or socket.
+//! The state machine of an engine: peers, links, transfers, counters, grants and messages, without
+//! threads, clocks or sockets.
 //!
-//! Time is a number that the caller passes in. Frames of peers come in by [`Machine::handle_frame`], and what is to be sent goes out by
-//! [`Machine::poll_output`]. What is to be done with [rails](crate::rail) goes out by [`Machine::poll_control`] and [`Machine::poll_post`], and what rails tell comes in by
-//! `handle_…`; the carrier of the crate `rail` does both, and has the memory. What is to be told to whoever has asked goes out by
-//! [`Machine::poll_event`]. So a simulation can own all of them, and drive the same code through a hundred thousand histories.
+//! The caller passes in the time as a number. Frames of peers come in through
+//! [`Machine::handle_frame`], and frames to send go out through [`Machine::poll_output`]. Work for
+//! [rails](crate::rail) goes out through [`Machine::poll_control`] and [`Machine::poll_post`], and
+//! its results come in through `handle_…`; the carrier of the crate `rail` does both, and owns the
+//! memory. Answers to the caller's requests go out through [`Machine::poll_event`]. A simulation
+//! can therefore own all of these, and run the same code through a hundred thousand histories.
 //!
-//! Whoever drives a machine carries its frames, does its work and tells the time. Two that have no rail in common part at once:
+//! The driver of a machine carries its frames, does its work and supplies the time. In this
+//! example, two machines that have no rail in common part at once:
 //!
 //! ```
 //! use farreach_proto::lost::LostReason;
@@ -90,22 +94,23 @@ pub use work::{Content, Control, KeysEnded, LinkEnd, Opening, Post};
 
 use crate::rail::{LinkKey, Properties, RailError};
 
-/// Times, in nanoseconds, and bounds.
+/// Times, in nanoseconds, and limits.
 #[derive(Debug, Clone)]
 pub struct Tuning {
-    /// How often a peer hears from us at least.
+    /// The maximum time between two frames to a peer.
     pub heartbeat: u64,
-    /// A peer that is silent for so long is lost.
+    /// The silence after which a peer is lost.
     pub silence: u64,
-    /// A link on which nothing has moved for so long, while its peer is well, is lost.
+    /// The time without progress after which a link is lost, while its peer still answers.
     pub stall: u64,
-    /// How long what is in flight on a failed link may take to come back, before the rail is reset.
+    /// The time that operations in flight on a failed link have to come back, before the rail is
+    /// reset.
     pub drain: u64,
-    /// How long a failed link is left alone.
+    /// The time after which a failed link is offered again.
     pub cool_down: u64,
-    /// Messages that a peer may send before the user takes them.
+    /// The number of messages that a peer may send before the application takes them.
     pub messages: u32,
-    /// The longest message of the user's.
+    /// The maximum length of a message of the application, in bytes.
     pub message_max: usize,
 }
 
@@ -115,16 +120,16 @@ impl Tuning {
     }
 }
 
-/// What is to be done outside.
+/// A request to the driver about a control connection.
 #[derive(Debug)]
 pub enum Output {
-    /// To be sent to a peer.
+    /// Sends a frame to a peer.
     Frame(PeerKey, Frame),
-    /// The connection to a peer is to be closed.
+    /// Closes the connection to a peer.
     Close(PeerKey),
 }
 
-/// See the [module](self).
+/// The state machine of an engine. See the [module](self).
 pub struct Machine {
     rails: Vec<RailState>,
     peers: Peers,
@@ -141,14 +146,14 @@ pub struct Machine {
     now: u64,
     timers: Timers,
     looking: Looking,
-    /// Whose messages came in this step: they are told that these are held.
+    /// Peers whose messages came in this step. They get a `Held` frame at its end.
     heard_from: Vec<PeerKey>,
-    /// Who hears when all peers are gone.
+    /// Operations to complete when all peers are gone.
     closing: Vec<OpId>,
 }
 
 impl Machine {
-    /// A machine without peers, over these rails. `hello` is what each peer is told first.
+    /// Creates a machine without peers over these rails. `hello` is the first frame to each peer.
     pub fn new(rails: Vec<RailInfo>, mut hello: Hello, tuning: Tuning) -> Self {
         let rails: Vec<RailState> = rails.into_iter().map(RailState::new).collect();
         hello.rails = rails.iter().map(|rail| rail.properties().kind.clone()).collect();
@@ -174,7 +179,7 @@ impl Machine {
         }
     }
 
-    /// A connection to a peer stands. `is_initiator`: we have made it.
+    /// Adds a peer with an established connection. `is_initiator`: this side made the connection.
     pub fn add_peer(&mut self, is_initiator: bool, now: u64) -> PeerKey {
         self.now = now;
         let key = self.peers.add(Peer::new(is_initiator, &self.tuning, now));
@@ -182,19 +187,22 @@ impl Machine {
         key
     }
 
-    /// A step begins: rails are asked next what has happened.
+    /// Begins a step. The driver polls the rails next.
     pub fn begin_step(&mut self, now: u64) {
         self.now = now;
     }
 
-    /// All rails were asked: what there is room for is posted next.
+    /// Ends the polling of rails. The driver posts next, as far as there is room.
     pub fn end_polls(&mut self) {
         self.tell_held();
+        // Polling may have made room, or a link ready, for peers that could not post before.
         self.turns.ask_all_senders();
     }
 
-    /// What there was room for was posted. Looks at the time, and ends the step in which something `happened` or not.
+    /// Ends a step after posting. Runs the timers that are due. `happened`: anything was polled or
+    /// posted in this step.
     pub fn end_step(&mut self, happened: bool) {
+        // Activity may have begun something that only timers finish.
         if happened {
             self.mark_dirty();
         }
@@ -203,44 +211,45 @@ impl Machine {
         }
     }
 
-    /// What is to be done outside, one thing at a time.
+    /// Returns the next request about a control connection.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When the next step is due, though nothing happens until then.
+    /// Returns the time at which the next step is due even if nothing happens before.
     pub fn poll_timeout(&self) -> u64 {
         self.timers.next_step(&self.tuning, self.now)
     }
 
-    /// The rails, in order.
+    /// Iterates over the rails, in order.
     pub fn rails(&self) -> impl Iterator<Item = &Properties> {
         self.rails.iter().map(RailState::properties)
     }
 
-    /// How often rails were reset.
+    /// Returns how often rails were reset.
     pub fn resets(&self) -> u64 {
         self.rails.iter().map(|rail| rail.generation()).sum()
     }
 
-    /// Whether a rail is of use.
+    /// Returns `true` if a rail can be used.
     pub fn is_rail_alive(&self, rail: usize) -> bool {
         self.rails[rail].death().is_none()
     }
 
-    /// A link is of no use any more, as its rail has found.
+    /// Handles a link that its rail reports as failed.
     pub fn handle_link_down(&mut self, rail: usize, link: LinkKey, reason: &RailError) {
         if let Some((peer, index)) = self.rails[rail].owner(link) {
             self.fail_link(peer, index, reason);
         }
     }
 
-    /// Something has begun that takes time: timers are looked at soon.
+    /// Notes the beginning of something that takes time, so that timers run soon.
     fn mark_dirty(&mut self) {
         self.timers.mark_dirty(self.now);
     }
 
-    /// What takes time: keep-alives, links that fail or come back, grants that are wanted back, peers that are gone.
+    /// Runs everything that depends on time: keep-alives, links that fail or come back, grants
+    /// being revoked, lost peers.
     fn run_timers(&mut self) {
         self.timers.begin(self.tuning.heartbeat);
         for key in self.peers.keys() {
@@ -255,7 +264,7 @@ impl Machine {
         self.timers.end(self.now);
     }
 
-    /// What is to be told, one thing at a time.
+    /// Returns the next event.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -269,7 +278,8 @@ impl Machine {
         self.report(Event::Peer(key, change));
     }
 
-    /// A counter has risen. Pages arrive one by one, and who waits for them hears of them together.
+    /// Reports the new value of a counter. Pages arrive one by one; consecutive events of one
+    /// counter are merged, so that a waiter is woken once.
     fn report_reached(&mut self, counter: CounterId, reached: u64) {
         match self.events.back_mut() {
             Some(Event::Reached(last, value)) if *last == counter => *value = reached,
@@ -284,6 +294,7 @@ impl Machine {
     fn send(&mut self, key: PeerKey, frame: Frame) {
         let now = self.now;
         if let Some(peer) = self.peer(key) {
+            // Every frame serves as a keep-alive.
             peer.spoke_at = now;
         }
         self.outputs.push_back(Output::Frame(key, frame));
@@ -295,7 +306,7 @@ impl Machine {
         }
     }
 
-    /// Whether nothing is in flight, and nothing is asked for.
+    /// Returns `true` if nothing is in flight, and no request is open.
     pub fn is_idle(&self) -> bool {
         self.peers.iter().all(|peer| peer.links.in_flight() == 0 && peer.is_idle())
     }

@@ -1,25 +1,27 @@
-//! Memory of ours that peers may reach: which, whose, and how far it is on its way back.
+//! Grants of local memory to peers, and the progress of their revocation.
 //!
-//! The carrier has the memory and its keys. What is proven, the memory itself knows: nothing that is decided here makes it a slice.
+//! The carrier owns the memory and its keys. Proofs are kept with the memory itself: no decision of
+//! this module turns exposed memory into a slice.
 
 use std::collections::VecDeque;
 
 use super::id_map::IdMap;
 use super::{OpId, PeerKey};
 
-/// Grants that are wanted back and that one look at the time sees to: a peer may be lost that had a hundred thousand.
+/// The maximum number of revocations that one run of the timers handles: a lost peer may have had a
+/// hundred thousand grants.
 const REVOKES_AT_ONCE: usize = 1024;
 
-/// All of them, by their names.
+/// All grants of local memory, by id.
 #[derive(Debug)]
 pub(super) struct OwnGrants {
     grants: IdMap<u64, OwnGrant>,
     next: u64,
-    /// Those that are wanted back, in turn; some may be back already.
+    /// Grants being revoked, in turn. Some may be given back already.
     revoking: VecDeque<u64>,
 }
 
-/// Memory of ours that a peer may reach.
+/// A grant of local memory to a peer.
 #[derive(Debug)]
 pub(super) struct OwnGrant {
     peer: PeerKey,
@@ -27,61 +29,62 @@ pub(super) struct OwnGrant {
     ending: Option<Ending>,
 }
 
-/// What has become of the keys to granted memory.
+/// The state of the keys of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
     Alive,
     /// They are being ended.
     Ending,
     Ended {
-        /// Whether nobody reached the memory any more when they were.
+        /// `true` if no operation could reach the memory any more when they ended.
         is_proven: bool,
     },
 }
 
 #[derive(Debug)]
 struct Ending {
-    /// Who hears of it; none where nobody does, or has heard.
+    /// The request to answer; `None` if nobody waits, or it was answered.
     op: Option<OpId>,
     deadline: u64,
     is_acknowledged: bool,
-    /// Of each rail, when its keys had been ended.
+    /// The generation of each rail when the keys had ended.
     generations: Option<Vec<u64>>,
     /// Whether the memory is being given back.
     is_going: bool,
 }
 
-/// What is to be done next for memory that is wanted back.
+/// The next step of a revocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Wait,
-    /// Its keys are to be ended.
+    /// The keys must be ended.
     EndKeys,
-    /// A reset of rails would prove that nobody reaches it. It is given back at once where none would, or it `is_late`.
+    /// A reset of rails would prove that no operation reaches the memory. It is given back without
+    /// a proof if no reset would help, or if it `is_late`.
     Prove {
         is_late: bool,
     },
-    /// It is to be given back.
+    /// The memory must be given back.
     GiveBack,
 }
 
-/// What is known of the peer that may reach the memory.
+/// The state of the peer that may reach the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     Well,
-    /// It is lost, and has said before whether nothing of it is in flight.
+    /// The peer is lost. `is_quiet`: it confirmed before that none of its operations is in flight.
     Lost {
         is_quiet: bool,
     },
 }
 
-/// What a new wish to have memory back makes of an earlier one.
+/// The effect of a revocation on an earlier one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) peer: PeerKey,
-    /// Whether it is the first.
+    /// Whether it is the first revocation of the grant.
     pub(super) is_first: bool,
-    /// Who has asked before, and hears that it was asked for again.
+    /// The request that revoked before. It is answered: the grant is being revoked again.
     pub(super) before: Option<OpId>,
 }
 
@@ -92,7 +95,7 @@ impl Default for OwnGrants {
 }
 
 impl OwnGrants {
-    /// Something is granted to a peer: by which name.
+    /// Adds a grant to a peer. Returns its id.
     pub(super) fn add(&mut self, peer: PeerKey) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -104,12 +107,12 @@ impl OwnGrants {
         self.grants.get_mut(&id)
     }
 
-    /// One that was granted to this peer.
+    /// Returns a grant if it belongs to this peer.
     pub(super) fn of_peer(&mut self, id: u64, key: PeerKey) -> Option<&mut OwnGrant> {
         self.grants.get_mut(&id).filter(|grant| grant.peer == key)
     }
 
-    /// It is wanted back until then. None where nothing of this name is granted.
+    /// Begins to revoke a grant until a deadline. Returns `None` if there is no such grant.
     pub(super) fn revoke(&mut self, id: u64, op: Option<OpId>, deadline: u64) -> Option<Wish> {
         let grant = self.grants.get_mut(&id)?;
         let peer = grant.peer;
@@ -123,29 +126,32 @@ impl OwnGrants {
         Some(Wish { peer, is_first: true, before: None })
     }
 
-    /// Whether something is wanted back.
+    /// Returns `true` if any grant is being revoked.
     pub(super) fn are_revoking(&self) -> bool {
         !self.revoking.is_empty()
     }
 
-    /// Those that a look at the time sees to: they are out of the line until they are [put back](Self::put_back).
+    /// Takes the grants that one run of the timers handles out of the queue. The caller returns
+    /// them by [`put_back`](Self::put_back).
     pub(super) fn take_revoking(&mut self) -> Vec<u64> {
         let count = self.revoking.len().min(REVOKES_AT_ONCE);
         self.revoking.drain(..count).collect()
     }
 
-    /// It waits in turn again, unless it is back.
+    /// Queues a grant again, unless it was given back.
     pub(super) fn put_back(&mut self, id: u64) {
         if self.grants.contains_key(&id) {
             self.revoking.push_back(id);
         }
     }
 
-    /// It is back, or not: who has asked for it meanwhile. None where nothing of this name is granted, or its user has it in his hand again.
+    /// Handles the result of giving memory back. Returns a request that revoked it meanwhile.
+    /// Returns `None` if there is no such grant, or its user holds the handle again.
     pub(super) fn given_back(&mut self, id: u64, is_back: bool) -> Option<(PeerKey, Option<OpId>)> {
         let grant = self.grants.get_mut(&id)?;
         let (peer, ending) = (grant.peer, grant.ending.as_mut()?);
         ending.is_going = false;
+        // The user holds the handle again. A later revoke continues from here.
         if !is_back {
             return None;
         }
@@ -160,56 +166,61 @@ impl OwnGrants {
 }
 
 impl OwnGrant {
-    /// Who may reach it.
+    /// Returns the peer that may reach it.
     pub(super) fn peer(&self) -> PeerKey {
         self.peer
     }
 
-    /// The peer says that it has stopped; whether it was asked to.
+    /// Notes that the peer has stopped using the grant. Returns `true` if it was asked to.
     pub(super) fn acknowledge(&mut self) -> bool {
         let Some(ending) = &mut self.ending else { return false };
         ending.is_acknowledged = true;
         true
     }
 
-    /// Its keys were ended.
+    /// Notes that the keys have ended.
     pub(super) fn keys_ended(&mut self, is_proven: bool) {
         self.keys = Keys::Ended { is_proven };
     }
 
-    /// What is to be done next. Keys are ended when the peer has said that it has stopped, when it is lost, and at the deadline; the memory is
-    /// given back when there is nothing to wait for.
+    /// Returns the next step. Keys are ended when the peer has confirmed that it has stopped, when
+    /// the peer is lost, and at the deadline. The memory is given back when there is nothing left
+    /// to wait for.
     pub(super) fn next(&mut self, reach: Reach, now: u64) -> Next {
         let Some(ending) = self.ending.as_ref().filter(|ending| !ending.is_going) else { return Next::Wait };
-        // Its user was told that it is not back yet, and has it in his hand.
+        // The user was told that the memory is not back yet, and holds the handle again. (A dropped
+        // grant has no deadline, and continues.)
         if ending.op.is_none() && ending.deadline != u64::MAX {
             return Next::Wait;
         }
         let is_late = now >= ending.deadline;
         let is_lost = reach != Reach::Well;
+        // A goodbye confirms the end of all grants.
         let has_word = ending.is_acknowledged || reach == (Reach::Lost { is_quiet: true });
         match self.keys {
-            // A peer that is well is given until the deadline to answer: a key that dies under its hands costs it the link. It died at the first
-            // deadline.
+            // A peer that answers has until the deadline to confirm: ending a key that is in use
+            // costs it the link. A later deadline of a second revoke does not revive the keys.
             Keys::Alive if !has_word && !is_lost && !is_late => Next::Wait,
             Keys::Alive => {
                 self.keys = Keys::Ending;
                 Next::EndKeys
             }
             Keys::Ending => Next::Wait,
-            // A peer that says nothing may have writes in flight. A reset stops them, and is the proof. It costs all other peers of the rail their links, so it is
-            // not made for a peer that has promised to stop; the memory then comes back without a proof.
+            // A peer that has not confirmed may have writes in flight. A reset stops them, and is
+            // the proof. It costs all other peers of the rail their links, so it is not done for a
+            // peer that has confirmed: the memory then comes back without a proof.
             Keys::Ended { is_proven: false } if !has_word => Next::Prove { is_late },
             Keys::Ended { .. } => Next::GiveBack,
         }
     }
 
-    /// The rails' generations when its keys had been ended, which were `now`: one that has another one since was begun anew.
+    /// Returns the generations of the rails when the keys had ended; the first call stores those of
+    /// `now`. A rail whose generation differs has been reset since.
     pub(super) fn generations(&mut self, now: impl FnOnce() -> Vec<u64>) -> &[u64] {
         self.ending.as_mut().map_or(&[], |ending| ending.generations.get_or_insert_with(now))
     }
 
-    /// It is being given back: to whom.
+    /// Marks the memory as being given back. Returns the request to answer.
     pub(super) fn give_back(&mut self) -> Option<OpId> {
         let ending = self.ending.as_mut()?;
         ending.is_going = true;
@@ -225,7 +236,7 @@ mod tests {
     const OP: OpId = OpId(7);
     const DEADLINE: u64 = 100;
 
-    /// One that is wanted back.
+    /// Returns a grant that is being revoked.
     fn revoked() -> (OwnGrants, u64) {
         let mut grants = OwnGrants::default();
         let id = grants.add(PEER);

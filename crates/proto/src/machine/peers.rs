@@ -1,15 +1,17 @@
-//! The peers of a machine, by their keys. A key is never used again: a peer that comes again is another one.
+//! The peers of a machine, by key.
+//!
+//! Invariant: a key is never reused. A peer that connects again gets another one.
 
 use super::peer::Peer;
 
-/// One peer of this engine's, for good: a peer that comes again is another one.
+/// Names a peer of this engine. A peer that connects again gets another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerKey(pub u32);
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    /// By their keys; none where one is forgotten.
+    /// Indexed by key; `None` if the peer was forgotten.
     places: Vec<Option<Box<Peer>>>,
 }
 
@@ -30,12 +32,12 @@ impl Peers {
         self.places.get_mut(key.0 as usize)?.as_deref_mut()
     }
 
-    /// Nothing of it is left.
+    /// Removes a peer.
     pub(super) fn forget(&mut self, key: PeerKey) {
         self.places[key.0 as usize] = None;
     }
 
-    /// All keys that there ever were, in order.
+    /// Returns all keys that were ever assigned, in order.
     pub(super) fn keys(&self) -> impl Iterator<Item = PeerKey> + use<> {
         (0..self.places.len() as u32).map(PeerKey)
     }

@@ -1,45 +1,46 @@
-//! The machine's own end of a rail.
+//! The machine's state of a rail.
 
 use super::PeerKey;
 use super::id_map::IdMap;
 use super::peer::{Link, Phase};
 use crate::rail::{LinkKey, Properties, RailError};
 
-/// A rail, as the machine is told of it.
+/// Describes a rail to the machine.
 #[derive(Debug, Clone)]
 pub struct RailInfo {
-    /// What it is and can do.
+    /// Its properties.
     pub properties: Properties,
-    /// Whether nothing of it wakes anybody.
+    /// `true` if it cannot wake a sleeping driver.
     pub must_be_polled: bool,
 }
 
-/// A rail of this side's, with the links over it.
+/// A rail of this side, with the links over it.
 #[derive(Debug)]
 pub(super) struct RailState {
     properties: Properties,
-    /// Whose each link is; also of closed ones, as long as something of them is in flight.
+    /// The owner of each link. Contains closed links, too, as long as operations of them are in
+    /// flight.
     links: IdMap<LinkKey, (PeerKey, usize)>,
-    /// How often it was reset.
+    /// The number of resets.
     generation: u64,
     life: Life,
-    /// Requests that it has, also of closed links.
+    /// The number of work requests in flight, including those of closed links.
     in_flight: usize,
-    /// Whether nothing of it wakes anybody.
+    /// `true` if it cannot wake a sleeping driver.
     must_be_polled: bool,
 }
 
-/// Whether a rail is of use.
+/// The state of a rail.
 #[derive(Debug)]
 enum Life {
     Alive,
-    /// It is about to be reset: nothing is posted to it until then.
+    /// A reset is due: nothing is posted until then.
     ResetAsked {
         since: u64,
     },
-    /// It is being reset.
+    /// The reset is in progress.
     Resetting,
-    /// It is of no use any more.
+    /// The rail can no longer be used.
     Dead(RailError),
 }
 
@@ -60,18 +61,18 @@ impl RailState {
         &self.properties
     }
 
-    /// Whether a link over it may have one more request in flight.
+    /// Returns `true` if a link over it may have one more work request in flight.
     #[inline]
     pub(super) fn has_room(&self, link: &Link) -> bool {
         link.in_flight() < self.properties.window
     }
 
-    /// Whether a link over it is in use.
+    /// Returns `true` if a link over it is in use.
     pub(super) fn is_ready(&self, link: &Link) -> bool {
         link.phase() == Phase::Ready && !self.is_resetting()
     }
 
-    /// Whose a link is, and which of the peer's.
+    /// Returns the peer of a link, and the index among the peer's links.
     pub(super) fn owner(&self, link: LinkKey) -> Option<(PeerKey, usize)> {
         self.links.get(&link).copied()
     }
@@ -90,17 +91,17 @@ impl RailState {
         self.links.len()
     }
 
-    /// How often it was reset.
+    /// Returns the number of resets.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether it is being reset, or about to be.
+    /// Returns `true` if a reset is in progress or due.
     pub(super) fn is_resetting(&self) -> bool {
         matches!(self.life, Life::ResetAsked { .. } | Life::Resetting)
     }
 
-    /// Why it is of no use any more.
+    /// Returns the error for which the rail can no longer be used.
     pub(super) fn death(&self) -> Option<&RailError> {
         match &self.life {
             Life::Dead(error) => Some(error),
@@ -108,12 +109,12 @@ impl RailState {
         }
     }
 
-    /// Whether links can be made over it.
+    /// Returns `true` if links can be created over it.
     pub(super) fn is_usable(&self) -> bool {
         matches!(self.life, Life::Alive)
     }
 
-    /// It is to be reset; whether that is new.
+    /// Asks for a reset. Returns `true` if none was asked for before.
     pub(super) fn ask_reset(&mut self, now: u64) -> bool {
         let is_new = self.is_usable();
         if is_new {
@@ -122,7 +123,7 @@ impl RailState {
         is_new
     }
 
-    /// Since when a reset is asked for that was not begun.
+    /// Returns the time since which a reset is due that has not begun.
     pub(super) fn reset_asked_at(&self) -> Option<u64> {
         match self.life {
             Life::ResetAsked { since } => Some(since),
@@ -134,7 +135,7 @@ impl RailState {
         self.life = Life::Resetting;
     }
 
-    /// It was reset, or cannot be.
+    /// Ends a reset, successful or not.
     pub(super) fn end_reset(&mut self, reset: Result<(), RailError>) {
         self.life = match reset {
             Ok(()) => {
@@ -155,13 +156,13 @@ impl RailState {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Whether nothing of it wakes anybody.
+    /// Returns `true` if it cannot wake a sleeping driver.
     #[inline]
     pub(super) fn must_be_polled(&self) -> bool {
         self.must_be_polled
     }
 
-    /// Whether one has to look for what is in flight on it.
+    /// Returns `true` if the driver must poll for operations in flight.
     pub(super) fn is_looked_at(&self) -> bool {
         self.must_be_polled && self.death().is_none() && self.in_flight > 0
     }

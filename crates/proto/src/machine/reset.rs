@@ -1,8 +1,10 @@
-//! Beginning a rail anew, where its links do not end by themselves.
+//! Resets of rails whose links cannot be stopped one by one.
 //!
-//! A tcp connection that hangs has buffers of ours, and may hold bytes that land in memory of ours long after its peer was given up.
-//! Nothing but the end of the whole endpoint stops that. It ends the links of all peers on this rail, so it is done in order: nothing
-//! more is posted, what goes well is waited for, and a peer whose link was quiet need not do the same.
+//! A tcp connection without progress holds buffers of this side, and may hold bytes that land in
+//! memory of this side long after its peer was lost. Only closing the whole endpoint stops that. It
+//! ends the links of all peers on this rail, so it is done in order: nothing more is posted,
+//! operations that make progress may complete, and a peer whose link was quiet need not reset its
+//! rail in turn.
 
 use std::collections::HashMap;
 
@@ -13,7 +15,7 @@ use crate::rail::RailError;
 use crate::wire::Frame;
 
 impl Machine {
-    /// A rail is to be reset as soon as its healthy links are quiet.
+    /// Asks for a reset of a rail as soon as its healthy links are quiet.
     pub(super) fn ask_reset(&mut self, rail: usize) {
         if !self.rails[rail].ask_reset(self.now) {
             return;
@@ -22,6 +24,7 @@ impl Machine {
         for peer in self.peers.iter_mut() {
             for index in 0..peer.links.len() {
                 if peer.links[index].rail() == rail {
+                    // With new posts the links would never become quiet.
                     peer.transfers.pause(index);
                 }
             }
@@ -33,6 +36,7 @@ impl Machine {
             self.timers.note(self.rails[rail].is_resetting());
             let Some(since) = self.rails[rail].reset_asked_at() else { continue };
             let links = self.peers.iter().flat_map(|peer| peer.links.iter());
+            // Draining links are excluded: their operations are the reason for the reset.
             let is_quiet = links
                 .filter(|link| link.rail() == rail && !matches!(link.phase(), Phase::Draining { .. }))
                 .all(|link| link.in_flight() == 0);
@@ -43,7 +47,7 @@ impl Machine {
         }
     }
 
-    /// A rail has begun anew, or is dead.
+    /// Handles the result of a reset: the rail was reset, or is dead.
     pub fn handle_reset(&mut self, rail: usize, reset: Result<(), RailError>) {
         let error = reset.as_ref().err().cloned();
         self.rails[rail].end_reset(reset);
@@ -59,12 +63,14 @@ impl Machine {
                     }
                 }
             }
+            // After a failed reset the peer's operations can never be stopped.
             self.lose_if_unstoppable(key, rail);
+            // A successful reset proves that nothing of the old links lands any more.
             self.answer_settles(key);
         }
     }
 
-    /// Answers what peers have asked of lost links whose bytes can land no more.
+    /// Answers `Settle` frames about lost links whose bytes can no longer land.
     pub(super) fn answer_settles(&mut self, key: PeerKey) {
         let Some(peer) = self.peer(key) else { return };
         for (link, counter) in std::mem::take(&mut peer.settles) {
@@ -74,14 +80,15 @@ impl Machine {
                 }
                 continue;
             }
-            // One that is closed has counted for nobody, and what is owed for it is owed to nobody.
+            // A closed counter has no value: nothing is owed for it.
             let is_open = self.counters.is_of(counter, key);
             let pages = if is_open { self.counters.settle(link, counter).unwrap_or(0) } else { 0 };
             self.send(key, Frame::Settled { link, counter, pages });
         }
     }
 
-    /// Whether bytes that the peer has sent over a lost link may land yet: its rail waits for being begun anew.
+    /// Returns `true` if bytes that the peer sent over a lost link may still land, because the
+    /// reset of its rail is pending.
     pub(super) fn may_still_land(&mut self, key: PeerKey, id: crate::counter::LinkId) -> bool {
         let Some(peer) = self.peer(key) else { return false };
         let Some((rail, generation)) = peer.links.rail_of(id) else { return false };

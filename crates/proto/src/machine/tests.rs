@@ -1,4 +1,4 @@
-//! One machine by itself: its rails are answers that the test gives.
+//! Tests of one machine alone. The test answers for its rails.
 
 use super::Tuning;
 use crate::counter::{IMMEDIATE_PAGES_MAX, LinkId};
@@ -14,7 +14,7 @@ use crate::wire::{Frame, Hello, LinkOffer};
 
 const MS: u64 = 1_000_000;
 
-/// Short times, and little room.
+/// Short times and little room.
 pub(super) fn tuning() -> Tuning {
     Tuning {
         heartbeat: 2 * MS,
@@ -60,7 +60,7 @@ fn machine() -> Machine {
     Machine::new(vec![rail], Hello::new(1), tuning())
 }
 
-/// It has connected to a peer which has one rail, too, and wants its end of the link made.
+/// Returns a machine that has connected to a peer with one rail, and requests its end of the link.
 fn greeted() -> (Machine, Opening) {
     let mut machine = machine();
     assert_eq!(machine.add_peer(true, 0), PEER);
@@ -72,7 +72,7 @@ fn greeted() -> (Machine, Opening) {
     (machine, opening)
 }
 
-/// Its end is made, the peer has answered, and it wants the ends connected.
+/// Creates this side's end, answers for the peer, and returns the request to connect the ends.
 fn answered() -> (Machine, LinkEnd, LinkId) {
     let (mut machine, opening) = greeted();
     machine.handle_opened(opening, Ok((LINK, vec![1])));
@@ -80,7 +80,7 @@ fn answered() -> (Machine, LinkEnd, LinkId) {
         Frame::Link(offer) => Some(offer),
         _ => None,
     });
-    let LinkOffer { link, from, to, .. } = offered.expect("the peer is told of our end");
+    let LinkOffer { link, from, to, .. } = offered.expect("the end is sent to the peer");
     machine.handle_frame(PEER, Frame::Link(LinkOffer { link, from: to, to: from, address: vec![2] }), 0);
     let Some(Control::Connect { end, peer_end }) = machine.poll_control() else { panic!("not connected") };
     assert_eq!((end.link, peer_end), (LINK, vec![2]));
@@ -122,7 +122,7 @@ fn an_end_that_is_made_when_its_link_is_not_wanted_any_more_is_closed() {
     assert!(frames(&mut machine).is_empty(), "nobody hears of it");
 }
 
-/// The peer's end fails for the same reason, and its word may come first.
+/// The peer's end fails for the same reason, and its frame may come first.
 #[test]
 fn why_a_link_was_not_connected_here_is_told_last() {
     let (mut machine, end, link) = answered();
@@ -174,7 +174,8 @@ fn an_answer_that_comes_twice_connects_once() {
     assert!(machine.poll_control().is_none());
 }
 
-/// A peer that connected to us offers one link after the other, to ends that nobody can connect to, and never says what became of its own.
+/// A peer that connected to this side offers one link after another, to ends that cannot be
+/// connected, and never reports the loss of its own ends.
 #[test]
 fn a_peer_that_never_says_what_became_of_its_links_is_lost() {
     let mut machine = machine();
@@ -211,7 +212,7 @@ fn a_refused_message_is_posted_in_the_next_round_and_not_before() {
     machine.send_message(OpId(1), PEER, b"one".to_vec(), 0);
     machine.send_message(OpId(2), PEER, b"two".to_vec(), 0);
     machine.begin_round(4);
-    let post = machine.poll_post().expect("a message");
+    let post = machine.poll_post().expect("a message is posted");
     assert_eq!((post.rail, post.link), (0, LINK));
     let slot = post.slot;
     machine.handle_posted(slot, Err(Refusal::Full));

@@ -1,18 +1,18 @@
-//! When the machine looks at the time.
+//! The schedule of the machine's timers.
 
 use super::Tuning;
 
-/// How often timers are looked at, at most.
+/// The minimum interval between two runs of the timers, in nanoseconds.
 const INTERVAL: u64 = 1_000_000;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Timers {
-    /// When they are looked at again.
+    /// The time of the next run.
     due_at: u64,
-    /// Whether nothing but keep-alives was found when they last were.
+    /// Whether the last run found nothing but keep-alives.
     is_idle: bool,
-    /// Of ours and of what the peers that are there want to hear.
+    /// The shortest heartbeat of this side and its peers.
     heartbeat: u64,
 }
 
@@ -21,7 +21,7 @@ impl Timers {
         Self { due_at: 0, is_idle: false, heartbeat }
     }
 
-    /// Something has begun that takes time: they are looked at soon.
+    /// Schedules a run soon, because something has begun that takes time.
     #[inline]
     pub(super) fn mark_dirty(&mut self, now: u64) {
         self.is_idle = false;
@@ -33,30 +33,31 @@ impl Timers {
         now >= self.due_at
     }
 
-    /// They are looked at. What is found to be in flight [meanwhile](Self::note) makes the next look come sooner.
+    /// Begins a run. Activity that is [noted](Self::note) meanwhile makes the next run come sooner.
     pub(super) fn begin(&mut self, heartbeat: u64) {
         (self.is_idle, self.heartbeat) = (true, heartbeat);
     }
 
-    /// Something was found that changes by time alone, or not.
+    /// Notes whether something was found that changes with time alone.
     pub(super) fn note(&mut self, is_active: bool) {
         self.is_idle &= !is_active;
     }
 
-    /// A peer wants to hear from us so often.
+    /// Notes the heartbeat that a peer asks for.
     pub(super) fn note_heartbeat(&mut self, heartbeat: u64) {
         self.heartbeat = self.heartbeat.min(heartbeat);
     }
 
-    /// They were looked at.
+    /// Ends a run, and schedules the next one.
     pub(super) fn end(&mut self, now: u64) {
-        // With some thousand peers it takes a while; while they are all idle, keep-alives need no better clock.
+        // A run takes a while with thousands of peers. While all are idle, keep-alives need no
+        // finer clock.
         self.due_at = now + if self.is_idle { INTERVAL.max(self.heartbeat / 8) } else { INTERVAL };
     }
 
-    /// When the next step is due, though nothing happens until then.
+    /// Returns the time at which the next step is due even if nothing happens before.
     pub(super) fn next_step(&self, tuning: &Tuning, now: u64) -> u64 {
-        // Half of the shortest time of all, where anybody is there; timers are few and coarse.
+        // Half of the shortest interval is sufficient while idle: timers are few and coarse.
         let shortest = self.heartbeat.min(tuning.drain).min(tuning.cool_down).max(INTERVAL);
         now + if self.is_idle { shortest / 2 } else { INTERVAL.max(shortest / 16) }
     }

@@ -13,7 +13,7 @@ use crate::plan::{Operation, Plan};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::rights::Rights;
 
-/// Which way.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// To the peer.
@@ -22,52 +22,52 @@ pub enum Direction {
     Read,
 }
 
-/// Pages to be moved.
+/// A transfer to begin.
 #[derive(Debug)]
 pub struct NewTransfer {
-    /// The number of what is asked.
+    /// The number of the request.
     pub op: OpId,
     /// The peer.
     pub peer: PeerKey,
-    /// To the peer or from it.
+    /// The direction.
     pub direction: Direction,
-    /// Which bytes go where.
+    /// The source and destination of the bytes.
     pub plan: Plan,
     /// The peer's grant.
     pub grant: u64,
-    /// Where the range begins in the grant that the plan is within.
+    /// The offset in the grant of the range that the plan lies within.
     pub base: u64,
-    /// How long that range is.
+    /// The length of that range in bytes.
     pub len: u64,
     /// The peer's counter that counts the pages.
     pub counter: Option<CounterId>,
 }
 
-/// What became of a transfer.
+/// The result of a transfer.
 #[derive(Debug)]
 pub struct TransferEnd {
     /// Whether all pages were moved.
     pub outcome: Result<(), TransferFault>,
-    /// Whether its memory is back; else a card may still have a part of it.
+    /// `true` if its memory is free; `false` if a card may still access a part of it.
     pub is_back: bool,
-    /// How it went.
+    /// Its statistics.
     pub explanation: Explanation,
 }
 
-/// Why pages were not moved, or not all of them.
+/// Reasons for which pages were not moved, or not all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransferFault {
     /// The peer is lost.
     PeerLost(LostReason),
-    /// The user has aborted it.
+    /// The user aborted it.
     Aborted,
     /// The peer has revoked the grant.
     Revoked,
-    /// The peer has not granted this.
+    /// The peer has no such grant.
     NoSuchGrant,
-    /// The grant does not allow it.
+    /// The grant does not allow the operation.
     NoRight,
-    /// The range ends behind the grant.
+    /// The range ends beyond the grant.
     OutOfBounds,
     /// The peer has no such counter.
     NoSuchCounter,
@@ -75,7 +75,7 @@ pub enum TransferFault {
     Rail(RailError),
 }
 
-/// A request with pages, before it is built.
+/// A work request with pages, before it is built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChosenPage {
     slot: SlotId,
@@ -83,30 +83,31 @@ pub(super) struct ChosenPage {
     remote: RemotePages,
 }
 
-/// Where pages go to, or come from.
+/// The remote side of a work request with pages.
 #[derive(Debug, Clone, Copy)]
 struct RemotePages {
     link: LinkKey,
     op: OpId,
     direction: Direction,
-    /// Where the range of the peer's memory begins, and its key.
+    /// The address of the range in the peer's memory, and its key.
     start: u64,
     key: u64,
     immediate: Option<u32>,
 }
 
-/// Why no request could be chosen.
+/// Reasons for which no work request was chosen.
 enum Unchosen {
-    /// There is nothing to be posted.
+    /// Nothing is left to post.
     Nothing,
     /// There is no room.
     Full,
-    /// The transfer was given up instead.
+    /// The transfer was aborted instead.
     GivenUp,
 }
 
 impl Machine {
-    /// Takes a transfer: how it is named among its peer's. What cannot be done is answered at once.
+    /// Begins a transfer. Returns its id within its peer. A transfer that is not possible is
+    /// answered at once, with an event.
     pub fn submit(&mut self, new: NewTransfer, now: u64) -> Option<TransferId> {
         self.now = now;
         let (op, key, grant) = (new.op, new.peer, new.grant);
@@ -149,7 +150,7 @@ impl Machine {
         }
     }
 
-    /// Gives a transfer up. It is answered when nothing of it is under way.
+    /// Aborts a transfer. It is answered when none of its operations is in flight.
     pub fn abort(&mut self, key: PeerKey, id: TransferId, fault: &TransferFault, now: u64) {
         self.now = now;
         let Some(peer) = self.peer(key) else { return };
@@ -158,7 +159,7 @@ impl Machine {
         self.collect_finished(key);
     }
 
-    /// Gives up the transfer of this name.
+    /// Aborts the transfer of this request.
     pub fn abort_op(&mut self, key: PeerKey, op: OpId, fault: &TransferFault, now: u64) {
         let Some(peer) = self.peer(key) else { return };
         if let Some(id) = peer.transfers.find(op) {
@@ -166,12 +167,13 @@ impl Machine {
         }
     }
 
-    /// The next request with pages, each peer in turn.
+    /// Chooses the next work request with pages, from the peers in turn.
     pub(super) fn choose_page(&mut self) -> Option<ChosenPage> {
         while let Some(key) = self.turns.page_sender() {
             match self.choose_page_of(key) {
                 Ok(chosen) => return Some(chosen),
                 Err(Unchosen::Nothing) => self.turns.rest(),
+                // Costs a part of the turn, so that a round ends even if all transfers are aborted.
                 Err(Unchosen::GivenUp) => self.turns.spend(0),
                 Err(Unchosen::Full) => self.turns.yield_turn(),
             }
@@ -192,7 +194,7 @@ impl Machine {
         let state = &peer.links[index];
         let rail = state.rail();
         if !self.rails[rail].has_room(state) {
-            // Messages and atomics have taken what was left for pages.
+            // Messages and atomics have used the room that was left for pages.
             peer.transfers.put_back(posted);
             return Err(Unchosen::Full);
         }
@@ -202,11 +204,13 @@ impl Machine {
                 .immediate()
                 .is_some_and(|immediate| !peer.counters.is_named_on(state.id(), immediate.counter))
         {
-            // The peer has lost its end, and we hear of that soon; or it takes nothing more over this link.
+            // The peer has lost its end and a frame about that will follow, or it accepts no more
+            // over this link.
             peer.transfers.put_back(posted);
             peer.links[index].has_refused(now);
             return Err(Unchosen::Full);
         }
+        // The peer's grant or counter may have ended since the transfer was checked.
         let Some(remote) = remote_of(peer, &posted, has_names) else {
             peer.transfers.put_back(posted);
             self.abort(key, transfer, &TransferFault::NoSuchGrant, now);
@@ -217,7 +221,7 @@ impl Machine {
         Ok(ChosenPage { slot, rail, remote })
     }
 
-    /// The request as it is posted.
+    /// Builds the work request.
     #[inline]
     pub(super) fn post_of_pages(&self, chosen: ChosenPage) -> Option<Post<'_>> {
         let ChosenPage { slot, rail, remote } = chosen;
@@ -230,7 +234,7 @@ impl Machine {
         Some(Post { rail, link: remote.link, slot, content })
     }
 
-    /// No card has them.
+    /// Handles pages that no card accepted.
     pub(super) fn page_refused(&mut self, key: PeerKey, posted: Posted, reason: Refusal) {
         let (now, index, id) = (self.now, posted.link(), posted.transfer());
         if let Some(peer) = self.peer(key) {
@@ -245,12 +249,15 @@ impl Machine {
         self.turns.yield_turn();
     }
 
-    /// A card is done with pages. Those of a request that failed are kept until their link is lost, and go to another one then.
+    /// Handles a completion of pages. Pages of a failed operation are kept until their link is
+    /// lost, and then go to another one.
     pub(super) fn page_done(&mut self, key: PeerKey, posted: Posted, is_ok: bool) {
         let Some(peer) = self.peers.get_mut(key) else { return };
         if peer.is_lost() {
             return;
         }
+        // Resending at once would be wrong: bytes of the failed operation may still land until the
+        // link is stopped, and could overwrite later data.
         if !is_ok {
             peer.links[posted.link()].keep_failed(posted);
             return;
@@ -263,7 +270,7 @@ impl Machine {
         self.collect_finished(key);
     }
 
-    /// Answers the transfers that are done.
+    /// Reports the transfers that are finished.
     pub(super) fn collect_finished(&mut self, key: PeerKey) {
         let now = self.now;
         loop {
@@ -276,7 +283,8 @@ impl Machine {
             if let Some(frame) = frame {
                 self.send(key, frame);
             }
-            // What a card has for good may land at any time: the peer never hears that nothing is under way.
+            // Memory that a card has for good may be written at any time: the peer must never be
+            // told that nothing of this grant is in flight.
             if !is_kept {
                 self.release(key, grant);
             }
@@ -284,8 +292,8 @@ impl Machine {
     }
 }
 
-/// The place in the peer's memory that a request with pages is for; none where that is not to be had over this link.
-/// It is in the share of its rail from now on.
+/// Returns the place in the peer's memory for a work request with pages, or `None` if it cannot be
+/// reached over this link. Adds the operation to the share of its rail.
 #[inline]
 fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Option<RemotePages> {
     let state = &peer.links[posted.link()];
@@ -302,7 +310,8 @@ fn remote_of(peer: &mut Peer, posted: &Posted, has_names: bool) -> Option<Remote
 }
 
 impl RemotePages {
-    /// None where a range of the peer's memory would end behind the last address.
+    /// Builds the work request. Returns `None` if a segment of the peer's memory would end beyond
+    /// the last address.
     #[inline]
     fn request(self, operation: &Operation) -> Option<WorkRequest<'_>> {
         let Self { start, key, immediate, direction, .. } = self;

@@ -1,34 +1,36 @@
-//! Whose turn it is to post. Messages and atomics come first, each peer in turn; pages follow, by deficit round robin.
+//! The order in which peers post. Messages and atomics come first, peer by peer; pages follow, by
+//! deficit round robin.
 //!
-//! What one step posts is a *round*. It ends when nobody has anything more, or no room, or the step has posted enough.
+//! The posts of one step are a *round*. It ends when no peer has anything left or any room, or when
+//! the step has posted enough.
 
 use std::collections::VecDeque;
 
 use super::PeerKey;
 use crate::credit::RoundRobin;
 
-/// Bytes of pages that one peer may post before it is the next one's turn.
+/// The bytes of pages that one peer may post before the next one has its turn.
 const TURN_BYTES: u32 = 1 << 20;
 
-/// Requests with pages that one round posts at most.
+/// The maximum number of work requests with pages in one round.
 const PAGES_PER_ROUND: usize = 64;
 
-/// Peers without room that one round asks at most.
+/// The maximum number of peers without room that one round visits.
 const FULL_MAX: u32 = 4;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Who has messages or atomics to be posted.
+    /// Peers that have messages or atomics to post.
     senders: VecDeque<PeerKey>,
-    /// How many of them are still asked in this round.
+    /// The number of them that are still to be visited in this round.
     senders_left: usize,
-    /// How many more messages there are buffers for.
+    /// The number of free buffers for messages.
     message_buffers: usize,
-    /// Who has pages to be posted.
+    /// Peers that have pages to post.
     pages: RoundRobin,
     pages_left: usize,
-    /// How many peers had no room for pages.
+    /// The number of peers that had no room for pages in this round.
     full: u32,
 }
 
@@ -46,66 +48,66 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// A round begins. There are buffers for so many messages.
+    /// Begins a round, with so many free buffers for messages.
     pub(super) fn begin_round(&mut self, message_buffers: usize) {
         (self.message_buffers, self.pages_left, self.full) = (message_buffers, PAGES_PER_ROUND, 0);
     }
 
-    /// All who have messages or atomics are asked in the next round.
+    /// Visits all peers with messages or atomics in the next round.
     pub(super) fn ask_all_senders(&mut self) {
         self.senders_left = self.senders.len();
     }
 
-    /// Whether somebody is still asked for messages or atomics.
+    /// Returns `true` if peers with messages or atomics are left in this round.
     #[inline]
     pub(super) fn has_senders(&self) -> bool {
         self.senders_left > 0
     }
 
-    /// Who is asked for messages or atomics now.
+    /// Returns the peer that may post messages or atomics now.
     pub(super) fn sender(&self) -> Option<PeerKey> {
         self.senders.front().copied().filter(|_| self.has_senders())
     }
 
-    /// The one who is asked has nothing more that can be posted now, and is out of the line: who it is.
+    /// Removes the current peer from the queue: it has nothing more to post now. Returns its key.
     pub(super) fn end_sender(&mut self) -> Option<PeerKey> {
         self.senders_left = self.senders_left.saturating_sub(1);
         self.senders.pop_front()
     }
 
-    /// Has messages or atomics for the next round.
+    /// Adds a peer with messages or atomics, for the next round.
     pub(super) fn add_sender(&mut self, key: PeerKey) {
         self.senders.push_back(key);
     }
 
-    /// Has messages or atomics, and is asked first, in this round.
+    /// Adds a peer with messages or atomics at the front, for this round.
     pub(super) fn add_first_sender(&mut self, key: PeerKey) {
         self.senders.push_front(key);
         self.senders_left += 1;
     }
 
-    /// Whether there is a buffer for one more message.
+    /// Returns `true` if a buffer for a message is free.
     pub(super) fn has_message_buffer(&self) -> bool {
         self.message_buffers > 0
     }
 
-    /// A message takes a buffer.
+    /// Takes a buffer for a message.
     pub(super) fn take_message_buffer(&mut self) {
         self.message_buffers -= 1;
     }
 
-    /// Has pages to be posted, or room for them.
+    /// Adds a peer that has pages to post, or new room for them.
     #[inline]
     pub(super) fn wake(&mut self, key: PeerKey) {
         self.pages.wake(key.0);
     }
 
-    /// Never has any again.
+    /// Removes a peer for good.
     pub(super) fn remove(&mut self, key: PeerKey) {
         self.pages.remove(key.0);
     }
 
-    /// Who is asked for pages now; none when the round is over.
+    /// Returns the peer that may post pages now, or `None` if the round is over.
     #[inline]
     pub(super) fn page_sender(&self) -> Option<PeerKey> {
         if self.pages_left == 0 {
@@ -114,23 +116,24 @@ impl Turns {
         self.pages.current().map(PeerKey)
     }
 
-    /// The one who is asked has no pages.
+    /// Removes the current peer: it has no pages.
     pub(super) fn rest(&mut self) {
         self.pages.rest();
     }
 
-    /// The one who is asked has posted so many bytes of its turn.
+    /// Accounts posted bytes to the current peer.
     #[inline]
     pub(super) fn spend(&mut self, bytes: u64) {
+        // At least one byte, so that operations without bytes use up a turn, too.
         self.pages.spend(bytes.max(1));
         self.pages_left = self.pages_left.saturating_sub(1);
     }
 
-    /// The one who is asked has no room: it is the next one's turn.
+    /// Passes the turn on: the current peer has no room.
     pub(super) fn yield_turn(&mut self) {
         self.pages.yield_turn();
         self.full += 1;
-        // Everybody may have been asked once by now; completions make room, or nothing does.
+        // By now every peer may have been visited. Only completions make new room.
         if self.full >= FULL_MAX {
             self.pages_left = 0;
         }

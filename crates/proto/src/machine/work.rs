@@ -1,7 +1,7 @@
-//! Work: what the machine wants done with rails. Whoever has the rails asks for it, does it, and says what became of it.
+//! Work for rails: the driver takes it, does it, and reports the result.
 //!
-//! It is given out in order, and whatever was decided meanwhile may find that it is not wanted any more: an end that was opened for a link that
-//! has failed since is closed again.
+//! Work is handed out in order. A decision made meanwhile may have made it superfluous: an end that
+//! was opened for a link that has failed since is closed again.
 
 use std::time::Duration;
 
@@ -15,136 +15,141 @@ use crate::plan::Extent;
 use crate::rail::{LinkKey, RailError, Refusal, WorkRequest};
 use crate::wire::Frame;
 
-/// What is done with links, rails and keys. It is rare, and comes before all [posts](Post).
+/// Work on links, rails and keys. It is rare, and comes before all [posts](Post).
 #[derive(Debug)]
 pub enum Control {
-    /// Makes this side's end of a link; answered by [`Machine::handle_opened`].
+    /// Creates this side's end of a link. Answered by [`Machine::handle_opened`].
     OpenLink(Opening),
-    /// Connects an end to the peer's; answered by [`Machine::handle_connected`].
+    /// Connects an end to the peer's. Answered by [`Machine::handle_connected`].
     Connect {
         /// This side's end.
         end: LinkEnd,
-        /// The address of the peer's.
+        /// The address of the peer's end.
         peer_end: Vec<u8>,
     },
-    /// Ends a link.
+    /// Closes a link.
     CloseLink {
         /// Its rail.
         rail: usize,
         /// This side's end.
         link: LinkKey,
     },
-    /// Begins a rail anew; answered by [`Machine::handle_reset`].
+    /// Resets a rail. Answered by [`Machine::handle_reset`].
     Reset {
-        /// Which.
+        /// The rail.
         rail: usize,
     },
-    /// Ends the keys to granted memory; answered by [`Machine::handle_keys_ended`].
+    /// Ends the keys of granted memory. Answered by [`Machine::handle_keys_ended`].
     EndKeys {
-        /// Which memory.
+        /// The grant.
         grant: u64,
     },
-    /// Gives granted memory back to whoever asked; answered by [`Machine::handle_given_back`].
+    /// Gives granted memory back to its user. Answered by [`Machine::handle_given_back`].
     GiveBack {
-        /// Which memory.
+        /// The grant.
         grant: u64,
-        /// Who asked; none where nobody does any more.
+        /// The request to answer; `None` if nobody waits any more.
         op: Option<OpId>,
     },
 }
 
-/// An end of a link that is to be made.
+/// An end of a link to create.
 #[derive(Debug)]
 pub struct Opening {
-    /// The rail that is asked for it.
+    /// The rail to create it on.
     pub rail: usize,
     pub(super) peer: PeerKey,
-    /// Which of the peer's links.
+    /// The index among the peer's links.
     pub(super) index: usize,
     pub(super) id: LinkId,
-    /// The peer's end, where the peer has offered the link.
+    /// The peer's end, if the peer offered the link.
     pub(super) peer_end: Option<Vec<u8>>,
 }
 
-/// An end of a link that was made.
+/// An end of a link that was created.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkEnd {
     /// Its rail.
     pub rail: usize,
-    /// What the rail calls it.
+    /// Its name on the rail.
     pub link: LinkKey,
     pub(super) peer: PeerKey,
-    /// Which of the peer's links.
+    /// The index among the peer's links.
     pub(super) index: usize,
 }
 
-/// What became of the keys to granted memory.
+/// The result of ending the keys of granted memory.
 #[derive(Debug, Default)]
 pub struct KeysEnded {
-    /// What went wrong.
+    /// Errors of the rails.
     pub errors: Vec<RailError>,
-    /// The rails that hold so much that they are to be reset.
+    /// Rails that hold so much that they must be reset.
     pub too_full: Vec<usize>,
-    /// Whether it is proven that nobody reaches the memory any more.
+    /// `true` if it is proven that no operation reaches the memory any more.
     pub is_proven: bool,
 }
 
-/// One request for a card. What became of it is said by [`Machine::handle_posted`], before the next one is asked for.
+/// A work request to post. The driver reports the result with [`Machine::handle_posted`] before it
+/// takes the next one.
 #[derive(Debug)]
 pub struct Post<'a> {
-    /// The rail that it is for.
+    /// The rail.
     pub rail: usize,
-    /// This side's end of the link that it is for.
+    /// This side's end of the link.
     pub link: LinkKey,
     /// The number of the work request.
     pub slot: SlotId,
-    /// What is to be posted.
+    /// The content.
     pub content: Content<'a>,
 }
 
-/// What a request is of: which memory of this side's, and what is done with it.
+/// The content of a work request: local memory, and the operation on it.
 #[derive(Debug)]
 pub enum Content<'a> {
-    /// Parts of a transfer's memory; no request where the peer's memory is not what it was said to be.
+    /// Parts of a transfer's memory.
     Pages {
         /// The transfer.
         op: OpId,
         /// The parts of its memory.
         extents: &'a [Extent],
-        /// What is done with them.
+        /// The operation; `None` if a segment of the peer's memory would end beyond the last
+        /// address.
         request: Option<WorkRequest<'a>>,
     },
-    /// A message, with what is put before it.
+    /// A message, with the fields of its header.
     Message {
-        /// What the peer wants its messages marked with.
+        /// The mark that the peer expects on its messages.
         mark: u32,
         /// Its number.
         sequence: u64,
-        /// Its bytes.
+        /// Its content.
         bytes: &'a [u8],
     },
-    /// An atomic: eight bytes for what it finds.
+    /// An atomic, with eight bytes for the value that it finds.
     Atomic {
-        /// What is done.
+        /// The operation.
         request: WorkRequest<'a>,
     },
 }
 
 impl Machine {
-    /// The next that is to be done with links, rails and keys.
+    /// Returns the next work on links, rails and keys.
     #[inline]
     pub fn poll_control(&mut self) -> Option<Control> {
         self.control.pop_front()
     }
 
-    /// What is posted until [`poll_post`](Self::poll_post) has nothing more is a round: as much as one step posts. There are buffers for so many messages.
+    /// Begins a round of posts: everything that [`poll_post`](Self::poll_post) returns until it
+    /// returns `None`, which is as much as one step posts. `message_buffers` are available for
+    /// messages.
     pub fn begin_round(&mut self, message_buffers: usize) {
         self.turns.begin_round(message_buffers);
     }
 
-    /// The next request.
+    /// Returns the next work request.
     #[inline]
     pub fn poll_post(&mut self) -> Option<Post<'_>> {
+        // Messages and atomics come before pages: they are small, and users wait for them.
         if self.turns.has_senders()
             && let Some(slot) = self.choose_from_senders()
         {
@@ -154,7 +159,7 @@ impl Machine {
         self.post_of_pages(chosen)
     }
 
-    /// What became of a request: whether a card has it.
+    /// Handles the result of a post.
     #[inline]
     pub fn handle_posted(&mut self, slot: SlotId, posted: Result<(), Refusal>) {
         match posted {
@@ -193,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// A request is done with, and its buffers are back. `value` is what an atomic has found.
+    /// Handles a completion. The buffers are free. `value` is the value that an atomic found.
     pub fn handle_completed(
         &mut self,
         rail: usize,
@@ -202,13 +207,16 @@ impl Machine {
         outcome: Result<(), RailError>,
     ) {
         let now = self.now;
+        // Counted even if its link was closed: the rail had the operation.
         self.rails[rail].completed();
+        // The entries of a dead rail were removed when it died.
         let Some(it) = self.in_flight.take(slot) else { return };
         let (key, index) = (it.peer, it.link());
         let Some(peer) = self.peers.get_mut(key) else { return };
         let link = &mut peer.links[index];
         let is_ok = outcome.is_ok();
         link.completed(is_ok, now);
+        // The links of a lost peer are being closed already.
         if let Err(error) = outcome
             && !peer.is_lost()
         {
@@ -222,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// Something was posted to a link.
+    /// Accounts a post to its link and rail.
     #[inline]
     fn link_took_one(&mut self, key: PeerKey, index: usize) {
         let now = self.now;
@@ -240,20 +248,20 @@ impl Machine {
         }
     }
 
-    /// For how long nothing has come or gone on rails that cannot wake anybody; none where nothing is expected there, so that one may
-    /// sleep.
+    /// Returns for how long nothing has happened on rails that cannot wake a sleeper. Returns
+    /// `None` if nothing is expected there, so that the driver may sleep.
     pub fn quiet_for(&self, now: u64) -> Option<Duration> {
         self.looking.quiet_for(now, self.rails.iter().any(RailState::is_looked_at))
     }
 
-    /// Something has come over a rail.
+    /// Notes that something arrived over a rail.
     pub fn handle_moved(&mut self, rail: usize) {
         if self.rails[rail].must_be_polled() {
             self.looking.expect(self.now);
         }
     }
 
-    /// Something is in flight on a rail: the peer is to look.
+    /// Tells the peer to poll, because an operation is in flight on a rail that cannot wake it.
     pub(super) fn tell_to_look(&mut self, key: PeerKey, rail: usize) {
         if !self.rails[rail].must_be_polled() {
             return;

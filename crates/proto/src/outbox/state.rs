@@ -1,4 +1,4 @@
-//! What an outbox keeps of what it was asked for.
+//! The state of an outbox's transfers and operations.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,8 @@ use super::TransferId;
 use crate::counter::{CounterId, Immediate, LinkId};
 use crate::plan::{Operation, Plan};
 
-/// An operation that is posted. Whoever posts it has it until its card is done with it, and hands it back then.
+/// A posted operation. The caller holds it until the card is done with it, and then hands it back
+/// to the outbox.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the outbox waits until it is handed back"]
 pub struct Posted {
@@ -14,35 +15,35 @@ pub struct Posted {
     pub(super) transfer: TransferId,
     pub(super) operation: Operation,
     pub(super) immediate: Option<Immediate>,
-    /// What it is sent again for.
+    /// The entry of `Outbox::owed` for which it is resent.
     pub(super) owed: Option<(LinkId, CounterId)>,
-    /// Pages that are not whole without it.
+    /// The number of pages that are incomplete without it.
     pub(super) pages: u32,
 }
 
 impl Posted {
-    /// Which link it is for.
+    /// Returns the index of its link.
     pub fn link(&self) -> usize {
         self.link
     }
 
-    /// Whose pages it has.
+    /// Returns the transfer of its pages.
     pub fn transfer(&self) -> TransferId {
         self.transfer
     }
 
-    /// What it tells the receiver.
+    /// Returns the immediate that it carries.
     pub fn immediate(&self) -> Option<Immediate> {
         self.immediate
     }
 
-    /// What is to be done. Without any bytes, it only carries its immediate.
+    /// Returns the bytes to move. An operation without bytes carries only its immediate.
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
 }
 
-/// An operation that was in flight on a link that was lost.
+/// An operation that was in flight on a lost link.
 #[derive(Debug)]
 pub(super) struct Resend {
     pub(super) operation: Operation,
@@ -55,41 +56,43 @@ pub(super) struct Transfer {
     pub(super) plan: Plan,
     pub(super) counter: Option<CounterId>,
     pub(super) in_flight: usize,
-    /// Where a page was begun whose rest is to follow: on no other link it would be behind its beginning.
+    /// The link on which a page was begun. The rest must follow there: on another link it could
+    /// overtake the beginning.
     pub(super) begun_on: Option<usize>,
-    /// By link: pages that were posted and that no immediate has told of yet.
+    /// For each link, the number of posted pages that no immediate has reported yet.
     pub(super) unreported: Vec<u32>,
-    /// Refused by their link for want of room.
+    /// Operations that their link had no room for.
     pub(super) refused: VecDeque<(usize, Operation)>,
-    /// In flight on a link that was lost.
+    /// Operations that were in flight on a lost link.
     pub(super) resends: VecDeque<Resend>,
-    /// How many entries of `Outbox::owed` must be reconciled before it is done.
+    /// The number of entries of `Outbox::owed` that must be reconciled before the transfer is done.
     pub(super) owed: usize,
-    /// Nothing more of it is posted than what is in flight.
+    /// Nothing more is posted than what is in flight.
     pub(super) is_aborted: bool,
-    /// Something of it was not posted for that reason, or not again.
+    /// A part was not posted, or not resent, because of the abort.
     pub(super) is_incomplete: bool,
 }
 
-/// Pages that the receiver may not have counted, since a link was lost.
+/// Pages that the receiver may not have counted after the loss of a link.
 #[derive(Debug, Default)]
 pub(super) struct Owed {
-    /// Reported by immediates over the lost link.
+    /// Pages reported by immediates over the lost link.
     pub(super) reported: u64,
-    /// Never reported.
+    /// Pages that were never reported.
     pub(super) unreported: u64,
-    /// What the receiver has counted of the reported ones.
+    /// The number of reported pages that the receiver has counted.
     pub(super) settled: Option<u64>,
-    /// Operations that are sent again and not delivered yet.
+    /// The number of resent operations that are not delivered yet.
     pub(super) resends: usize,
-    /// Pages that are not sent again, since their transfer was aborted. Those that had come all the same are counted among them, so that
-    /// the receiver may be told of fewer pages than are there, but never of more.
+    /// Pages that are not resent, because their transfer was aborted. Pages that had arrived
+    /// nevertheless are included, so the receiver may count fewer pages than have arrived, but
+    /// never more.
     pub(super) aborted: u64,
     pub(super) transfers: Vec<TransferId>,
 }
 
 impl Transfer {
-    /// What was not posted will not be.
+    /// Drops everything that is not posted.
     pub(super) fn abort_rest(&mut self) {
         self.plan.abort();
         (self.is_incomplete, self.begun_on) = (true, None);

@@ -1,12 +1,13 @@
-//! Why a rail could not do something.
+//! The error type of rails.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Why a rail could not do something: what was asked for, the cause, and what to do about it.
+/// An error of a rail: the operation, the cause, and a remedy.
 ///
-/// Where a library or a card has said something, [`status`](Self::status) is its number and [`source`](Error::source) the library's own error.
+/// If a library or a card reported an error, [`status`](Self::status) is its number and
+/// [`source`](Error::source) is the library's own error.
 ///
 /// ```
 /// use std::error::Error;
@@ -21,13 +22,13 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug, Clone)]
 pub struct RailError {
-    /// What was asked for.
+    /// The operation that failed.
     pub operation: String,
-    /// Why it did not work.
+    /// The cause.
     pub cause: String,
-    /// What to do.
+    /// The remedy.
     pub fix: String,
-    // Apart, because an error is part of every answer of a rail, and few have this.
+    // Boxed because an error is part of every answer of a rail, and few errors have an origin.
     origin: Option<Box<Origin>>,
 }
 
@@ -37,22 +38,22 @@ struct Origin {
     source: Arc<dyn Error + Send + Sync>,
 }
 
-/// The number by which a library or a card tells what went wrong.
+/// The number with which a library or a card reports a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RailStatus {
-    /// A call failed: its `errno`, or that of `fi_errno(3)`.
+    /// A call failed with this `errno`, or this code of `fi_errno(3)`.
     Errno(i32),
-    /// A request completed with a failure: its `ibv_wc_status`, or the `fi_errno(3)` of its entry.
+    /// A work request completed with this `ibv_wc_status`, or with this code of `fi_errno(3)`.
     Completion(u32),
 }
 
 impl RailError {
-    /// With these words.
+    /// Creates an error without an origin.
     pub fn new(operation: impl Into<String>, cause: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { operation: operation.into(), cause: cause.into(), fix: fix.into(), origin: None }
     }
 
-    /// What the library said.
+    /// Adds the error of the library.
     #[must_use]
     pub fn caused_by(
         mut self,
@@ -63,7 +64,7 @@ impl RailError {
         self
     }
 
-    /// The number that a library or a card gave it.
+    /// Returns the number that a library or a card reported.
     pub fn status(&self) -> Option<RailStatus> {
         self.origin.as_ref()?.status
     }
@@ -81,7 +82,7 @@ impl Error for RailError {
     }
 }
 
-/// By its words and its number: the source says the same.
+/// Compares texts and status. The source repeats the same information.
 impl PartialEq for RailError {
     fn eq(&self, other: &Self) -> bool {
         let Self { operation, cause, fix, .. } = self;

@@ -1,6 +1,7 @@
-//! What the protocol knows of a rail: how it names links, what it can do, what it is asked to do, and why it does not.
+//! The protocol's view of a rail: names of links, properties, work requests and errors.
 //!
-//! There is no rail here. Whoever has them does the work, and says what became of it.
+//! This module contains no rail. The driver of the machine owns the rails, does the work and
+//! reports the results.
 
 mod error;
 mod properties;
@@ -12,6 +13,6 @@ pub use properties::{EndedKeys, Proof, Properties};
 pub use request::{Refusal, RemoteSegment, WorkRequest};
 pub use segments::RemoteSegments;
 
-/// A link, as its own side's rail names it.
+/// Names a link on the rail of its own side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkKey(pub u64);

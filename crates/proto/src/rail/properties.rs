@@ -1,52 +1,54 @@
-//! What a rail is and can do.
+//! Properties of a rail.
 
 use crate::plan::Limits;
 
-/// What a rail is and can do.
+/// Properties of a rail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
-    /// For people: `rxe0`, `tcp;ofi_rxm`.
+    /// A name for people, such as `rxe0` or `tcp;ofi_rxm`.
     pub name: String,
-    /// For people: where it is in its own network's words, such as a GID, or the address that libfabric gave it when it was opened.
+    /// An address for people, in the notation of its network: a GID, or the address that libfabric
+    /// assigned when the rail was opened.
     pub native: String,
-    /// Ends of the same kind can be connected.
+    /// The kind. Rails of the same kind can be connected.
     pub kind: String,
-    /// Whether a card moves the bytes, or at least its protocol is spoken: not tcp.
+    /// Whether a card moves the bytes, or at least an RDMA protocol is used. `false` for tcp.
     pub is_rdma: bool,
-    /// What one write or read may be, and whether writes land in the order of posting.
+    /// The limits of one write or read, and whether writes land in the order of posting.
     pub limits: Limits,
-    /// How many requests one link may have in flight.
+    /// The number of work requests that one link may have in flight.
     pub window: u32,
-    /// The longest message, with what the engine adds to it.
+    /// The maximum length of a message in bytes, with the header of the engine.
     pub message_max: usize,
     /// Whether it has fetch-and-add and compare-and-swap on eight bytes.
     pub has_atomics: bool,
-    /// What a completed write proves.
+    /// The guarantee of a completed write.
     pub writes_prove: Proof,
-    /// Whether an immediate says over which link it came.
+    /// Whether an immediate identifies the link over which it came.
     pub immediates_name_link: bool,
-    /// Whether closing one link stops all that was begun over it, on both sides.
+    /// Whether closing one link stops all operations begun over it, on both sides.
     pub links_end_alone: bool,
-    /// What a key that was ended proves.
+    /// The guarantee of a key that was ended.
     pub ended_keys: EndedKeys,
-    /// For shares: bits a second as the card says, or 0 where nothing is known: it is used then where no other rail is.
+    /// The rate in bits per second as reported by the card; determines the rail's share. 0 if
+    /// unknown: such a rail is used only if no other is.
     pub rate_bps: u64,
 }
 
-/// What a completion proves.
+/// The guarantee of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
     /// The buffers are free.
     Sent,
-    /// The bytes are there.
+    /// The bytes have arrived.
     Delivered,
 }
 
-/// What a key that was ended proves.
+/// The guarantee of a key that was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedKeys {
-    /// Nothing that a peer has begun or will begin by it lands.
+    /// No operation that uses the key lands any more, whether begun before or later.
     StopAll,
-    /// Nothing that a peer will begin by it lands. What is under way may go on.
+    /// No operation begun later lands. Operations in flight may still land.
     StopNew,
 }

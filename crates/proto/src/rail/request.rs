@@ -1,72 +1,76 @@
-//! What a card is asked to do.
+//! Work requests.
 
 use super::{RailError, RemoteSegments};
 
-/// A range of a peer's memory, which is inside of what the peer has granted.
+/// A range of a peer's memory, within a grant of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteSegment {
-    /// Where it begins, in the peer's words.
+    /// The address in the peer's notation.
     pub address: u64,
     /// The key.
     pub key: u64,
-    /// Its bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
-/// What a card is asked to do with the buffers that it is handed. Every one of them is registered.
+/// A work request for a card. All buffers that come with it are registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkRequest<'a> {
-    /// Bytes to a peer's memory. Without any, only the immediate arrives.
+    /// Writes bytes to a peer's memory. A write without bytes delivers only its immediate.
     Write {
-        /// Where to: as many bytes. Without any, a place in what the peer has granted all the same: libraries look at the key.
+        /// The destination, of the same length. A write without bytes must name a place within a
+        /// grant, too: libraries check the key.
         target: RemoteSegment,
-        /// What the peer is told when the bytes are there.
+        /// The immediate that the peer gets when the bytes have arrived.
         immediate: Option<u32>,
     },
-    /// Bytes to several ranges of a peer's memory, filled one after the other: at most as many as [`Limits::targets`](crate::plan::Limits::targets).
+    /// Writes to several segments of a peer's memory, filled one after the other: at most
+    /// [`Limits::targets`](crate::plan::Limits::targets).
     WriteScattered {
-        /// Where to: as many bytes, and at least one range.
+        /// The destination: at least one segment, with the same number of bytes.
         targets: RemoteSegments<'a>,
-        /// What the peer is told when the bytes are there.
+        /// The immediate that the peer gets when the bytes have arrived.
         immediate: Option<u32>,
     },
-    /// Bytes from a peer's memory, to slices or lent parts.
+    /// Reads bytes from a peer's memory into slices or lent parts.
     Read {
-        /// Where from: as many bytes.
+        /// The source, of the same length.
         target: RemoteSegment,
     },
-    /// Bytes from several ranges of a peer's memory, one after the other, to slices or lent parts: at most as many as [`Limits::targets`](crate::plan::Limits::targets).
+    /// Reads from several segments of a peer's memory, one after the other, into slices or lent
+    /// parts: at most [`Limits::targets`](crate::plan::Limits::targets).
     ReadGathered {
-        /// Where from: as many bytes, and at least one range.
+        /// The source: at least one segment, with the same number of bytes.
         targets: RemoteSegments<'a>,
     },
-    /// A message.
+    /// Sends a message.
     Send,
-    /// Adds to eight bytes. What was there goes to a slice of eight bytes.
+    /// Adds to eight bytes. Stores the previous value in a slice of eight bytes.
     FetchAdd {
         /// Eight bytes, aligned to eight.
         target: RemoteSegment,
-        /// What is added.
+        /// The value to add.
         add: u64,
     },
-    /// Replaces eight bytes if they are as expected. What was there goes to a slice of eight bytes.
+    /// Replaces eight bytes if they have the expected value. Stores the previous value in a slice
+    /// of eight bytes.
     CompareSwap {
         /// Eight bytes, aligned to eight.
         target: RemoteSegment,
-        /// What they must be.
+        /// The expected value.
         expected: u64,
-        /// What they become.
+        /// The new value.
         desired: u64,
     },
 }
 
-/// Why a request was not taken.
+/// Reasons for which a work request was not posted.
 #[derive(Debug)]
 pub enum Refusal {
     /// There is no room for it now.
     Full,
-    /// The link is of no use any more.
+    /// The link can no longer be used.
     LinkDown(RailError),
-    /// This card never does it.
+    /// This card can never do it.
     Never(RailError),
 }

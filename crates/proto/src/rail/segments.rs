@@ -1,12 +1,13 @@
-//! Several ranges of a peer's memory.
+//! Segments of a peer's memory.
 
 use crate::plan::Extent;
 
 use super::RemoteSegment;
 
-/// Several ranges of a peer's memory by one key, in the order of an operation's bytes: all inside of one thing that the peer has granted.
+/// Several segments of a peer's memory with one key, in the order of an operation's bytes. All lie
+/// within one grant of the peer.
 ///
-/// They are where the engine has them: a request of several ranges copies none.
+/// It borrows the extents of the operation, so a work request of several segments copies none.
 ///
 /// ```
 /// use farreach_proto::plan::Extent;
@@ -25,7 +26,8 @@ pub struct RemoteSegments<'a> {
 }
 
 impl<'a> RemoteSegments<'a> {
-    /// Those that begin so far behind `address`; none where one of them would end behind the last address.
+    /// Creates segments at these offsets from `address`. Returns `None` if one of them would end
+    /// beyond the last address.
     pub fn new(address: u64, key: u64, extents: &'a [Extent]) -> Option<Self> {
         let has_end = |extent: &Extent| {
             let end = address.checked_add(extent.offset).and_then(|start| start.checked_add(extent.len));
@@ -34,27 +36,27 @@ impl<'a> RemoteSegments<'a> {
         extents.iter().all(has_end).then_some(Self { address, key, extents })
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     pub fn count(&self) -> usize {
         self.extents.len()
     }
 
-    /// The bytes of all.
+    /// Returns the number of bytes of all segments.
     pub fn len(&self) -> u64 {
         self.extents.iter().fold(0, |all, extent| all.saturating_add(extent.len))
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are no segments.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// Each.
+    /// Iterates over the segments.
     pub fn iter(&self) -> impl Iterator<Item = RemoteSegment> + 'a {
         let Self { address, key, extents } = *self;
         extents.iter().map(move |extent| RemoteSegment {

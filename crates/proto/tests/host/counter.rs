@@ -1,4 +1,4 @@
-//! Counting through losses: whatever arrives, in whatever order, each page is counted once.
+//! Counting with lost links: each page is counted once, whatever arrives in whatever order.
 
 use farreach_proto::counter::{Counters, IMMEDIATE_PAGES_MAX, Immediate, LinkId, Outcome, Reported};
 use proptest::prelude::*;
@@ -10,7 +10,8 @@ proptest! {
         prop_assert!((1..=IMMEDIATE_PAGES_MAX).contains(&Immediate::from_bits(bits).pages()));
     }
 
-    /// Immediates go over three links; each link is lost at some moment, and some of its immediates never arrive. The sender settles.
+    /// Sends immediates over three links. Each link is lost at some moment, and some of its
+    /// immediates never arrive. The sender reconciles.
     #[test]
     fn a_lost_link_leaves_no_page_uncounted_and_none_counted_twice(
         immediates in proptest::collection::vec((0_u64..3, 1_u32..=20, any::<bool>()), 1..60),
@@ -34,7 +35,7 @@ proptest! {
             prop_assert!(reported.lose(LinkId(link)).is_empty(), "settled once");
         }
         prop_assert_eq!(counters.reached(counter), Some(total));
-        // What comes late over a settled link is counted by nobody.
+        // Late immediates of a settled link are ignored.
         let late = Immediate::new(counter, 1).unwrap();
         prop_assert_eq!(counters.arrive(LinkId(immediates[0].0), late), None);
         prop_assert_eq!(counters.reached(counter), Some(total));
@@ -80,7 +81,8 @@ fn as_many_counters_are_open_as_an_immediate_can_name() {
     assert_eq!(counters.open([]), None);
 }
 
-/// An immediate that is late meets nobody, however many counters come and go: names do not come again soon.
+/// A late immediate matches no counter, however many counters are opened and closed: ids do not
+/// recur soon.
 #[test]
 fn a_late_immediate_counts_for_none_of_the_next_counters() {
     let mut counters = Counters::new();
@@ -104,15 +106,15 @@ fn a_counter_that_cannot_have_its_names_is_not_opened() {
     assert_eq!(all.len(), (1 << 16) / 3);
     for counter in &all {
         for link in [LinkId(1), LinkId(2)] {
-            let name = counters.name(*counter, link).expect("it was promised");
+            let name = counters.name(*counter, link).expect("the slot was reserved");
             assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()).unwrap().0, *counter);
         }
     }
     assert_eq!(counters.open_with_names([1], 1), None, "one slot is left");
-    counters.name(all[0], LinkId(3)).expect("which one more name can have");
+    counters.name(all[0], LinkId(3)).expect("a slot is not reserved");
     assert_eq!((counters.name(all[1], LinkId(3)), counters.open([1])), (None, None));
     counters.close(all[0]);
-    counters.open_with_names([1], 3).expect("the slots of another one");
+    counters.open_with_names([1], 3).expect("closing freed the slots");
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn names_of_links_that_are_gone_make_room_for_those_of_new_ones() {
     let stays = counters.name(counter, LinkId(0)).unwrap();
     for link in 1..100_000 {
         counters.retain_names(counter, |kept| kept == LinkId(0));
-        let name = counters.name(counter, LinkId(link)).expect("the one before is gone");
+        let name = counters.name(counter, LinkId(link)).expect("the previous name has ended");
         assert_eq!(counters.arrive_named(Immediate::new(name, 1).unwrap()), Some((counter, link)));
     }
     assert!(counters.arrive_named(Immediate::new(stays, 1).unwrap()).is_some());

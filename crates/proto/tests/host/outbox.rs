@@ -1,5 +1,5 @@
-//! A sender and a receiver over links that delay, reorder, refuse and die, driven by a seed: whatever happens, every page arrives,
-//! is counted once, and never before it is there.
+//! A sender and a receiver over links that delay, reorder, refuse and fail, driven by a seed. Every
+//! page arrives, is counted once, and never before its bytes are there.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl Chance {
         (self.next() % end as u64) as usize
     }
 
-    /// Once in so many times.
+    /// Returns `true` once in `times` on average.
     fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -35,7 +35,7 @@ struct Link {
     is_ordered: bool,
     is_alive: bool,
     sent: VecDeque<Posted>,
-    /// Landed, and not told to the sender yet.
+    /// Landed, and not completed at the sender yet.
     landed: Vec<Posted>,
 }
 
@@ -80,7 +80,7 @@ impl World {
         for index in (1..to.len()).rev() {
             to.swap(index, chance.below(index + 1));
         }
-        // Sometimes in order, so that neighbours are joined.
+        // Sometimes in order, so that adjacent pages are joined.
         if chance.once_in(2) {
             to.sort_unstable();
         }
@@ -171,14 +171,14 @@ impl World {
         self.links[post.link()].sent.push_back(post);
     }
 
-    /// One operation's bytes arrive, and with them its immediate.
+    /// Lets the bytes of one operation arrive, with its immediate.
     fn land(&mut self, link: usize) {
         let count = self.links[link].sent.len();
         if count == 0 {
             return;
         }
         let place = if self.links[link].is_ordered { 0 } else { self.chance.below(count) };
-        let sent = self.links[link].sent.remove(place).expect("it is there");
+        let sent = self.links[link].sent.remove(place).expect("the place is within the queue");
         let bytes: Vec<u8> = sent
             .operation()
             .pieces
@@ -199,7 +199,7 @@ impl World {
         self.links[link].landed.push(sent);
     }
 
-    /// The sender hears of a completion.
+    /// Completes an operation at the sender.
     fn tell(&mut self, link: usize) {
         let count = self.links[link].landed.len();
         if count > 0 {
@@ -213,11 +213,11 @@ impl World {
     fn control(&mut self) {
         match self.to_receiver.pop_front() {
             Some(Frame::Settle { link, counter }) => {
-                let pages = self.counters.settle(link, counter).expect("it is open");
+                let pages = self.counters.settle(link, counter).expect("the counter is open");
                 self.to_sender.push_back(Frame::Settled { link, counter, pages });
             }
             Some(Frame::Add { counter, pages }) => {
-                self.counters.add(counter, pages).expect("it is open");
+                self.counters.add(counter, pages).expect("the counter is open");
             }
             Some(other) => panic!("seed {}: {other:?}", self.seed),
             None => {}
@@ -228,7 +228,7 @@ impl World {
         }
     }
 
-    /// Some of what is under way arrives still, and the sender hears of none of it.
+    /// Lets some operations in flight arrive without a completion at the sender.
     fn lose(&mut self, link: usize) {
         self.losses += 1;
         for _ in 0..self.chance.below(4) {
@@ -248,14 +248,14 @@ impl World {
         self.outbox.restore(link, id);
     }
 
-    /// Never more pages are counted than are there.
+    /// Checks that no more pages are counted than have arrived.
     fn check(&self) {
         let there = self.places.iter().filter(|place| {
             let range = **place..**place + self.page_len;
             self.memory[range.clone()] == self.expected[range]
         });
         let (there, counted) =
-            (there.count() as u64, self.counters.reached(self.counter).expect("it is open"));
+            (there.count() as u64, self.counters.reached(self.counter).expect("the counter is open"));
         assert!(counted <= there, "seed {}: {counted} counted, {there} there", self.seed);
     }
 }
@@ -266,7 +266,8 @@ fn every_page_arrives_and_is_counted_once_whatever_link_is_lost() {
     assert!(losses > 1000, "links were lost {losses} times");
 }
 
-/// Bytes that were in flight on a lost link may land until the receiver has stopped them: over whatever is written next.
+/// Bytes that were in flight on a lost link may land until the receiver has stopped them, and would
+/// overwrite later writes.
 #[test]
 fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link() {
     let link = |id| {
@@ -284,7 +285,7 @@ fn what_nobody_counts_is_done_only_when_the_receiver_has_stopped_the_lost_link()
     let again = outbox.next_post().unwrap();
     let link = again.link();
     assert_ne!(LinkId(1 + link as u64), first);
-    // That one is lost as well, while it is sent again.
+    // The second link is lost as well, while the page is resent.
     let asked = outbox.lose(link, [again]);
     let next = LinkId(1 + link as u64);
     assert_eq!(asked, [Frame::Settle { link: next, counter: CounterId::NONE }]);

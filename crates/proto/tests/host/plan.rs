@@ -9,7 +9,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     )
 }
 
-/// Pages of each side, in any order; the destination's without repetition.
+/// Pages of both sides in any order; the destination's without repetition.
 fn maps() -> impl Strategy<Value = (u64, Pages, Pages)> {
     (1_u64..60, 1_usize..40, 0_u64..10, 0_u64..10).prop_flat_map(|(page_len, count, gap, offset)| {
         let from = proptest::collection::vec(0_u32..50, count);
@@ -27,7 +27,8 @@ fn maps() -> impl Strategy<Value = (u64, Pages, Pages)> {
 const MEMORY: u64 = 100 * 100;
 
 proptest! {
-    /// An operation that was made for one rail, cut for another: the same bytes to the same places.
+    /// An operation made for one rail and split for another moves the same bytes to the same
+    /// places.
     #[test]
     fn an_operation_is_cut_for_narrower_limits((page_len, source, destination) in maps(), narrow in limits()) {
         let wide = Limits { bytes: 1 << 20, pieces: 64, targets: 64, pages: 1024, is_ordered: true };
@@ -55,7 +56,7 @@ proptest! {
 
     #[test]
     fn every_byte_goes_to_its_place_once((page_len, source, destination) in maps(), limits in limits()) {
-        // A page that does not fit is cut only where order is kept.
+        // A page that does not fit is split only on an ordered link.
         prop_assume!(limits.is_ordered || page_len <= limits.bytes);
         let mut plan = Plan::new(page_len, (source.clone(), MEMORY), (destination.clone(), MEMORY)).unwrap();
         let memory: Vec<u32> = (0..MEMORY as u32).collect();
@@ -110,7 +111,7 @@ fn what_cannot_be_moved_is_refused_with_its_reason() {
         refused(8, &good, &dense),
         PlanError::Overlap { side: Side::Destination, stride: 4, page_len: 8 }
     );
-    // A source may be read twice.
+    // A source page may be read twice.
     Plan::new(8, (twice, 16), (good, 16)).unwrap();
 }
 
@@ -118,7 +119,7 @@ fn what_cannot_be_moved_is_refused_with_its_reason() {
 fn neighbours_are_joined_and_scattered_pages_are_gathered() {
     let limits = Limits { bytes: 1 << 20, pieces: 3, targets: 1, pages: 1024, is_ordered: true };
     let mut operation = Operation::default();
-    // In one piece on both sides.
+    // Contiguous on both sides.
     let pages = Pages::contiguous(100, 4096);
     let mut plan = Plan::new(4096, (pages.clone(), 100 * 4096), (pages, 100 * 4096)).unwrap();
     assert!(plan.next(&limits, &mut operation));

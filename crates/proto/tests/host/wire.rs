@@ -1,4 +1,4 @@
-//! Frames: what goes in comes out, and no bytes from outside do harm.
+//! Frames: encoding round trips, and arbitrary bytes do no harm.
 
 use farreach_proto::counter::{Counters, LinkId};
 use farreach_proto::wire::{
@@ -76,7 +76,7 @@ proptest! {
     fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let mut decoder = Decoder::new();
         decoder.feed(&bytes);
-        // It ends: each frame takes bytes away, and an error ends it at once.
+        // The loop ends: each frame consumes bytes, and an error ends it at once.
         while let Ok(Some(_)) = decoder.next() {}
     }
 

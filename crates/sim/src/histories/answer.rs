@@ -1,4 +1,4 @@
-//! What engines answer, and whether it is true.
+//! Checks that the answers of engines are true.
 
 use farreach_proto::machine::{Direction, TransferFault};
 use farreach_rail::{Held, RevokeAnswer, TransferAnswer};
@@ -9,13 +9,13 @@ use super::thing::{Hold, Transfer};
 use super::world::{World, broken, tell};
 
 impl World {
-    /// Looks at all that an engine may have answered. Nothing moves meanwhile.
+    /// Checks everything that an engine may have answered. Nothing moves meanwhile.
     pub(super) fn observe(&mut self, host: usize) {
         self.hosts[host].carry();
         self.see(host);
     }
 
-    /// The same, where nobody has posted yet what could be.
+    /// As [`observe`](Self::observe), without posting first.
     pub(super) fn see(&mut self, host: usize) {
         self.flush(host);
         for place in 0..self.hosts[host].peers.len() {
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// A peer that is lost has a reason for it.
+    /// Checks that a lost peer has a reason.
     fn see_loss(&mut self, connection: usize, end: usize) {
         let [first, second] = &self.connections[connection].ends;
         let (there, other) = if end == 0 { (first, second) } else { (second, first) };
@@ -51,7 +51,7 @@ impl World {
             || there.has_left
             || other.has_left
             || other.lost_at.is_some()
-            // What comes over a card that cannot be begun anew cannot be stopped.
+            // Operations over a card that cannot be reset cannot be stopped.
             || self.has_broken_card(there.host)
             || was_stopped(there)
             || was_stopped(other);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// A transfer is done: its bytes are where they should be.
+    /// Checks that the bytes of a finished transfer are in place.
     fn check_written(&self, transfer: &Transfer) {
         let grant = &self.grants[transfer.grant];
         let Some(memory) = grant.look() else { return };
@@ -147,7 +147,8 @@ impl World {
         );
     }
 
-    /// This side's memory is back: no card has a part of it, and its user writes over it.
+    /// Takes back this side's memory of a transfer: no card has a part of it, and its user
+    /// overwrites it.
     fn take_back(&mut self, transfer: &Transfer, held: Option<Held>, is_ok: bool) {
         let (number, host) = (transfer.number, transfer.host);
         let held = match (held, transfer.source) {
@@ -189,7 +190,7 @@ impl World {
         }
     }
 
-    /// What the pages of a transfer that has ended hold.
+    /// Notes the contents of the pages of a transfer that has ended.
     fn note_pages(&mut self, transfer: &Transfer, is_ok: bool) {
         let is_write = transfer.direction == Direction::Write;
         let grant = &mut self.grants[transfer.grant];
@@ -208,7 +209,7 @@ impl World {
         count.under_way -= 1;
         count.is_clean &= is_ok;
         if is_ok {
-            // They were there just now.
+            // They were checked just before.
             let tag = transfer.pages[0].1.tag;
             let is_of = |missing: &(usize, usize, super::content::Content)| {
                 missing.0 == transfer.grant

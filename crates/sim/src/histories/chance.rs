@@ -1,8 +1,8 @@
-//! All that is left to chance in a history, but for what the simulated network draws for itself.
+//! The source of random decisions of a history, apart from the simulated network's own.
 
 use std::ops::RangeInclusive;
 
-/// Draws from a seed: the same ones, in the same order, on every machine.
+/// A random number generator: the same numbers in the same order on every machine.
 #[derive(Debug, Clone)]
 pub(super) struct Chance(u64);
 
@@ -12,17 +12,17 @@ impl Chance {
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        // The golden ratio in 64 bits: odd, so that all numbers come up once before any comes again.
+        // The golden ratio in 64 bits. It is odd, so every number occurs once before any recurs.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// Less than `end`. Its small preference for small numbers does no harm here.
+    /// Returns a number below `end`. The small bias towards small numbers does no harm here.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// Less than `end`, as an index.
+    /// Returns an index below `end`.
     pub(super) fn index(&mut self, end: usize) -> usize {
         self.below(end as u64) as usize
     }
@@ -35,12 +35,12 @@ impl Chance {
         self.below(times) == 0
     }
 
-    /// One of them, if there is one.
+    /// Returns one of the choices, or `None` if there are none.
     pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         choices.get(self.index(choices.len())).copied()
     }
 
-    /// One of their places, each as often as its weight says.
+    /// Returns the index of a weight, with a probability in proportion to it.
     pub(super) fn weighted(&mut self, weights: &[u32]) -> usize {
         let mut left = self.below(weights.iter().map(|weight| u64::from(*weight)).sum());
         for (place, weight) in weights.iter().enumerate() {
@@ -59,7 +59,7 @@ impl Chance {
     }
 }
 
-/// Makes numbers that are close to each other look like they had nothing in common.
+/// Mixes a number, so that the results of adjacent numbers look unrelated.
 pub(super) fn mix(mut number: u64) -> u64 {
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! The control channel: in order, late, and closed when one side ends.
+//! The control connection: ordered, delayed, and closed when one side ends.
 
 use farreach_proto::lost::LostReason;
 use farreach_proto::machine::Output;
@@ -7,7 +7,7 @@ use super::party::{Connection, End, Packet};
 use super::world::{What, World, tell};
 
 impl World {
-    /// One host's user connects to another.
+    /// Connects one host to another.
     pub(super) fn connect(&mut self, from: usize, to: usize) -> usize {
         let lives = [from, to].map(|host| (host, self.hosts[host].life));
         let ends = lives.map(|(host, life)| End::new(host, life, self.now, !self.chance.once_in(3)));
@@ -15,7 +15,7 @@ impl World {
         self.connections.push(Connection { ends });
         tell!(self, "connect: connection, from, to", connection, from, to);
         self.count("connections", 1);
-        // Who accepts knows of it first.
+        // The accepting side knows of it first.
         let accepted_at = self.now + self.control_delay();
         let connected_at = accepted_at + self.control_delay();
         self.schedule(accepted_at, What::Introduce { connection, end: 1 });
@@ -50,7 +50,7 @@ impl World {
         self.observe(host);
     }
 
-    /// The first packet that waits at an end goes to its engine.
+    /// Delivers the first packet that waits at an end to its engine.
     pub(super) fn deliver(&mut self, connection: usize, end: usize) {
         let now = self.now;
         let there = &mut self.connections[connection].ends[end];
@@ -59,7 +59,7 @@ impl World {
             return;
         }
         let later = match &there.peer {
-            // It waits where it is, and all others behind it.
+            // It waits where it is, and all later ones behind it.
             None => Some(now + 1_000),
             Some(_) if self.hosts[host].is_stopped(now) => Some(self.hosts[host].stopped_until),
             Some(_) => None,
@@ -79,12 +79,12 @@ impl World {
             None => {}
         }
         self.see(host);
-        // What was said may have made room, or a link.
+        // The frame may have made room, or a link.
         let at = self.now + self.chance.below(self.scenario.poll_gap_ns);
         self.step_by(host, at);
     }
 
-    /// What a machine wants done outside, and told.
+    /// Delivers outputs and events of a machine.
     pub(super) fn flush(&mut self, host: usize) {
         while let Some(output) = self.hosts[host].machine().poll_output() {
             match output {
@@ -103,7 +103,7 @@ impl World {
         self.hosts[host].deliver();
     }
 
-    /// An end sends nothing more, and the other one hears of it.
+    /// Closes an end: it sends nothing more, and the other one is notified.
     pub(super) fn close(&mut self, connection: usize, end: usize) {
         if std::mem::replace(&mut self.connections[connection].ends[end].is_open, false) {
             self.put(connection, 1 - end, Packet::Closed);

@@ -1,4 +1,4 @@
-//! What has to hold at every moment.
+//! Checks that must hold at every moment.
 
 use farreach_memory::Exposed;
 
@@ -8,7 +8,7 @@ use super::thing::{Grant, Hold};
 use super::world::{World, broken};
 
 impl World {
-    /// A counter has never counted more pages than are there, and does not go back.
+    /// Checks that a counter has never counted more pages than have arrived, and never decreases.
     pub(super) fn look_at_count(&mut self, count: usize) {
         let it = &mut self.counts[count];
         let reached = it.view.reached();
@@ -41,7 +41,8 @@ impl World {
         }
     }
 
-    /// Memory is its user's again: which of the pages that counters wait for have come, and that none will come any more.
+    /// Checks memory that its user has back: which of the pages that counters wait for have
+    /// arrived, and that none arrives later.
     pub(super) fn look_a_last_time(&mut self, grant: usize, memory: &Exposed) {
         let (bytes, is_proven) = (memory.to_vec(), memory.keys() == 0);
         let layout = self.grants[grant].layout;
@@ -55,7 +56,7 @@ impl World {
             });
             count.present += present;
             count.is_clean &= before == count.missing.len();
-            // What is under way may still land there, and be counted.
+            // Operations in flight may still land there, and be counted.
             count.is_unobservable |= !is_proven && before > count.missing.len();
         }
         if let Some(rest) = &self.grants[grant].rest
@@ -65,10 +66,10 @@ impl World {
         }
     }
 
-    /// Every wait ends in time.
+    /// Checks that every wait ends in time.
     pub(super) fn audit(&mut self) {
         let (tuning, slack) = (self.scenario.tuning.clone(), self.scenario.slack_ns());
-        // A host that was stopped begins then.
+        // A stopped host begins at the end of its stop.
         let is_late = |host: usize, since: u64, bound: u64| {
             let host = &self.hosts[host];
             host.is_alive() && !host.is_stopped(self.now) && self.now > since.max(host.stopped_until) + bound
@@ -123,17 +124,18 @@ impl World {
         }
     }
 
-    /// Whether a card could not be begun anew: what it has it keeps.
+    /// Returns `true` if a card could not be reset: it keeps what it has.
     pub(super) fn has_broken_card(&self, host: usize) -> bool {
         self.hosts[host].cards.iter().any(|card| !self.network.is_usable(*card))
     }
 
-    /// Whether there can be no proof that a grant's peer has stopped.
+    /// Returns `true` if there can be no proof that a grant's peer has stopped.
     pub(super) fn is_beyond_proof(&self, grant: &Grant) -> bool {
         self.has_broken_card(grant.host)
     }
 
-    /// Whether pages of a grant hold what was last written to them. What was under way before must not land behind it.
+    /// Checks that pages of a grant hold what was last written to them. Earlier operations must not
+    /// land after it.
     pub(super) fn check_pages(&self, place: usize, pages: impl IntoIterator<Item = usize>) {
         let grant = &self.grants[place];
         let Some(memory) = grant.look() else { return };
@@ -151,7 +153,7 @@ impl World {
 }
 
 impl End {
-    /// Whether all that one end has said is heard by the other.
+    /// Returns `true` if this end has received everything that the other one sent.
     pub(super) fn has_heard(&self, other: &Self) -> bool {
         self.messages.received == other.messages.accepted && other.messages.waiting.is_empty()
     }

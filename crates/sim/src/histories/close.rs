@@ -1,4 +1,5 @@
-//! How a history ends: nothing more goes wrong, everything that was begun ends, whoever lives goes on, and nothing is left.
+//! The end of a history: faults stop, everything that was begun ends, living engines continue, and
+//! nothing is left behind.
 
 use farreach_proto::machine::pairs_of;
 use farreach_proto::rights::Rights;
@@ -10,7 +11,7 @@ use super::world::{World, broken, tell};
 use crate::SimCard;
 
 impl World {
-    /// Nothing more goes wrong, and users only wait.
+    /// Ends all faults. Users only wait from now on.
     pub(super) fn calm(&mut self) {
         self.is_storm = false;
         tell!(self, "calm");
@@ -27,7 +28,7 @@ impl World {
         if self.run_until(end, |world| world.unsettled().is_none()) {
             return;
         }
-        // Where no rail is left there is nothing to wait for.
+        // Without any rail left, there is nothing to wait for.
         for number in self.stranded() {
             self.give_up(number);
         }
@@ -39,7 +40,7 @@ impl World {
         }
     }
 
-    /// What the engine of the first transfer that has no end knows of its peer.
+    /// Logs the state of the first unfinished transfer's peer.
     fn show_stuck(&mut self) {
         if let Some(transfer) = self.transfers.first() {
             let (host, key) = (transfer.host, self.connections[transfer.connection].ends[transfer.end].key());
@@ -48,7 +49,8 @@ impl World {
         }
     }
 
-    /// How long it may take until all that was begun has ended: some cards have one request in flight, with one page or a part of it.
+    /// Returns the time within which everything that was begun must end: some cards have one work
+    /// request in flight, with one page or a part of it.
     fn settled_within_ns(&self) -> u64 {
         let pages: usize = self.transfers.iter().map(|transfer| transfer.pages.len()).sum();
         let cuts = 1 + self.scenario.page_lens.iter().max().unwrap_or(&0) / 48;
@@ -56,7 +58,7 @@ impl World {
         self.scenario.settled_within_ns() + (pages * cuts) as u64 * 5 * step
     }
 
-    /// Transfers between engines that no rail connects any more.
+    /// Returns transfers between engines that no rail connects any more.
     fn stranded(&self) -> Vec<u64> {
         let is_stranded = |connection: usize| {
             let [from, to] = [0, 1].map(|end| self.connections[connection].ends[end].host);
@@ -65,12 +67,13 @@ impl World {
         self.transfers.iter().filter(|it| is_stranded(it.connection)).map(|it| it.number).collect()
     }
 
-    /// Whether cards are left by which one host reaches another, when it connects to it.
+    /// Returns `true` if cards are left over which one host reaches another, when it connects to
+    /// it.
     fn can_reach(&self, from: usize, to: usize) -> bool {
         self.reaches(from, to, |_| true)
     }
 
-    /// As [`can_reach`](Self::can_reach), by cards of the first one's that are fit.
+    /// As [`can_reach`](Self::can_reach), over cards of the first host that `is_fit` accepts.
     fn reaches(&self, from: usize, to: usize, is_fit: impl Fn(&SimCard) -> bool) -> bool {
         let kinds = |host: usize| -> Vec<String> {
             self.scenario.hosts[host].iter().map(|card| card.properties.kind.clone()).collect()
@@ -82,12 +85,12 @@ impl World {
         })
     }
 
-    /// Something that was begun and has not ended.
+    /// Returns something that was begun and has not ended.
     fn unsettled(&mut self) -> Option<String> {
         if let Some(transfer) = self.transfers.first() {
             return Some(format!("transfer {} has no end", transfer.number));
         }
-        // Words wait for a link that can do them.
+        // Atomics wait for a link that supports them.
         let is_possible = |change: &&Change| {
             let ends = &self.connections[change.connection].ends;
             self.reaches(ends[change.end].host, ends[1 - change.end].host, |card| card.properties.has_atomics)
@@ -100,7 +103,7 @@ impl World {
                 return Some(format!("grant {place} is not answered for"));
             }
         }
-        // Who has not heard of a connection yet could not leave it.
+        // An end that does not know of a connection yet could not close it.
         let is_coming = |end: &End| end.peer.is_none() && end.killed_at.is_none();
         if let Some(connection) =
             self.connections.iter().position(|connection| connection.ends.iter().any(is_coming))
@@ -129,13 +132,13 @@ impl World {
         Some(format!("counter {short} stays at {reached} of {total}"))
     }
 
-    /// Whether a counter is to count every page.
+    /// Returns `true` if a counter must count every page.
     fn is_owed(&self, count: &Count) -> bool {
         let is_whole = self.connections[count.connection].is_whole();
         is_whole && count.is_clean && count.under_way == 0 && !count.is_closed
     }
 
-    /// Whoever lives goes on: fresh transfers between all of them succeed.
+    /// Checks that living engines continue: new transfers between all of them succeed.
     pub(super) fn go_on(&mut self) {
         let tried = self.connect_all();
         let mut offers = Vec::new();
@@ -172,7 +175,7 @@ impl World {
         }
         for (connection, _, _, count) in &offers {
             let it = &self.counts[*count];
-            // One in many asks for what it cannot have.
+            // Some transfers ask for memory that they cannot have.
             if it.is_clean && it.reached != it.total {
                 broken!(
                     self,
@@ -184,7 +187,7 @@ impl World {
         }
     }
 
-    /// Bonds between all that can reach each other, with a rail ready on both sides.
+    /// Connects all hosts that can reach each other, until a rail is ready on both sides.
     fn connect_all(&mut self) -> Vec<usize> {
         let end = self.now + self.scenario.settled_within_ns();
         loop {
@@ -196,7 +199,8 @@ impl World {
                     }
                 }
             }
-            // A card that broke in the storm may cost a peer even now: then another connection has to do.
+            // A card that broke during the storm may still cost a peer: another connection is made
+            // then.
             let is_lost =
                 |world: &Self| tried.iter().any(|connection| world.connections[*connection].is_lost());
             let is_up = |world: &Self| tried.iter().all(|connection| world.connections[*connection].is_up());
@@ -220,14 +224,14 @@ impl World {
             && machine.knows_counter(key, self.counts[count].id)
     }
 
-    /// The connection between two that are alive, a new one if need be.
+    /// Returns the connection between two living hosts, a new one if necessary.
     fn connection_between(&mut self, from: usize, to: usize) -> usize {
         let is_between = |connection: &super::party::Connection| {
             let hosts = [connection.ends[0].host, connection.ends[1].host];
             (hosts == [from, to] || hosts == [to, from]) && connection.is_whole()
         };
         let there = self.connections.iter().position(is_between);
-        // One that was made the other way round may have other rails.
+        // A connection in the other direction may have other rails.
         let there = there.filter(|connection| {
             let ends = &self.connections[*connection].ends;
             self.can_reach(ends[0].host, ends[1].host)
@@ -235,7 +239,7 @@ impl World {
         there.unwrap_or_else(|| self.connect(from, to))
     }
 
-    /// Users take everything back and leave: nothing stays behind.
+    /// Lets users revoke everything and leave. Nothing must stay behind.
     pub(super) fn wind_up(&mut self) {
         self.check_memory();
         let end = self.now + self.scenario.settled_within_ns();
@@ -285,7 +289,7 @@ impl World {
         }
     }
 
-    /// What memory holds is what was last written to it.
+    /// Checks that memory holds what was last written to it.
     fn check_memory(&self) {
         for grant in 0..self.grants.len() {
             self.check_pages(grant, 0..self.grants[grant].pages.len());
@@ -298,14 +302,14 @@ impl World {
         }
     }
 
-    /// Something that an engine keeps, though its user has nothing any more.
+    /// Returns something that an engine keeps although its user has nothing any more.
     fn left_behind(&mut self) -> Option<String> {
         for host in 0..self.hosts.len() {
             let is_stuck = |grant: &super::thing::Grant| {
                 grant.host == host && !matches!(grant.hold, Hold::Over) && self.is_beyond_proof(grant)
             };
             let stuck = self.grants.iter().filter(|grant| is_stuck(grant)).count();
-            // Who waits for a card that is broken waits as long as his user lets him.
+            // A wait for a broken card lasts as long as its user allows.
             let is_broken = (0..self.hosts.len()).any(|host| self.has_broken_card(host));
             if is_broken {
                 continue;
@@ -333,7 +337,7 @@ impl World {
         None
     }
 
-    /// The last look.
+    /// Runs the last checks.
     pub(super) fn finish(&mut self) {
         self.check_memory();
         if let Some(violation) = self.network.violations().first() {
@@ -351,7 +355,8 @@ impl World {
         }
         let digest = self.network.history();
         tell!(self, "end", digest, WORN);
-        // With the engine goes whatever could still reach memory that came back without a proof.
+        // With the engine, everything ends that could still reach memory that came back without a
+        // proof.
         let broken: Vec<bool> = (0..self.hosts.len()).map(|host| self.has_broken_card(host)).collect();
         self.hosts.iter_mut().for_each(|host| (host.machine, host.carrier) = (None, None));
         for (host, memory) in &self.unproven {
@@ -363,12 +368,12 @@ impl World {
 }
 
 impl super::party::Connection {
-    /// Whether one side has lost the other.
+    /// Returns `true` if one side has lost the other.
     fn is_lost(&self) -> bool {
         self.ends.iter().any(|end| end.lost_at.is_some())
     }
 
-    /// Whether a rail is ready on both sides.
+    /// Returns `true` if a rail is ready on both sides.
     fn is_up(&self) -> bool {
         self.ends.iter().all(|end| end.peer.as_ref().is_some_and(|(_, view)| view.has_rails()))
     }

@@ -1,4 +1,4 @@
-//! What pages hold: it tells whose they are, and which.
+//! The content of pages: it identifies the origin and the page.
 
 use std::sync::atomic::Ordering;
 
@@ -8,10 +8,11 @@ use super::chance::mix;
 
 const WORD: usize = size_of::<u64>();
 
-/// What users write over memory that is theirs again: a card that still reads it sends this.
+/// The byte with which users overwrite memory that they have back: a card that still reads it sends
+/// this.
 pub(super) const WORN: u8 = 0xEE;
 
-/// Where pages lie in a memory. All numbers are multiples of eight.
+/// The layout of pages in a memory. All numbers are multiples of eight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) page_len: usize,
@@ -25,13 +26,13 @@ impl Layout {
         self.offset + page * self.stride
     }
 
-    /// The bytes from the beginning of the memory to the end of the last page.
+    /// Returns the bytes from the beginning of the memory to the end of the last page.
     pub(super) fn len(self) -> usize {
         self.start(self.count.saturating_sub(1)) + self.page_len
     }
 }
 
-/// A page of some origin: what it holds.
+/// The content of a page of some origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Content {
     pub(super) tag: u64,
@@ -40,7 +41,7 @@ pub(super) struct Content {
 
 impl Content {
     fn word(self, index: usize) -> u64 {
-        // The multiplier is odd, so that no two words of a page are alike.
+        // The multiplier is odd, so no two words of a page are alike.
         let first = mix(self.tag.rotate_left(32) ^ u64::from(self.page));
         first.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }

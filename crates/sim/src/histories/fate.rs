@@ -11,15 +11,15 @@ use super::thing::Hold;
 use super::world::{What, World, broken, tell};
 use crate::SimRail;
 
-/// The bytes of one piece of a user's memory, and how many he has.
+/// The bytes of one piece of a user's memory, and the number of pieces.
 pub(super) const PIECE: usize = 2048;
 const PIECES: usize = 40;
 
-/// How often one tries to start an engine on cards that are moody.
+/// The maximum number of attempts to start an engine on cards that fail at random.
 const STARTS_MAX: usize = 1000;
 
 impl World {
-    /// A host begins, or begins again.
+    /// Starts or restarts a host.
     pub(super) fn start(&mut self, host: usize) {
         let life = self.hosts[host].life + 1;
         let mut started = None;
@@ -52,11 +52,11 @@ impl World {
         Some(Host { machine: Some(machine), carrier: Some(carrier), life, cards, free, ..Host::default() })
     }
 
-    /// Something goes wrong with a host, if there is one with which it can.
+    /// Applies a fault to a host, if there is one to which it can be applied.
     pub(super) fn strike(&mut self, fault: Fault) {
         let now = self.now;
         let forgiven = self.scenario.forgiven_ns();
-        // Stops that follow each other closely add up.
+        // Stops in close succession add up.
         let is_fit =
             |host: &Host| host.is_alive() && now >= host.stopped_until + self.scenario.tuning.silence;
         let fit: Vec<usize> = (0..self.hosts.len()).filter(|host| is_fit(&self.hosts[*host])).collect();
@@ -87,7 +87,7 @@ impl World {
         self.step_by(host, at);
     }
 
-    /// An engine ends from one moment to the next, with all that its user has.
+    /// Kills an engine at once, with everything that its user has.
     fn kill(&mut self, host: usize, is_told: bool) {
         tell!(self, "kill: host, told", host, is_told);
         self.network.kill_host(host as u32);
@@ -113,7 +113,7 @@ impl World {
         self.schedule(at, What::Restart { host });
     }
 
-    /// All connections of a host's life, also those that it does not know of yet.
+    /// Returns all connections of a host's life, including those that it does not know of yet.
     fn ends_of(&self, host: usize) -> Vec<(usize, usize)> {
         let life = self.hosts[host].life;
         let all = self.connections.iter().enumerate().flat_map(|(connection, it)| {

@@ -1,4 +1,4 @@
-//! Messages and words.
+//! Messages and atomics.
 
 use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{AtomicOperation, NewAtomic};
@@ -9,7 +9,7 @@ use super::thing::{Change, Grant, Word};
 use super::world::{World, broken, tell};
 use crate::answers::{Answer, Awaited};
 
-/// A message: its length and its bytes tell which one it is.
+/// Builds a message: its length and its bytes identify it.
 fn message(connection: usize, end: usize, number: u64) -> Vec<u8> {
     let name = mix((connection as u64) << 33 | (end as u64) << 32 | number);
     let len = 8 + (name % 40) as usize;
@@ -28,7 +28,7 @@ impl World {
         self.hosts[host].machine().send_message(op, key, message(connection, end, number), now);
     }
 
-    /// Which of an end's messages the engine has taken.
+    /// Collects which of an end's messages the engine has taken.
     pub(super) fn collect_said(&mut self, connection: usize, end: usize) {
         let there = &mut self.connections[connection].ends[end];
         let is_lost = there.lost_at.is_some();
@@ -47,7 +47,7 @@ impl World {
         }
     }
 
-    /// An end's user takes what has come.
+    /// Lets an end's user take the messages that have arrived.
     pub(super) fn hear(&mut self, connection: usize, end: usize) {
         let now = self.now;
         let there = &mut self.connections[connection].ends[end];
@@ -77,7 +77,7 @@ impl World {
         let Some(grant) = self.some_grant(connection, end, Rights::ATOMIC) else { return };
         let word = self.chance.index(self.grants[grant].words.len());
         let it = &mut self.grants[grant].words[word];
-        // A swap at a time, or nobody could say what a word may hold.
+        // One swap at a time, or the possible values of a word would be unknown.
         if word % 2 == 1 && it.asked > 0 {
             return;
         }
@@ -100,7 +100,7 @@ impl World {
         self.changes.push(Change { host, connection, end, grant, word, swap, answer });
     }
 
-    /// What became of words.
+    /// Collects the results of atomics.
     pub(super) fn collect_atomics(&mut self, host: usize) {
         let mut place = 0;
         while place < self.changes.len() {
@@ -165,7 +165,7 @@ impl World {
         self.count(what, 1);
     }
 
-    /// Whether what words of a grant hold is what was asked for, when nothing is asked for any more.
+    /// Checks that words of a grant hold what was asked for, when no request is open any more.
     pub(super) fn check_atomics(&self, grant: &Grant) {
         let Some(memory) = grant.look() else { return };
         for (index, word) in grant.words.iter().enumerate().filter(|(_, word)| word.asked == 0) {
@@ -186,7 +186,7 @@ impl Word {
         self.candidates.contains(&value)
     }
 
-    /// What it may hold once any of the late swaps was done.
+    /// Adds the values that the word may have once any of the late swaps is done.
     fn close_candidates(&mut self) {
         while let Some(next) = self.late.iter().find_map(|(from, to)| {
             (self.candidates.contains(from) && !self.candidates.contains(to)).then_some(*to)

@@ -1,16 +1,19 @@
-//! Whole engines, in virtual time: some hosts with some cards each, their users, and whatever can go wrong.
+//! Whole engines in virtual time: some hosts with some cards each, their users, and all faults.
 //!
-//! A seed decides who is there, what the users ask for, and what fails when. The same code that runs in an engine runs here, each
-//! host's [machine](farreach_proto::machine) over [simulated cards](crate), with a control channel that is in order and late. Nothing is left to the
-//! clock or to a thread, so that the same seed gives the same history.
+//! A seed determines the hosts, the requests of the users, and the faults with their times. The
+//! same code runs as in an engine: each host's [machine](farreach_proto::machine) over [simulated
+//! cards](crate), with a control connection that is ordered and delayed. Nothing depends on a clock
+//! or a thread, so the same seed gives the same history.
 //!
-//! After every step of a machine it is looked whether what it says is true. A counter has counted no page that is not there. A transfer
-//! that is done has its bytes in the peer's memory; its source is its user's again, who writes over it at once. Memory that was
-//! granted comes back when nothing of the peer's can land in it any more, and stays as its user fills it. Messages come in order, each
-//! once. Words were changed once. Every wait ends in time, and no peer is lost that is well. In the end nothing goes wrong any more: all
-//! that was begun ends, whoever lives goes on, and when everybody has left, nothing is kept.
+//! After every step of a machine, its answers are checked. A counter has counted no page that has
+//! not arrived. A finished transfer has its bytes in the peer's memory; its source is its user's
+//! again, who overwrites it at once. Granted memory comes back when no operation of the peer can
+//! land in it any more, and keeps its content from then on. Messages arrive in order, each once.
+//! Atomics take effect once. Every wait ends in time, and no healthy peer is lost. At the end all
+//! faults stop: everything that was begun ends, living engines continue, and when all users have
+//! left, nothing is kept.
 //!
-//! `cargo xtask sim` runs many histories. One that fails is told by its seed.
+//! `cargo xtask sim` runs many histories. A failed one is reported by its seed.
 
 mod answer;
 mod chance;
@@ -33,10 +36,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use world::World;
 
-/// What one history contained, and its digest.
+/// The events of one history with their numbers, and its digest.
 type Told = (BTreeMap<&'static str, u64>, u64);
 
-/// The sum of the digests of all histories: the same before and after a change that moves code and no behaviour.
+/// The sum of the digests of all histories: equal before and after a change that moves code without
+/// a change of behaviour.
 const DIGEST: &str = "digest";
 
 /// Runs one history.
@@ -50,12 +54,12 @@ fn run(seed: u64, is_logged: bool) -> Told {
     (std::mem::take(&mut world.tally), world.digest)
 }
 
-/// Whoever replays a history reads it.
+/// Prints a line for the reader of a replay.
 fn print(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
-/// Runs histories, and tells how the first one that fails is replayed.
+/// Runs histories. Reports how to replay the first one that fails.
 fn run_all(seeds: impl Iterator<Item = u64>, is_logged: bool) -> BTreeMap<&'static str, u64> {
     let mut total = BTreeMap::new();
     for seed in seeds {
@@ -70,7 +74,7 @@ fn run_all(seeds: impl Iterator<Item = u64>, is_logged: bool) -> BTreeMap<&'stat
             *total.entry(what).or_default() += times;
         }
         *total.entry("histories").or_default() += 1;
-        // Whoever moves code holds it against the one before.
+        // Compared before and after a change that only moves code.
         let sum: &mut u64 = total.entry(DIGEST).or_default();
         *sum = sum.wrapping_add(digest);
     }
@@ -90,7 +94,7 @@ fn the_same_seed_gives_the_same_history() {
     }
 }
 
-/// What `cargo xtask sim` runs: which seeds is told by the environment.
+/// The test that `cargo xtask sim` runs. The environment names the seeds.
 #[test]
 #[ignore = "`cargo xtask sim` runs it"]
 fn seeds_of_the_environment() {

@@ -14,7 +14,7 @@ use crate::SimCard;
 use crate::answers::Awaited;
 
 impl World {
-    /// An end of a connection grants memory to the other.
+    /// Grants memory from one end of a connection to the other.
     pub(super) fn grant(&mut self, connection: usize, end: usize, rights: Rights) -> Option<usize> {
         let (now, host) = (self.now, self.connections[connection].ends[end].host);
         let key = self.connections[connection].ends[end].key();
@@ -100,7 +100,7 @@ impl World {
         self.next_number
     }
 
-    /// Memory is the user's: he writes over it at once.
+    /// Puts away memory that is the user's again: it is overwritten at once.
     pub(super) fn put_away(
         &mut self,
         host: usize,
@@ -116,7 +116,7 @@ impl World {
         self.hosts[host].free.push(slice);
     }
 
-    /// Memory that is not proven to be free: the user has other memory instead.
+    /// Puts aside memory that is not proven to be free. The user gets other memory instead.
     pub(super) fn put_aside(&mut self, host: usize, memory: Exposed) {
         let is_expected = |card: &SimCard| card.properties.ended_keys == EndedKeys::StopNew;
         let may_fail = self.scenario.network.odds.end_key_fails > 0 || self.has_broken_card(host);
@@ -168,7 +168,7 @@ impl World {
         self.hosts[host].answers.remove_counter(id);
     }
 
-    /// Memory of the other end's that this one knows of, and may use so.
+    /// Returns a grant of the other end that this one knows of and may use with these rights.
     pub(super) fn some_grant(&mut self, connection: usize, end: usize, rights: Rights) -> Option<usize> {
         let (host, key) =
             (self.connections[connection].ends[end].host, self.connections[connection].ends[end].key());
@@ -204,7 +204,7 @@ impl World {
         self.chance.one_of(&known)
     }
 
-    /// Pages of a grant, some of those that are fit: neighbours, or scattered.
+    /// Returns some of the pages of a grant that `is_fit` accepts: adjacent, or scattered.
     fn some_pages(&mut self, grant: usize, is_fit: impl Fn(&Page) -> bool) -> Vec<usize> {
         let pages = &self.grants[grant].pages;
         let mut fit: Vec<usize> = (0..pages.len()).filter(|page| is_fit(&pages[*page])).collect();
@@ -236,7 +236,8 @@ impl World {
         self.write(connection, end, grant, &pages, counter);
     }
 
-    /// Some users write again what they have just written: whatever of the first write comes late would undo the second.
+    /// Sometimes writes again what was just written: a late part of the first write would undo the
+    /// second.
     pub(super) fn may_write_again(&mut self, transfer: &Transfer) {
         let Transfer { connection, end, grant, .. } = *transfer;
         if !self.is_storm || !self.chance.once_in(self.scenario.rewrite_once_in) {
@@ -250,7 +251,7 @@ impl World {
         let pages: Vec<usize> = pages.filter(|page| is_fit(&self.grants[grant].pages[*page])).collect();
         if is_usable {
             self.write(connection, end, grant, &pages, counter);
-            // What is refused at once is seen at once.
+            // A refusal is answered at once.
             self.hosts[transfer.host].deliver();
         }
     }
@@ -302,7 +303,7 @@ impl World {
         );
     }
 
-    /// A source: filled anew, or one that others read from.
+    /// Returns a source: newly filled, or one that others read from.
     fn some_source(&mut self, host: usize, page_len: usize) -> Option<(Held, u64, Layout, Option<usize>)> {
         let is_fit = |source: &Source| {
             source.host == host && source.layout.page_len == page_len && source.shared.is_some()
@@ -389,7 +390,7 @@ impl World {
         let it = &self.grants[grant];
         let indices = pages.iter().map(|(page, _)| *page as u32).collect();
         let (stride, offset) = (it.layout.stride as u64, it.layout.offset as u64);
-        // The same pages, counted from the beginning of the grant or from that of a part.
+        // The same pages, relative to the grant or to a part of it.
         let base = if self.chance.once_in(2) { offset } else { 0 };
         let len = it.len as u64 - base;
         let theirs = (Pages { indices, stride, offset: offset - base }, len);

@@ -16,24 +16,24 @@ use crate::answers::{Answer, Answers, PeerView};
 /// A host: an engine and its user, one life after the other.
 #[derive(Debug, Default)]
 pub(super) struct Host {
-    /// None while it is killed.
+    /// `None` while the host is killed.
     pub(super) machine: Option<Machine>,
-    /// Its rails; none while it is killed.
+    /// Its rails; `None` while the host is killed.
     pub(super) carrier: Option<Carrier>,
-    /// What was asked of it, and what it has told.
+    /// Requests to it, and its events.
     pub(super) answers: Answers,
     /// How often it was started.
     pub(super) life: u64,
     pub(super) cards: Vec<CardId>,
-    /// Memory that nobody uses, in pieces of one size.
+    /// Unused memory, in pieces of one size.
     pub(super) free: Vec<Slice>,
-    /// By the numbers of its peers: the connection, and which end of it.
+    /// By peer number: the connection, and its end.
     pub(super) peers: Vec<(usize, usize)>,
-    /// When it is stepped next.
+    /// The time of the next step.
     pub(super) step_at: u64,
-    /// It does nothing until then.
+    /// The time until which it does nothing.
     pub(super) stopped_until: u64,
-    /// When a stop has ended that was too long to be forgiven.
+    /// The end of a stop that was long enough to be lost.
     pub(super) stopped_long_until: u64,
 }
 
@@ -47,16 +47,16 @@ impl Host {
     }
 
     pub(super) fn machine(&mut self) -> &mut Machine {
-        self.machine.as_mut().expect("who does something is alive")
+        self.machine.as_mut().expect("a host that acts is alive")
     }
 
     pub(super) fn carrier(&mut self) -> &mut Carrier {
-        self.carrier.as_mut().expect("who does something is alive")
+        self.carrier.as_mut().expect("a host that acts is alive")
     }
 
     fn parts(&mut self) -> (&mut Machine, &mut Carrier) {
         let parts = self.machine.as_mut().zip(self.carrier.as_mut());
-        parts.expect("who does something is alive")
+        parts.expect("a host that acts is alive")
     }
 
     pub(super) fn step(&mut self, now: u64) -> bool {
@@ -64,7 +64,7 @@ impl Host {
         carrier.step(machine, now)
     }
 
-    /// What its machine wants done with rails is done.
+    /// Does the work of its machine on rails.
     pub(super) fn carry(&mut self) {
         let (machine, carrier) = self.parts();
         carrier.carry(machine);
@@ -81,49 +81,50 @@ impl Host {
         carrier.grant(machine, key, memory, rights, now)
     }
 
-    /// What its machine has to tell is told.
+    /// Delivers the events of its machine.
     pub(super) fn deliver(&mut self) {
         let parts = self.machine.as_mut().zip(self.carrier.as_mut());
-        let (machine, carrier) = parts.expect("who does something is alive");
+        let (machine, carrier) = parts.expect("a host that acts is alive");
         while let Some(event) = machine.poll_event() {
             self.answers.tell(event, carrier);
         }
     }
 }
 
-/// What is between two engines that are connected: the control channel, and what their users have over it.
+/// A connection of two engines: the control connection, and what their users have over it.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// First the one that connected.
+    /// First the end that connected.
     pub(super) ends: [End; 2],
 }
 
-/// One engine's end of it.
+/// One engine's end of a connection.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) host: usize,
     /// The life of that host.
     pub(super) life: u64,
-    /// When its engine heard of the connection, and before, when it was made.
+    /// The time at which its engine learnt of the connection; before that, the time at which it was
+    /// made.
     pub(super) since: u64,
-    /// None until its engine knows of the connection.
+    /// `None` until its engine knows of the connection.
     pub(super) peer: Option<(PeerKey, Rc<PeerView>)>,
-    /// What comes to it.
+    /// Packets for it.
     pub(super) inbox: VecDeque<Packet>,
-    /// When the last of it is due.
+    /// The time at which the last of them is due.
     pub(super) inbox_until: u64,
     /// Whether this end can still send.
     pub(super) is_open: bool,
-    /// When its engine was killed.
+    /// The time at which its engine was killed.
     pub(super) killed_at: Option<u64>,
-    /// When its engine took the other for lost.
+    /// The time at which its engine lost the other.
     pub(super) lost_at: Option<u64>,
-    /// Its user has nothing more to do with the other.
+    /// Whether its user has closed the peer.
     pub(super) has_left: bool,
     pub(super) messages: Messages,
 }
 
-/// What comes over the control channel.
+/// A packet on the control connection.
 #[derive(Debug)]
 pub(super) enum Packet {
     Frame(Frame),
@@ -133,13 +134,13 @@ pub(super) enum Packet {
 /// Messages of one end to the other.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
-    /// How many were asked for, and how many of those were taken by the engine.
+    /// The number of messages requested, and of those that the engine has taken.
     pub(super) asked: u64,
     pub(super) accepted: u64,
     pub(super) waiting: VecDeque<Answer<Result<(), SendError>>>,
-    /// How many this end has received of the other's.
+    /// The number of messages that this end has received.
     pub(super) received: u64,
-    /// Whether its user takes messages as soon as they are there.
+    /// Whether its user takes messages as soon as they arrive.
     pub(super) is_eager: bool,
 }
 
@@ -161,17 +162,17 @@ impl End {
     }
 
     pub(super) fn key(&self) -> PeerKey {
-        self.peer.as_ref().expect("who uses it was introduced").0
+        self.peer.as_ref().expect("an end in use knows its peer").0
     }
 
-    /// Whether its user may ask for something over it.
+    /// Returns `true` if its user may make requests over it.
     pub(super) fn is_usable(&self) -> bool {
         self.peer.is_some() && self.lost_at.is_none() && self.killed_at.is_none() && !self.has_left
     }
 }
 
 impl Connection {
-    /// Whether neither side has lost the other.
+    /// Returns `true` if neither side has lost the other.
     pub(super) fn is_whole(&self) -> bool {
         self.ends.iter().all(End::is_usable)
     }

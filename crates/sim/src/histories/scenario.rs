@@ -1,4 +1,4 @@
-//! What a seed makes of the world: who is there, with which cards, how patient, how unlucky.
+//! The scenario of a seed: hosts, cards, time limits and odds.
 
 use std::ops::RangeInclusive;
 
@@ -9,44 +9,44 @@ use crate::{Odds, SimCard, SimSettings};
 
 const MS: u64 = 1_000_000;
 
-/// A world, before anything has happened in it.
+/// A scenario, before anything has happened.
 #[derive(Debug)]
 pub(super) struct Scenario {
     /// The cards of each host.
     pub(super) hosts: Vec<Vec<SimCard>>,
     pub(super) tuning: Tuning,
     pub(super) network: SimSettings,
-    /// How long users ask for things, and things go wrong.
+    /// The time for which users make requests and faults occur.
     pub(super) storm_ns: u64,
-    /// From one wish of a user's to the next, about.
+    /// The average time between two requests of users.
     pub(super) wish_gap_ns: u64,
-    /// From something that happens on a card to the poll that finds it, at most.
+    /// The maximum time from an event on a card to the poll that finds it.
     pub(super) poll_gap_ns: u64,
-    /// How long the control channel takes.
+    /// The delay of the control connection.
     pub(super) control_ns: RangeInclusive<u64>,
-    /// When hosts stop and are killed, and which.
+    /// The times at which hosts stop and are killed.
     pub(super) faults: Vec<(u64, Fault)>,
-    /// How often each kind of [wish](super::user) is had.
+    /// The weight of each kind of [request](super::user).
     pub(super) habits: [u32; WISHES],
-    /// How often pages are written again as soon as they are.
+    /// Pages are written again at once, once in so many times.
     pub(super) rewrite_once_in: u64,
-    /// The bytes of a page: few different ones, so that sources fit many grants.
+    /// The lengths of pages in bytes: few different ones, so that sources fit many grants.
     pub(super) page_lens: Vec<usize>,
 }
 
-/// How many kinds of wishes users have.
+/// The number of kinds of user requests.
 pub(super) const WISHES: usize = 13;
 
-/// What happens to whole hosts.
+/// A fault of a whole host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// For so short a time that nobody takes it for lost.
+    /// Stops for so short a time that no peer loses it.
     StopShortly,
-    /// For so long that everybody does.
+    /// Stops for so long that every peer loses it.
     StopLong,
     /// Its process ends, and the system closes its connections.
     Kill,
-    /// It loses its power: nobody says anything.
+    /// It loses power: no connection is closed.
     Crash,
 }
 
@@ -76,7 +76,8 @@ impl Scenario {
         scenario
     }
 
-    /// Links die under bytes that land a little later, while they are sent again over others, told of, and written over.
+    /// Makes a scenario in which links fail while bytes land late, while they are resent over
+    /// others, reported and overwritten.
     fn make_late(&mut self, chance: &mut Chance) {
         let kind = if chance.once_in(4) { SimCard::tcp() } else { SimCard::efa() };
         self.hosts = (0..2).map(|_| (0..chance.within(2..=3)).map(|_| kind.clone()).collect()).collect();
@@ -88,23 +89,24 @@ impl Scenario {
         (self.wish_gap_ns, self.poll_gap_ns, self.control_ns) = (60_000, 2_000, 1_000..=5_000);
         (self.tuning.drain, self.tuning.cool_down) = (4 * MS, MS);
         (self.faults, self.rewrite_once_in, self.page_lens) = (Vec::new(), 1, vec![256]);
-        // They write, and give nothing up.
+        // Users write, and abort nothing.
         self.habits = [6, 4, 4, 60, 0, 4, 0, 0, 0, 1, 0, 0, 4];
     }
 
-    /// More than anything takes that takes no time of its own: timers are looked at now and then only.
+    /// A margin for everything that takes no time of its own: timers run only now and then.
     pub(super) fn slack_ns(&self) -> u64 {
         8 * MS + 4 * self.control_ns.end() + 4 * self.poll_gap_ns
     }
 
-    /// A peer whose host was silent for less than this is not lost.
+    /// Returns the silence below which a peer must not be lost.
     pub(super) fn forgiven_ns(&self) -> u64 {
         let lag = 2 * self.tuning.heartbeat + 2 * self.control_ns.end() + self.poll_gap_ns + 2 * MS;
         self.tuning.silence.saturating_sub(lag)
     }
 
-    /// By then all that was begun has ended, when nothing more goes wrong: a link that hangs is found, its rails begin anew one after the
-    /// other, and a new one is made.
+    /// Returns the time within which everything that was begun ends once faults have stopped: a
+    /// link without progress is detected, its rails are reset one after the other, and a new link
+    /// is made.
     pub(super) fn settled_within_ns(&self) -> u64 {
         let Tuning { silence, stall, drain, cool_down, .. } = self.tuning;
         let late = self.network.long_delay_ns.end();
@@ -122,7 +124,7 @@ fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
     let count = *pick(chance, &[2, 2, 2, 2, 2, 2, 3, 3, 3, 4]);
     let cards = |chance: &mut Chance| {
         let more = *pick(chance, &[0, 0, 1, 1, 2]);
-        // The first is of the same kind everywhere, so that everybody can reach everybody.
+        // The first card is of the same kind everywhere, so that all hosts can reach each other.
         let mut cards = vec![personality(chance, kinds[0].clone())];
         for _ in 0..more {
             let kind = pick(chance, &kinds).clone();
@@ -135,7 +137,7 @@ fn hosts(chance: &mut Chance) -> Vec<Vec<SimCard>> {
     (0..count).map(|_| cards(chance)).collect()
 }
 
-/// One of its kind, with bounds of its own.
+/// Varies the limits of a card.
 fn personality(chance: &mut Chance, mut card: SimCard) -> SimCard {
     let properties = &mut card.properties;
     properties.window = *pick(chance, &[1, 2, 4, 9, 12, 16, 64]);
@@ -167,7 +169,7 @@ fn tuning(chance: &mut Chance) -> Tuning {
 }
 
 fn network(chance: &mut Chance, seed: u64) -> SimSettings {
-    // A history with some kinds of failure finds more than one with all of them.
+    // A history with a few kinds of faults finds more than one with all of them.
     let mut once_in =
         |times: RangeInclusive<u64>, is_rare: bool| match chance.once_in(if is_rare { 6 } else { 2 }) {
             true => chance.within(times) as u32,
@@ -181,16 +183,16 @@ fn network(chance: &mut Chance, seed: u64) -> SimSettings {
         link_dies: once_in(15..=150, false),
         card_fails: once_in(40..=400, false),
         setup_fails: once_in(8..=100, false),
-        // A card that is broken for good, or a key that cannot be ended, hides what else would be seen.
+        // A card that is broken for good, or a key that cannot be ended, hides other defects.
         end_key_fails: once_in(5..=50, true),
         reset_fails: once_in(2..=8, true),
         host_stops: 0,
         host_killed: 0,
     };
     SimSettings {
-        // Some are calm: what does not hold there holds nowhere.
+        // Some histories have no faults: they must hold in any case.
         odds: if chance.once_in(16) { Odds::default() } else { odds },
-        // The longest are longer than anybody waits: bytes land when their link is long given up.
+        // The longest delays exceed all time limits: bytes land long after their link was given up.
         long_delay_ns: 100_000..=*pick(chance, &[2, 10, 60]) * MS,
         delay_ns: 1..=*pick(chance, &[1_000, 20_000, 300_000]),
         parts_max: 1 + chance.below(4) as u8,

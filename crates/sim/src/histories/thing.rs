@@ -1,4 +1,4 @@
-//! What users have: grants, counters, transfers, words.
+//! The things that users have: grants, counters, transfers, words.
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
@@ -17,10 +17,10 @@ use crate::answers::{Answer, CounterView};
 #[derive(Debug)]
 pub(super) struct Grant {
     pub(super) connection: usize,
-    /// Whose memory it is.
+    /// The end that owns the memory.
     pub(super) end: usize,
     pub(super) host: usize,
-    /// Its engine's name for it.
+    /// The id in its engine.
     pub(super) id: u64,
     pub(super) rights: Rights,
     pub(super) len: usize,
@@ -28,30 +28,30 @@ pub(super) struct Grant {
     pub(super) pages: Vec<Page>,
     pub(super) words: Vec<Word>,
     pub(super) hold: Hold,
-    /// Its user has wanted it back at least once.
+    /// Whether its user has revoked it at least once.
     pub(super) is_revoked: bool,
-    /// What is behind it in its piece of memory, and stays with the user.
+    /// The rest of its piece of memory, which stays with the user.
     pub(super) rest: Option<Slice>,
 }
 
-/// Where granted memory is.
+/// The state of granted memory.
 #[derive(Debug)]
 pub(super) enum Hold {
     Granted(Arc<Exposed>),
-    /// Its user wants it back.
+    /// Its user revokes it.
     Revoking {
         memory: Weak<Exposed>,
         answer: Answer<RevokeAnswer>,
         deadline: u64,
     },
-    /// Its user has let go of it: the engine frees it.
+    /// Its user has dropped it: the engine frees it.
     Dropped(Weak<Exposed>),
     /// It is the user's again, or gone with its host.
     Over,
 }
 
 impl Grant {
-    /// The memory, for looking at it only.
+    /// Returns the memory, for reading only.
     pub(super) fn look(&self) -> Option<Arc<Exposed>> {
         match &self.hold {
             Hold::Granted(memory) => Some(Arc::clone(memory)),
@@ -64,7 +64,7 @@ impl Grant {
         matches!(self.hold, Hold::Granted(_))
     }
 
-    /// Whether a page holds this.
+    /// Returns `true` if a page holds this content.
     pub(super) fn holds(&self, memory: &Exposed, page: usize, content: Content) -> bool {
         content.is_at(memory, self.layout.start(page), self.layout.page_len)
     }
@@ -73,30 +73,30 @@ impl Grant {
 /// A page of granted memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Page {
-    /// What it holds, where that is certain.
+    /// Its content, if it is certain.
     pub(super) content: Option<Content>,
     pub(super) readers: u16,
     pub(super) is_written: bool,
-    /// A transfer to it went wrong: it may hold anything, at any time.
+    /// A transfer to it failed: it may hold anything, at any time.
     pub(super) is_spoiled: bool,
 }
 
-/// A word of granted memory: even ones are added to, odd ones are compared and swapped.
+/// A word of granted memory: even ones are used for fetch-and-add, odd ones for compare-and-swap.
 #[derive(Debug, Default)]
 pub(super) struct Word {
-    /// Additions of one that were done, and those that may have been.
+    /// The number of additions of one that took effect, and of those that may have.
     pub(super) added: u64,
     pub(super) unknown: u64,
-    /// What they found.
+    /// The values that they found.
     pub(super) found: Vec<u64>,
-    /// What it may hold, where it is swapped; the first one is 0.
+    /// The values that it may hold, if it is swapped; the first one is 0.
     pub(super) candidates: Vec<u64>,
-    /// Swaps that may yet be done: from what, to what.
+    /// Swaps that may still take effect: expected and new value.
     pub(super) late: Vec<(u64, u64)>,
     pub(super) asked: u32,
 }
 
-/// A word that is being changed.
+/// An atomic in progress.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) host: usize,
@@ -104,38 +104,38 @@ pub(super) struct Change {
     pub(super) end: usize,
     pub(super) grant: usize,
     pub(super) word: usize,
-    /// From what to what; none where it is an addition.
+    /// The expected and the new value; `None` for an addition.
     pub(super) swap: Option<(u64, u64)>,
     pub(super) answer: Answer<Result<u64, AtomicError>>,
 }
 
-/// A counter that one end of a connection has, and the other raises.
+/// A counter of one end of a connection, which the other raises.
 #[derive(Debug)]
 pub(super) struct Count {
     pub(super) connection: usize,
-    /// Whose it is.
+    /// The end that owns it.
     pub(super) end: usize,
     pub(super) host: usize,
     pub(super) id: CounterId,
     pub(super) view: Rc<CounterView>,
-    /// Pages of all transfers that name it.
+    /// The pages of all transfers that name it.
     pub(super) total: u64,
-    /// Those that were seen to be there.
+    /// The number of pages that were seen to have arrived.
     pub(super) present: u64,
-    /// Those that were not: the grant, the page, what it will hold.
+    /// Pages that have not arrived: the grant, the page, its content.
     pub(super) missing: Vec<(usize, usize, Content)>,
-    /// What it had reached when it was last looked at.
+    /// Its value when it was last checked.
     pub(super) reached: u64,
     /// Transfers that have not ended.
     pub(super) under_way: u32,
-    /// Whether all that have ended went well.
+    /// Whether all transfers that have ended succeeded.
     pub(super) is_clean: bool,
-    /// Memory was freed before anybody could look whether its pages were there.
+    /// Memory was freed before its pages could be checked.
     pub(super) is_unobservable: bool,
     pub(super) is_closed: bool,
 }
 
-/// Pages under way.
+/// A transfer in progress.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub(super) number: u64,
@@ -145,16 +145,16 @@ pub(super) struct Transfer {
     pub(super) end: usize,
     pub(super) direction: Direction,
     pub(super) grant: usize,
-    /// The page of the grant, and what it will hold or does.
+    /// The page of the grant, and its content.
     pub(super) pages: Vec<(usize, Content)>,
-    /// Where each is on this side, for a read.
+    /// The layout on this side, for a read.
     pub(super) layout: Layout,
     pub(super) places: Vec<u32>,
     pub(super) counter: Option<usize>,
     pub(super) source: Option<usize>,
     pub(super) answer: Answer<TransferAnswer>,
     pub(super) is_given_up: bool,
-    /// It is asked for what it cannot have.
+    /// Whether it asks for something that it cannot have.
     pub(super) is_wrong: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What users want: one thing after the other, as the seed says.
+//! Requests of users, one after the other, as the seed determines.
 
 use farreach_proto::machine::TransferFault;
 use farreach_proto::rights::Rights;
@@ -8,12 +8,12 @@ use super::thing::{Grant, Hold};
 use super::world::{What, World, tell};
 use crate::answers::Awaited;
 
-/// The most of each that one end of a connection has at a time.
+/// The maximum number of each that one end of a connection has at a time.
 const GRANTS_MAX: usize = 4;
 const COUNTERS_MAX: usize = 3;
 
 impl World {
-    /// Some user wants something, and the next one's turn is set.
+    /// Makes a request of some user, and schedules the next one.
     pub(super) fn wish(&mut self) {
         if !self.is_storm {
             return;
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// One of a host's connections that can be used.
+    /// Returns one of a host's connections that can be used.
     pub(super) fn some_connection(&mut self, host: usize) -> Option<(usize, usize)> {
         let usable =
             |(connection, end): &(usize, usize)| self.connections[*connection].ends[*end].is_usable();
@@ -74,7 +74,7 @@ impl World {
             between([connection.ends[0].host, connection.ends[1].host]) && !is_over
         };
         let there = self.connections.iter().filter(is_there).count();
-        // Two of them are allowed, and rare.
+        // Two connections are allowed, and rare.
         if there == 0 || (there == 1 && self.chance.once_in(12)) {
             self.connect(from, to);
         }
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// Wants some memory back: also what was granted to a peer that is lost.
+    /// Revokes a grant, possibly one to a lost peer.
     fn wish_revoke(&mut self, host: usize) {
         if let Some(grant) = self.some_granted(host) {
             let patience = self.chance.below(2 * self.scenario.tuning.silence);
@@ -128,7 +128,7 @@ impl World {
         let (op, answer) = self.hosts[host].answers.expect(Awaited::Revoked);
         it.is_revoked = true;
         it.hold = Hold::Revoking { memory: std::sync::Arc::downgrade(&memory), answer, deadline };
-        // The user's handle on it is gone before the engine is asked.
+        // The user's handle must be gone before the engine is asked.
         drop(memory);
         tell!(self, "revoke: grant, host, deadline", grant, host, deadline);
         self.hosts[host].machine().revoke(Some(op), id, deadline, now);
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// A transfer is given up, if it is still under way.
+    /// Aborts a transfer that is still in progress.
     pub(super) fn give_up(&mut self, number: u64) {
         let now = self.now;
         let Some(transfer) = self.transfers.iter_mut().find(|it| it.number == number) else { return };

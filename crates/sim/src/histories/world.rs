@@ -1,4 +1,4 @@
-//! Everything that there is, and what happens next.
+//! The state of a history, and its schedule of events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -11,7 +11,7 @@ use super::scenario::{Fault, Scenario};
 use super::thing::{Change, Count, Grant, Source, Transfer};
 use crate::SimNetwork;
 
-/// A history, as far as it has come.
+/// A history in progress.
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) scenario: Scenario,
@@ -27,28 +27,28 @@ pub(super) struct World {
     pub(super) transfers: Vec<Transfer>,
     pub(super) changes: Vec<Change>,
     pub(super) sources: Vec<Source>,
-    /// Memory that came back, and what was written over it: it stays so.
+    /// Memory that came back, with the byte that it was overwritten with: it must stay so.
     pub(super) kept: Vec<(usize, Slice, u8)>,
     /// Memory that came back without a proof.
     pub(super) unproven: Vec<(usize, Exposed)>,
-    /// Whether users still have wishes, and things go wrong.
+    /// Whether users still make requests, and faults occur.
     pub(super) is_storm: bool,
     pub(super) next_number: u64,
     pub(super) tally: BTreeMap<&'static str, u64>,
     pub(super) digest: u64,
-    /// What happened and when, where it is to be read.
+    /// Events with their times, if a log was asked for.
     pub(super) log: Option<Vec<(u64, String)>>,
 }
 
-/// What is due at some time.
+/// Something that is due at some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
-    /// The next packet comes to an end of a connection.
+    /// The next packet reaches an end of a connection.
     Deliver {
         connection: usize,
         end: usize,
     },
-    /// An engine hears of a connection.
+    /// An engine learns of a connection.
     Introduce {
         connection: usize,
         end: usize,
@@ -56,9 +56,9 @@ pub(super) enum What {
     Step {
         host: usize,
     },
-    /// A user wants something.
+    /// A user makes a request.
     Wish,
-    /// A transfer has taken its user too long.
+    /// A transfer has exceeded its user's time limit.
     GiveUp {
         number: u64,
     },
@@ -68,14 +68,14 @@ pub(super) enum What {
     Restart {
         host: usize,
     },
-    /// Whether every wait ends in time.
+    /// The check that every wait ends in time.
     Audit,
 }
 
-/// How often it is looked whether every wait ends in time.
+/// The interval of that check, in nanoseconds.
 const AUDIT_EVERY: u64 = 4_000_000;
 
-/// Tells what happens, if anybody listens. The numbers become part of the history's digest.
+/// Logs an event, if a log was asked for. The numbers become part of the history's digest.
 macro_rules! tell {
     ($world:expr, $what:literal $(, $number:expr)*) => {{
         let world: &mut $crate::histories::world::World = $world;
@@ -84,7 +84,7 @@ macro_rules! tell {
 }
 pub(super) use tell;
 
-/// Ends the history: something was promised, and is not so.
+/// Ends the history with a failure: a guarantee does not hold.
 macro_rules! broken {
     ($world:expr, $($text:tt)*) => {{
         let what = format!($($text)*);
@@ -103,7 +103,7 @@ impl World {
         let hosts = scenario.hosts.iter().map(|_| Host::default()).collect();
         Self {
             seed,
-            // Another stream than the scenario's.
+            // Uses another stream than the scenario's.
             chance: Chance::new(!seed),
             scenario,
             network,
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Users and faults have their time.
+    /// Runs the time of requests and faults.
     pub(super) fn storm(&mut self) {
         for host in 0..self.hosts.len() {
             self.start(host);
@@ -146,7 +146,7 @@ impl World {
         self.agenda.push(Reverse((at.max(self.now), self.scheduled, what)));
     }
 
-    /// Lets time go on until it is so, or the time has come; whether it is so.
+    /// Advances until a condition holds or a time is reached. Returns `true` if it holds.
     pub(super) fn run_until(&mut self, end: u64, is_so: impl Fn(&mut Self) -> bool) -> bool {
         loop {
             if is_so(self) {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Something has happened on the network: everybody looks, a little later.
+    /// Schedules steps of all hosts a little later, because something happened on the network.
     fn rouse(&mut self) {
         for host in 0..self.hosts.len() {
             let at = self.now + self.chance.below(self.scenario.poll_gap_ns);
@@ -179,10 +179,10 @@ impl World {
         }
     }
 
-    /// A host is stepped at this time, or before.
+    /// Schedules a step of a host at this time, or earlier.
     pub(super) fn step_by(&mut self, host: usize, at: u64) {
         let there = &mut self.hosts[host];
-        // What came meanwhile is read first.
+        // Packets that arrived meanwhile are read first.
         let at = if there.is_stopped(at) { there.stopped_until + 1 } else { at };
         if there.is_alive() && at < there.step_at {
             there.step_at = at;
@@ -240,7 +240,7 @@ impl World {
         self.log(|| format!("{what} {numbers:?}"));
     }
 
-    /// Tells what is no number, if anybody listens.
+    /// Logs a line without numbers, if a log was asked for.
     pub(super) fn log(&mut self, line: impl FnOnce() -> String) {
         if let Some(log) = &mut self.log {
             log.push((self.now, line()));
@@ -253,7 +253,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// Also where it ends badly, what happened is to be read.
+    /// Prints the log, also after a failure.
     fn drop(&mut self) {
         let Some(mut log) = self.log.take() else { return };
         let time = |note: &String| note.trim().split(' ').next().and_then(|time| time.parse().ok());
@@ -267,7 +267,7 @@ impl Drop for World {
     }
 }
 
-/// A heap whose first is taken only when its time has come.
+/// A heap whose first element is taken only when its time has come.
 trait PopIfDue<T> {
     fn pop_if_due(&mut self, now: u64) -> Option<T>;
 }

@@ -6,7 +6,7 @@ use super::Pair;
 use super::pair::FIRST;
 use crate::SimCard;
 
-/// Several clones of an engine may be closed at once: each closer is told.
+/// Several clones of an engine may be closed at once: each close is answered.
 #[test]
 fn everybody_who_closes_is_told() {
     let mut pair = Pair::connected(&SimCard::tcp());

@@ -1,4 +1,4 @@
-//! Two machines over simulated cards, and what the histories have found to be wrong: each by itself.
+//! Two machines over simulated cards: a test for each defect that the histories have found.
 
 mod closing;
 mod pair;

@@ -1,4 +1,4 @@
-//! Two machines that know each other, with a card each.
+//! Two connected machines, with a card each.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::MS;
 use crate::answers::{Answer, Answers, Awaited, PeerView};
 use crate::{CardId, SimCard, SimNetwork, SimRail, SimSettings};
 
-/// Short times, and little room.
+/// Short times and little room.
 fn tuning() -> Tuning {
     Tuning {
         heartbeat: 2 * MS,
@@ -28,10 +28,10 @@ fn tuning() -> Tuning {
     }
 }
 
-/// From one look at everything to the next.
+/// The interval between two steps of everything, in nanoseconds.
 const STEP: u64 = 20_000;
 
-/// The one who connected, and the other.
+/// The side that connected, and the other.
 pub(super) const FIRST: usize = 0;
 pub(super) const SECOND: usize = 1;
 
@@ -50,9 +50,9 @@ pub(super) struct Side {
     answers: Answers,
     pub(super) peer: Rc<PeerView>,
     pub(super) card: CardId,
-    /// What has come to it and was not read.
+    /// Frames that it has not read yet.
     inbox: VecDeque<Frame>,
-    /// All that it has said.
+    /// All frames that it has sent.
     pub(super) said: Vec<Frame>,
     /// Whether it reads nothing for now.
     pub(super) is_deaf: bool,
@@ -73,7 +73,7 @@ impl Side {
         Self { machine, carrier, answers, peer, card, inbox, said, is_deaf: false }
     }
 
-    /// What it wants done is done, and what it has to tell is told.
+    /// Does the work of the machine, and delivers its events.
     pub(super) fn deliver(&mut self) {
         self.carrier.carry(&mut self.machine);
         while let Some(event) = self.machine.poll_event() {
@@ -81,13 +81,13 @@ impl Side {
         }
     }
 
-    /// The link that it was last told of as its own end, as both sides call it.
+    /// Returns the id of the last link for which it offered its end.
     pub(super) fn link(&self) -> LinkId {
         let offered = |frame: &Frame| match frame {
             Frame::Link(offer) => Some(offer.link),
             _ => None,
         };
-        self.said.iter().rev().find_map(offered).expect("it has offered a link")
+        self.said.iter().rev().find_map(offered).expect("a link was offered")
     }
 
     pub(super) fn has_said(&self, is_it: impl Fn(&Frame) -> bool) -> bool {
@@ -96,26 +96,26 @@ impl Side {
 }
 
 impl Pair {
-    /// They have just connected, and have not heard of each other.
+    /// Creates a pair that has just connected, and has exchanged no frames.
     pub(super) fn new(card: &SimCard) -> Self {
         let network = SimNetwork::new(SimSettings { delay_ns: 1_000..=1_000, ..SimSettings::new(7) });
         let sides = [0, 1].map(|host| Side::new(&network, host, card.clone()));
         Self { network, now: 0, sides }
     }
 
-    /// Their link is ready.
+    /// Creates a pair with a ready link.
     pub(super) fn connected(card: &SimCard) -> Self {
         let mut pair = Self::new(card);
         pair.run_until("a link is ready", |pair| pair.sides.iter().all(|side| side.peer.has_rails()));
         pair
     }
 
-    /// The newest end of a link on one side's card.
+    /// Returns the newest end of a link on one side's card.
     pub(super) fn end(&self, side: usize) -> LinkKey {
-        self.network.newest_link(self.sides[side].card).expect("it has an end")
+        self.network.newest_link(self.sides[side].card).expect("the card has an end")
     }
 
-    /// Lets time go on until it is so.
+    /// Advances until a condition holds.
     pub(super) fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let end = self.now + 500 * MS;
         while !is_so(self) {
@@ -137,7 +137,7 @@ impl Pair {
         }
     }
 
-    /// What one side has said goes to the other, which reads it.
+    /// Delivers the frames of one side to the other.
     fn carry(&mut self, side: usize) {
         while let Some(output) = self.sides[side].machine.poll_output() {
             if let Output::Frame(_, frame) = output {
@@ -156,7 +156,7 @@ impl Pair {
         reader.deliver();
     }
 
-    /// One side grants some memory to the other.
+    /// Grants memory from one side to the other.
     pub(super) fn grant(&mut self, side: usize, len: usize) -> u64 {
         let it = &mut self.sides[side];
         let exposed = memory(len).expose();
@@ -173,7 +173,7 @@ impl Pair {
         answer
     }
 
-    /// One side writes all of what the other has granted.
+    /// Writes all of a grant of the other side.
     pub(super) fn write(&mut self, side: usize, grant: u64, len: usize) -> Answer<TransferAnswer> {
         let source = memory(len);
         let it = &mut self.sides[side];

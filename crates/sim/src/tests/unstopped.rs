@@ -1,4 +1,4 @@
-//! Bytes that may land when nobody expects them any more.
+//! Bytes that may land when they are not expected any more.
 
 use farreach_memory::Exposed;
 use farreach_proto::lost::LostReason;
@@ -17,7 +17,8 @@ fn is_revoked(frame: &Frame) -> bool {
     matches!(frame, Frame::Revoked { .. })
 }
 
-/// Found by seed 12934: the peer's answer came when a new link had taken the old one's place, and was not understood.
+/// Found by seed 12934: the peer's answer came when a new link had replaced the old one, and was
+/// not understood.
 #[test]
 fn a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way() {
     let mut pair = Pair::connected(&SimCard::tcp());
@@ -51,7 +52,8 @@ fn a_peer_whose_link_was_followed_by_another_may_still_have_bytes_under_way() {
     assert_eq!(memory.keys(), 0, "nothing else has stopped those bytes");
 }
 
-/// Found by seed 4074: what a dead card had was given up, and the peer heard that nothing was under way.
+/// Found by seed 4074: operations of a dead card were given up, and the peer was told that nothing
+/// was in flight.
 #[test]
 fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
     let mut pair = Pair::connected(&SimCard::tcp());
@@ -76,7 +78,7 @@ fn a_peer_never_hears_that_nothing_is_under_way_while_a_dead_card_has_it() {
     assert!(!pair.sides[SECOND].has_said(has_said), "{:?}", pair.sides[SECOND].said);
 }
 
-/// Found by seed 12223: of a peer that was lost before it had greeted nothing was known.
+/// Found by seed 12223: nothing was known of a peer that was lost before its hello.
 #[test]
 fn what_was_granted_to_a_peer_that_never_greeted_comes_back() {
     let mut pair = Pair::new(&SimCard::tcp());
@@ -86,7 +88,8 @@ fn what_was_granted_to_a_peer_that_never_greeted_comes_back() {
     assert!(matches!(back.take(), Some(RevokeAnswer::Back(_))));
 }
 
-/// Who does not answer has its key ended at the deadline, and the rail is begun anew: what it has under way lands no more.
+/// A peer that does not answer has its key ended at the deadline, and the rail is reset: its
+/// operations in flight do not land any more.
 #[test]
 fn memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later() {
     let mut pair = Pair::connected(&SimCard::tcp());
@@ -104,7 +107,7 @@ fn memory_of_a_peer_that_does_not_answer_comes_back_and_is_proven_later() {
     assert_eq!((memory.keys(), pair.sides[FIRST].machine.resets()), (0, 1));
 }
 
-/// A rail that cannot be begun anew proves nothing, ever.
+/// A rail that cannot be reset never proves anything.
 #[test]
 fn memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice() {
     let mut pair = Pair::connected(&SimCard::tcp());
@@ -114,7 +117,7 @@ fn memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice() {
     pair.network.delay_next(link, 1000 * MS);
     let _written = pair.write(SECOND, grant, LEN);
     pair.sides[SECOND].is_deaf = true;
-    // Its key dies at the deadline, and the rail with the reset that is asked for then.
+    // Its key ends at the deadline, and the rail dies with the reset that is asked for then.
     pair.network.break_card(card);
     let mut back = pair.revoke(FIRST, grant, MS);
     let memory = back_of(&mut pair, &mut back);
@@ -132,7 +135,7 @@ fn memory_that_a_dead_rail_of_ours_may_still_change_is_never_a_slice() {
     assert!(memory.try_into_slice().is_err());
 }
 
-/// A peer speaks of its own grants, and of nobody else's.
+/// A peer can confirm only its own grants.
 #[test]
 fn a_peer_cannot_say_that_another_has_stopped() {
     let mut pair = Pair::connected(&SimCard::tcp());
@@ -160,5 +163,5 @@ fn back_of(pair: &mut Pair, back: &mut Answer<RevokeAnswer>) -> Exposed {
         }
         memory.is_some()
     });
-    memory.expect("it is back")
+    memory.expect("the memory is back")
 }

@@ -1,4 +1,5 @@
-//! Links, cards and hosts that die: what was in flight has landed wholly, in part, or not at all, and every buffer comes back.
+//! Links, cards and hosts that fail: operations in flight have landed wholly, in part, or not at
+//! all, and every buffer comes back.
 
 use farreach_rail::{Rail, WorkRequest};
 use farreach_sim::SimCard;
@@ -9,7 +10,7 @@ use crate::pair::{Pair, Side, Told, is_down};
 const WRITES: u64 = 8;
 const LEN: usize = 32;
 
-/// Writes of one link, each to its own place, some of the way.
+/// Writes over one link, each to its own place, in progress.
 fn under_way(seed: u64, card: SimCard) -> Pair {
     let mut pair = Pair::new(seed, card);
     for tag in 0..WRITES {
@@ -22,14 +23,15 @@ fn under_way(seed: u64, card: SimCard) -> Pair {
     pair
 }
 
-/// How much of each write is there.
+/// Returns how much of each write has landed.
 fn landed(side: &Side) -> Vec<usize> {
     let pages = side.bytes(0, WRITES as usize * LEN);
     pages.chunks(LEN).map(|page| page.iter().filter(|byte| **byte > 0).count()).collect()
 }
 
-/// What dies, the requests in flight come back: by themselves where the card tells of it, otherwise after a reset; each once, and those that completed well
-/// have done what this proves.
+/// Checks that all work requests in flight come back after a failure: by themselves if the card
+/// reports it, otherwise after a reset. Each comes back once, and successful ones have done what
+/// their completion proves.
 fn assert_all_come_back(pair: &mut Pair, card: &SimCard) -> usize {
     pair.settle();
     if !card.tells_of_dead_peers {
@@ -65,7 +67,7 @@ fn a_link_that_dies_fails_what_is_in_flight_or_leaves_it_hanging() {
             if card.properties.limits.is_ordered {
                 assert!(landed.is_sorted_by(|before, after| before >= after), "a gap: {landed:?}");
             }
-            // Nothing is told whose bytes are not there, and nothing twice.
+            // Nothing is reported before its bytes have arrived, and nothing twice.
             let mut immediates = pair.there.immediates();
             assert!(immediates.iter().all(|immediate| landed[*immediate as usize] == LEN));
             immediates.sort_unstable();
@@ -104,7 +106,7 @@ fn a_dead_link_may_be_told_of_though_nothing_was_in_flight() {
         pair.settle();
         let is_down = |told: &&Told| matches!(told, Told::LinkDown { link } if *link == pair.here.link);
         told += pair.here.told.iter().filter(is_down).count();
-        // Told or not: what is posted now is lost.
+        // Reported or not, anything posted now is lost.
         if pair.write(1, 0, b"page", None).is_ok() {
             pair.settle();
             assert_eq!(pair.here.completed(), [(1, false)]);
@@ -121,7 +123,7 @@ fn a_card_without_a_cable_loses_all_links_and_works_again_with_new_ones() {
         pair.connect();
         pair.write(WRITES, 2048, b"second", None).unwrap();
         pair.network.fail_card(pair.there.rail.id());
-        // One that is made meanwhile leads nowhere.
+        // A link that is made meanwhile leads nowhere.
         pair.connect();
         pair.write(WRITES + 1, 2048, b"second", None).unwrap();
         pair.settle();
@@ -141,7 +143,8 @@ fn a_card_without_a_cable_loses_all_links_and_works_again_with_new_ones() {
     }
 }
 
-/// A cable that is out for a moment: what was lost meanwhile is a hole that nothing behind it may jump over.
+/// A cable that is out for a moment: nothing later may pass the gap of the bytes that were lost
+/// meanwhile.
 #[test]
 fn what_comes_behind_a_loss_is_lost_too_where_there_is_an_order() {
     for card in [SimCard::rc(), SimCard::tcp()] {
@@ -173,7 +176,7 @@ fn a_killed_host_takes_all_with_it_and_comes_back_as_another() {
             assert_eq!(error.cause, "the host of this card was killed");
             pair.there.rail.open_link().unwrap_err();
 
-            // A dead host's memory is nobody's: dropping it is no violation.
+            // The memory of a dead host has no owner: dropping it is no violation.
             let id = pair.there.rail.id();
             pair.there = Side::new(&pair.network, 1, card.clone());
             assert!(pair.network.is_usable(pair.there.rail.id()) && !pair.network.is_killed(1));
@@ -190,7 +193,8 @@ fn a_killed_host_takes_all_with_it_and_comes_back_as_another() {
     }
 }
 
-/// What is on its way when its sender dies lands where the card lets it, and nothing of it is told twice.
+/// Bytes in flight when their sender is killed land if the card allows that, and nothing is
+/// reported twice.
 #[test]
 fn bytes_of_a_killed_sender_land_late_only_where_the_card_lets_them() {
     for card in SimCard::kinds() {
@@ -244,7 +248,7 @@ fn closing_the_other_side_stops_what_was_begun_from_here_and_its_card_finds_out(
     }
 }
 
-/// On a card with one endpoint for all, a closed link only takes nothing more.
+/// On a card with one endpoint for all links, a closed link only accepts nothing more.
 #[test]
 fn closing_a_link_among_many_waits_for_what_is_in_flight() {
     for card in [SimCard::tcp(), SimCard::efa()] {
@@ -260,7 +264,8 @@ fn closing_a_link_among_many_waits_for_what_is_in_flight() {
     }
 }
 
-/// Who resets has all back; what has left lands late where the card lets it, unless the other side resets too.
+/// A reset brings everything back. Bytes that have left land late if the card allows that, unless
+/// the other side resets, too.
 #[test]
 fn a_reset_gives_all_back_and_stops_peers() {
     for card in SimCard::kinds() {
@@ -295,7 +300,7 @@ fn a_reset_gives_all_back_and_stops_peers() {
     }
 }
 
-/// Immediates that nobody has polled for when their link ends are not told any more.
+/// Immediates that were not polled when their link ends are not reported any more.
 #[test]
 fn what_was_not_heard_of_before_the_end_of_its_link_never_is() {
     for card in SimCard::kinds() {
@@ -319,7 +324,7 @@ fn what_was_not_heard_of_before_the_end_of_its_link_never_is() {
     }
 }
 
-/// What is left of a killed host is dropped by a test, and finds nothing that could still touch its memory.
+/// A test drops the remains of a killed host. Nothing can still access its memory.
 #[test]
 fn a_killed_card_has_ended_whatever_is_asked_to_end() {
     for card in SimCard::kinds() {

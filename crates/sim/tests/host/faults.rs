@@ -1,4 +1,4 @@
-//! What goes wrong and is over again: nothing is lost by it.
+//! Temporary faults: nothing is lost.
 
 use farreach_memory::Buffers;
 use farreach_rail::{Rail, RemoteSegment, WorkRequest};
@@ -55,7 +55,7 @@ fn a_failed_poll_proves_nothing_and_loses_nothing() {
     pair.network.fail_polls(pair.here.rail.id(), 2);
     for _ in 0..2 {
         let error = pair.here.rail.poll(&mut |event| panic!("{event:?}")).unwrap_err();
-        assert_eq!(error.to_string(), "poll a simulated card: the library could not say");
+        assert_eq!(error.to_string(), "poll a simulated card: the poll failed");
         assert_eq!(pair.here.rail.in_flight(), 1);
         assert!(pair.network.next_event_at().is_some(), "somebody is to look again");
     }
@@ -97,7 +97,8 @@ fn a_card_that_has_all_it_can_keep_has_room_after_a_poll() {
     }
 }
 
-/// Immediates and messages wait with their sender until there is room for them; what is behind them waits too where there is an order.
+/// Immediates and messages wait at their sender until there is room for them. On an ordered card,
+/// later ones wait, too.
 #[test]
 fn whoever_tells_more_than_a_peer_keeps_waits_and_loses_nothing() {
     for mut card in SimCard::kinds() {
@@ -154,14 +155,14 @@ fn what_cannot_be_made_is_told_and_may_be_tried_again() {
     network.calm();
     assert!((0..100).all(|_| rail.open_link().is_ok()));
 
-    // What was not asked for does not fail.
+    // Calls that were not asked to fail do not fail.
     let pieces = Buffers::None;
     post(&mut pair.here.rail, pair.here.link, 1, (WorkRequest::Send, pieces)).unwrap();
     pair.settle();
     pair.assert_clean();
 }
 
-/// Every kind of fault that can be drawn comes up, and none that was not asked for does.
+/// Every kind of fault that can be drawn occurs, and no other does.
 #[test]
 fn each_fault_is_drawn_at_its_odds() {
     type Choose = fn(&mut Odds) -> &mut u32;
@@ -190,7 +191,7 @@ fn each_fault_is_drawn_at_its_odds() {
         }
         assert!(seen[chosen] > 0, "{name}: {seen:?}");
         let others = seen.iter().enumerate().filter(|(index, _)| *index != chosen).map(|(_, seen)| *seen);
-        // A link that dies is refused afterwards, and one whose card or host dies is a dead link.
+        // A failed link refuses posts afterwards, and a failed card or host fails its links.
         let follow: usize = match *name {
             "kill link" | "cut" | "kill" | "fill" | "lost" => {
                 others.skip(if chosen == 0 { 0 } else { 1 }).sum()
@@ -202,7 +203,7 @@ fn each_fault_is_drawn_at_its_odds() {
     }
 }
 
-/// Some requests over a link, with whatever comes up.
+/// Posts some work requests over a link, with any faults that occur.
 fn busy_network(settings: SimSettings) -> farreach_sim::SimNetwork {
     let mut pair = Pair::with(settings, SimCard::rc());
     for tag in 0..20 {

@@ -1,4 +1,4 @@
-//! The same seed, the same history; and time that is the clock's.
+//! Equal seeds give equal histories; and networks in real time.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ fn the_last_notes_are_kept_for_whoever_looks_for_the_cause() {
     assert!(notes[1].contains("complete") && notes[2].contains("poll"), "{notes:?}");
 }
 
-/// Two threads, one for each side, and nobody who advances the time.
+/// Two threads, one for each side, without a driver that advances the time.
 #[test]
 fn time_may_be_the_clocks() {
     for card in SimCard::kinds() {
@@ -53,7 +53,8 @@ fn time_may_be_the_clocks() {
                 there.poll();
             }
         });
-        // What a tcp-like card has told as sent may still be under way to one that is polled no more.
+        // Operations that a tcp-like card has reported as sent may still be in flight to a side
+        // that is no longer polled.
         assert_eq!((here.completed().len(), there.immediates().len()), (50, 50));
         assert_eq!(there.bytes(0, 50), [7; 50]);
         assert_eq!((network.violations(), here.rail.in_flight()), (vec![], 0));

@@ -1,4 +1,4 @@
-//! Keys that are ended, and what that stops.
+//! Keys that are ended, and the operations that this stops.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use farreach_sim::{Odds, SimCard, SimSettings};
 
 use crate::pair::{GRANTED_LEN, Pair, Side};
 
-/// The slice that was exposed, as an engine takes it back.
+/// Returns the slice that was exposed, as an engine takes it back.
 pub(crate) fn take_back(granted: Arc<Exposed>) -> Slice {
-    let exposed = Arc::into_inner(granted).expect("no rail has it");
-    exposed.try_into_slice().expect("it is proven that nothing is under way to it")
+    let exposed = Arc::into_inner(granted).expect("no rail has a handle");
+    exposed.try_into_slice().expect("it is proven that nothing is in flight to it")
 }
 
-/// Something else is exposed in its place, and what was is handed out.
+/// Exposes other memory in its place, and returns the old one.
 fn end_key(side: &mut Side) -> Arc<Exposed> {
     side.rail.end_key(side.key.id).unwrap();
     let other = Arc::new(farreach_memory::Memory::allocate(GRANTED_LEN).unwrap().expose());
@@ -41,7 +41,8 @@ fn a_dead_key_stops_what_begins_later() {
         assert_eq!(sum(&granted), 0);
         let completed = pair.here.completed();
         match properties.writes_prove {
-            // It completes all the same, and what is behind it hangs, or completes before anybody knows.
+            // It still completes. Later ones never complete, or complete before the failure is
+            // known.
             Proof::Sent => assert!(completed.contains(&(1, true))),
             Proof::Delivered => assert!(completed.iter().all(|(_, is_ok)| !is_ok)),
         }
@@ -54,7 +55,8 @@ fn a_dead_key_stops_what_begins_later() {
     }
 }
 
-/// What is under way when its key is ended: a card that looks at each packet stops it, others go on.
+/// Operations in flight when their key is ended: a card that checks each packet stops them, others
+/// continue.
 #[test]
 fn a_dead_key_stops_what_is_under_way_where_the_card_says_so() {
     for card in SimCard::kinds() {

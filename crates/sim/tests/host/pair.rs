@@ -9,7 +9,7 @@ use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment
 use farreach_sim::request::{Refused, post};
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
-/// What each side exposes.
+/// The bytes that each side exposes.
 pub(crate) const GRANTED_LEN: usize = 4096;
 
 /// An event, kept.
@@ -37,7 +37,7 @@ impl Side {
         Self { rail, link: LinkKey(u64::MAX), granted, key, told: Vec::new() }
     }
 
-    /// Bytes that its card may be handed.
+    /// Returns registered memory with these bytes.
     pub(crate) fn slice(&mut self, bytes: &[u8]) -> Slice {
         let mut slice = Memory::allocate(bytes.len().max(1)).unwrap();
         drop(slice.split_off(bytes.len()));
@@ -46,7 +46,7 @@ impl Side {
         slice
     }
 
-    /// Polls until nothing is told. A poll that fails is asked again.
+    /// Polls until nothing is reported. A failed poll is repeated.
     pub(crate) fn poll(&mut self) {
         let told = &mut self.told;
         loop {
@@ -75,7 +75,7 @@ impl Side {
         u64::from_ne_bytes(self.bytes(offset, 8).try_into().unwrap())
     }
 
-    /// Tags of what has completed, with how it went.
+    /// Returns the tags of completed work requests, with their success.
     pub(crate) fn completed(&self) -> Vec<(u64, bool)> {
         let completed = self.told.iter().filter_map(|told| match told {
             Told::Completed { tag, outcome, .. } => Some((*tag, outcome.is_ok())),
@@ -93,7 +93,7 @@ impl Side {
     }
 }
 
-/// `here` asks, `there` serves.
+/// `here` posts, `there` serves.
 pub(crate) struct Pair {
     pub(crate) network: SimNetwork,
     pub(crate) here: Side,
@@ -114,7 +114,7 @@ impl Pair {
         pair
     }
 
-    /// Another link between the two.
+    /// Connects another link between the two.
     pub(crate) fn connect(&mut self) {
         let (link, end) = self.here.rail.open_link().unwrap();
         let (link_there, end_there) = self.there.rail.open_link().unwrap();
@@ -141,7 +141,8 @@ impl Pair {
         post(&mut self.here.rail, self.here.link, tag, (WorkRequest::Write { target, immediate }, pieces))
     }
 
-    /// Lets the next thing happen, and both sides hear of it; `false` where nothing did, and nothing more will.
+    /// Advances to the next event, and polls both sides. Returns `false` if nothing happened, and
+    /// nothing more will.
     pub(crate) fn step(&mut self) -> bool {
         let next = self.network.next_event_at();
         if let Some(at_ns) = next {
@@ -149,16 +150,16 @@ impl Pair {
         }
         self.here.poll();
         self.there.poll();
-        // Hearing of something may bring about more.
+        // A poll may schedule more events.
         next.or(self.network.next_event_at()).is_some()
     }
 
-    /// Lets everything happen.
+    /// Runs until nothing is left to happen.
     pub(crate) fn settle(&mut self) {
         while self.step() {}
     }
 
-    /// Lets everything happen while one side is not polled.
+    /// Runs until nothing is left to happen, without polls of the other side.
     pub(crate) fn settle_here(&mut self) {
         while let Some(at_ns) = self.network.next_event_at() {
             self.network.advance_to(at_ns);

@@ -1,4 +1,4 @@
-//! What each kind of card is asked to do, it does.
+//! Each kind of card does each kind of work request.
 
 use farreach_memory::{Buffer, Buffers};
 use farreach_rail::{Proof, Rail, RemoteSegment, WorkRequest};
@@ -165,7 +165,8 @@ fn word_of(told: &Told) -> u64 {
     u64::from_ne_bytes(buffers.as_slice()[0].bytes().unwrap().try_into().unwrap())
 }
 
-/// A completion that proves delivery never comes before the bytes, and one that does not sometimes does.
+/// A completion that proves delivery never comes before the bytes; one that does not sometimes
+/// does.
 #[test]
 fn a_completion_proves_what_the_card_says() {
     for (mut card, proof) in SimCard::kinds()
@@ -205,7 +206,7 @@ fn bytes_land_in_parts_and_in_the_order_that_the_card_keeps() {
                 let is_there: Vec<bool> = landed.iter().map(|byte| *byte > 0).collect();
                 let pages: Vec<_> = is_there.chunks(64).collect();
                 partly += usize::from(pages.iter().any(|page| page.contains(&true) && page.contains(&false)));
-                // Whatever is there is there from the beginning, where there is an order.
+                // On an ordered card, the bytes that have landed are the first ones.
                 overtaken += usize::from(!is_there.is_sorted_by(|before, after| before >= after));
             }
             let mut immediates = pair.there.immediates();
@@ -243,7 +244,7 @@ fn links_connect_cards_of_one_kind_and_once() {
     let (link, _) = rc.open_link().unwrap();
     let (_, other_end) = efa.open_link().unwrap();
     let error = rc.connect(link, &other_end).unwrap_err();
-    assert_eq!(error.cause, "this card is sim/rc, and the peer's is sim/efa");
+    assert_eq!(error.cause, "this card is sim/rc, the peer's is sim/efa");
     rc.connect(link, b"?").unwrap_err();
     let (_, end) = SimRail::new(&network, 1, SimCard::rc()).open_link().unwrap();
     rc.connect(link, &end).unwrap();

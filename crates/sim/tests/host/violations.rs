@@ -1,4 +1,4 @@
-//! What no card would forgive is noticed.
+//! Violations are detected.
 
 use farreach_memory::{Buffers, Memory};
 use farreach_proto::rights::Rights;
@@ -40,7 +40,7 @@ fn more_completions_than_a_queue_has_room_for() {
         while let Some(at_ns) = pair.network.next_event_at() {
             pair.network.advance_to(at_ns);
             pair.there.poll();
-            // A card that does nothing unpolled is polled for one completion too late.
+            // A card that does nothing without polls is polled one completion too late.
             if pair.network.next_event_at().is_none() {
                 pair.here.poll();
             }
@@ -67,7 +67,7 @@ fn a_request_over_a_link_that_leads_nowhere() {
         };
         let (unconnected, _) = pair.here.rail.open_link().unwrap();
         assert!(is_down(post(&mut pair.here.rail, unconnected, 1, immediate())));
-        // Another card's link.
+        // A link of another card.
         assert!(is_down(post(&mut pair.here.rail, pair.there.link, 1, immediate())));
         pair.here.rail.close_link(pair.here.link);
         assert!(is_down(post(&mut pair.here.rail, pair.here.link, 1, immediate())));
@@ -116,7 +116,7 @@ fn targets_that_were_not_granted() {
                 found.len() > done && found.iter().all(|rule| *rule == Rule::RemoteSegment),
                 "{target:?}"
             );
-            // What was refused has ended the link on most cards.
+            // The refused work request has ended the link on most cards.
             pair.here.rail.reset().unwrap();
             pair.here.poll();
             pair.connect();

@@ -75,6 +75,6 @@ fn its_end_and_a_stranger_are_told() {
     let id = adopt(&mut side, one);
     other.write_all(b"still talking").unwrap();
     let reason = side.until_closed(id);
-    assert!(reason.to_string().ends_with("what connected is no farreach engine"), "{reason}");
+    assert!(reason.to_string().ends_with("the other side is not a farreach engine"), "{reason}");
     assert!(!side.is_connected(id));
 }

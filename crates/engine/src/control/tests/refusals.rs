@@ -75,7 +75,7 @@ fn a_stranger_is_refused_at_its_first_byte() {
         peer.write_all(said.as_bytes()).unwrap();
         let id = called.until_accepted();
         let reason = called.until_closed(id);
-        assert!(reason.to_string().ends_with("what connected is no farreach engine"), "{reason}");
+        assert!(reason.to_string().ends_with("the other side is not a farreach engine"), "{reason}");
         assert!(reason.to_string().contains(&peer.local_addr().unwrap().to_string()), "{reason}");
         read_to_end(&mut called, &mut peer);
     }
@@ -88,7 +88,7 @@ fn a_frame_that_means_nothing_ends_the_connection() {
     peer.write_all(&[0, 0, 0, 2, 255, 255]).unwrap();
     let id = called.until_accepted();
     let reason = called.until_closed(id);
-    assert!(reason.to_string().ends_with("a frame of 2 bytes that means nothing"), "{reason}");
+    assert!(reason.to_string().ends_with("a frame of 2 bytes cannot be decoded"), "{reason}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The bindings on real providers: what is posted through them moves bytes from one endpoint to another.
+//! The bindings on real providers: operations that are posted through them move bytes from one
+//! endpoint to another.
 //!
 //! The tests are one suite, run over each provider that every machine has.
 
@@ -55,7 +56,8 @@ fn a_message_arrives_in_the_buffer_that_waits_for_it(pair: &Pair) {
     pair[A].buffer.write(64, &data);
     let (a, b) = (&pair[A], &pair[B]);
 
-    // SAFETY: the endpoints and buffers live longer than the operations, whose completions are waited for.
+    // SAFETY: the endpoints and buffers live longer than the operations, whose completions are
+    // waited for.
     pair.post(|| unsafe { fi_recv(b.ep(), b.at(4096), 4096, b.descriptor(), FI_ADDR_UNSPEC, b.context(0)) });
     // SAFETY: as above.
     pair.post(|| unsafe { fi_send(a.ep(), a.at(64), data.len(), a.descriptor(), a.peer(), a.context(1)) });
@@ -72,10 +74,11 @@ fn an_injected_message_completes_at_its_target_alone(pair: &Pair) {
     let (a, b) = (&pair[A], &pair[B]);
     let data = pattern(2, a.inject_size().min(48));
     assert!(data.len() >= 8, "the provider injects {} bytes", a.inject_size());
-    // SAFETY: the endpoint and the buffer live longer than the operation, whose completion is waited for.
+    // SAFETY: the endpoint and the buffer live longer than the operation, whose completion is
+    // waited for.
     pair.post(|| unsafe { fi_recv(b.ep(), b.at(0), 64, b.descriptor(), FI_ADDR_UNSPEC, b.context(0)) });
     a.buffer.write(0, &data);
-    // SAFETY: the bytes stay until the call returns, which is all that an injection asks for.
+    // SAFETY: the bytes stay valid until the call returns, which is all that an injection requires.
     pair.post(|| unsafe { fi_inject(a.ep(), a.at(0), data.len(), a.peer()) });
     a.buffer.write(0, &[0; 48]);
 
@@ -84,7 +87,7 @@ fn an_injected_message_completes_at_its_target_alone(pair: &Pair) {
     assert_eq!(b.buffer.read(0, data.len()), data);
 }
 
-/// A write of two local buffers that lie apart to one place at the peer.
+/// Writes two separate local buffers to one place at the peer.
 fn write(pair: &Pair, parts: [(usize, usize); 2], target: usize, data: u64, context: usize, flags: u64) {
     let (a, b) = (&pair[A], &pair[B]);
     let iov = parts.map(|(offset, len)| iovec { iov_base: a.at(offset), iov_len: len });
@@ -101,12 +104,13 @@ fn write(pair: &Pair, parts: [(usize, usize); 2], target: usize, data: u64, cont
         context: a.context(context),
         data,
     };
-    // SAFETY: what the structure names lives until the call returns, and the buffers until the completion.
+    // SAFETY: everything in the structure lives until the call returns, and the buffers until the
+    // completion.
     pair.post(|| unsafe { fi_writemsg(a.ep(), &raw const msg, flags) });
 }
 
 fn a_write_with_data_has_landed_when_its_target_is_told(pair: &Pair) {
-    // Beyond what any provider sends eagerly.
+    // More than any provider sends eagerly.
     let data = pattern(3, 40_000);
     let (first, second) = data.split_at(10_000);
     pair[A].buffer.write(0, first);
@@ -137,7 +141,7 @@ fn a_write_is_silent_unless_its_completion_is_asked_for(pair: &Pair) {
         assert_eq!(pair.completion(A).op_context, pair[A].context(1), "told all the same");
     }
     assert_eq!(pair.completion(A).op_context, pair[A].context(2));
-    // A completion at the sender does not say that the bytes have landed.
+    // A completion at the sender does not prove that the bytes have landed.
     pair.wait_for("landing", || pair[B].buffer.read(0, data.len()) == data);
 }
 
@@ -145,7 +149,8 @@ fn a_read_brings_the_peers_memory(pair: &Pair) {
     let data = pattern(5, 40_000);
     pair[B].buffer.write(200, &data);
     let (a, (addr, key)) = (&pair[A], pair[B].remote(200));
-    // SAFETY: the endpoint and the buffer live longer than the operation, whose completion is waited for.
+    // SAFETY: the endpoint and the buffer live longer than the operation, whose completion is
+    // waited for.
     pair.post(|| unsafe {
         fi_read(a.ep(), a.at(0), data.len(), a.descriptor(), a.peer(), addr, key, a.context(4))
     });
@@ -157,7 +162,8 @@ fn a_read_brings_the_peers_memory(pair: &Pair) {
 fn atomics_are_there_where_the_provider_says_so(pair: &Pair) {
     let (a, (addr, key)) = (&pair[A], pair[B].remote(64));
     let mut count = 0;
-    // The capability is not enough: the `net` of 1.17 offers it, and then has no operation. Without it there may be no table.
+    // The capability is not sufficient: the `net` of 1.17 offers it, and then has no operation.
+    // Without it there may be no table.
     // SAFETY: the endpoint has the capability.
     let has_sum =
         a.offers_atomics() && unsafe { fi_fetch_atomicvalid(a.ep(), FI_UINT64, FI_SUM, &raw mut count) } == 0;

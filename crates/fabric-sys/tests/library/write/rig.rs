@@ -1,4 +1,4 @@
-//! Two endpoints of one process, and the waits that drive both.
+//! Two endpoints of one process, with waits that poll both.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,11 +9,11 @@ use std::ptr::{null, null_mut};
 use farreach_fabric_sys::*;
 use farreach_testkit::Buffer;
 
-/// The bytes of each side's memory.
+/// The length of each side's memory in bytes.
 const REGION: usize = 65_536;
-/// How many operations of a side may be in flight at once.
+/// The maximum number of operations of a side in flight.
 const CONTEXTS: usize = 8;
-/// What providers may ask of us; we do all of it.
+/// The registration modes that providers may require; this test supports all of them.
 const MR_MODE: c_int = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
 
 fn lib() -> &'static Libfabric {
@@ -26,21 +26,21 @@ fn check(what: &str, status: c_int) {
 }
 
 fn error_text(status: c_int) -> String {
-    // SAFETY: the function gives a static string for every number.
+    // SAFETY: the function returns a static string for every number.
     unsafe { CStr::from_ptr(lib().fi_strerror(-status).unwrap()) }.to_string_lossy().into_owned()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Provider {
-    /// Connections of tcp, with reliable datagrams made of them by another provider.
+    /// Connections of tcp, with reliable datagrams built on them by another provider.
     TcpUnderRxm,
-    /// Reliable datagrams of tcp's own.
+    /// Reliable datagrams of the tcp provider itself.
     Tcp,
     Shm,
 }
 
 impl Provider {
-    /// The name that the installed library has for it, with what it is layered under.
+    /// Returns its name in the installed library, with the layer above it.
     fn name(self) -> &'static CStr {
         match self {
             Self::TcpUnderRxm => c"tcp;ofi_rxm",
@@ -54,24 +54,26 @@ impl Provider {
         self != Self::Tcp
     }
 
-    /// Whether `FI_SELECTIVE_COMPLETION` does something: the `net` of 1.17 takes it and tells of every write.
+    /// Returns `true` if `FI_SELECTIVE_COMPLETION` has an effect: the `net` of 1.17 accepts it and
+    /// reports every write.
     pub(crate) fn should_complete_selectively(self) -> bool {
         self != Self::Tcp || is_2()
     }
 }
 
 fn is_2() -> bool {
-    // SAFETY: the function takes nothing and has no conditions.
+    // SAFETY: the function has no arguments and no preconditions.
     FI_MAJOR(unsafe { lib().fi_version() }.unwrap()) >= 2
 }
 
-/// What a provider offers, or what it is asked for.
+/// An offer of a provider, or hints for a query.
 pub(crate) struct Offer(*mut fi_info);
 
 impl Offer {
-    /// Hints for reliable datagrams of this provider.
+    /// Creates hints for reliable datagrams of this provider.
     pub(crate) fn hints(provider: &CStr, capabilities: u64) -> Self {
-        // SAFETY: an empty entry is asked for, and is filled in with memory of malloc's, which it owns from then on.
+        // SAFETY: an empty entry is allocated, and filled with memory of malloc, which it owns from
+        // then on.
         unsafe {
             let hints = lib().fi_dupinfo(null()).unwrap();
             assert!(!hints.is_null());
@@ -84,7 +86,7 @@ impl Offer {
         }
     }
 
-    /// The provider's best offer with atomics, or without where it has none.
+    /// Returns the provider's best offer with atomics, or without if it has none.
     fn best(provider: Provider) -> Self {
         let basic = FI_MSG | FI_RMA;
         let offer = Self::query(provider, basic | FI_ATOMIC).or_else(|| Self::query(provider, basic));
@@ -97,7 +99,7 @@ impl Offer {
         // A tcp endpoint of this machine alone; shm has no such addresses.
         let (node, flags) =
             if provider == Provider::Shm { (null(), 0) } else { (c"127.0.0.1".as_ptr(), FI_SOURCE) };
-        // SAFETY: the hints live, and the list is valid for writing.
+        // SAFETY: the hints are live, and the list is valid for writing.
         match unsafe { lib().fi_getinfo(API_VERSION, node, null(), flags, hints.0, &raw mut found) }.unwrap()
         {
             0 => Self(found).first_of(provider.name()),
@@ -106,7 +108,8 @@ impl Offer {
         }
     }
 
-    /// The first offer of exactly this provider: asked for `tcp`, the library also tells what is layered over it.
+    /// Returns the first offer of exactly this provider: when asked for `tcp`, the library also
+    /// returns what is layered over it.
     fn first_of(&self, provider: &CStr) -> Option<Self> {
         let mut next = self.0;
         // SAFETY: the list lives as long as self, and each offer has all its attributes.
@@ -123,7 +126,7 @@ impl Offer {
     }
 
     fn info(&self) -> &fi_info {
-        // SAFETY: the entry lives as long as self, and nobody writes it.
+        // SAFETY: the entry lives as long as self, and nobody writes to it.
         unsafe { &*self.0 }
     }
 
@@ -135,16 +138,17 @@ impl Offer {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        // SAFETY: the entry is ours, and whatever was opened with it keeps a copy.
+        // SAFETY: this value owns the entry, and objects that were opened with it have a copy.
         unsafe { lib().fi_freeinfo(self.0) }.unwrap();
     }
 }
 
-/// An object of libfabric, closed at the end of its scope. `T` begins with a `fid`, as every class does.
+/// An object of libfabric, closed at the end of its scope. `T` begins with a `fid`, as every class
+/// does.
 struct Object<T>(*mut T);
 
 impl<T> Object<T> {
-    /// What `open` writes to its argument.
+    /// Wraps the object that `open` writes to its argument.
     #[track_caller]
     fn open(open: impl FnOnce(*mut *mut T) -> c_int) -> Self {
         let mut object = null_mut();
@@ -159,16 +163,17 @@ impl<T> Object<T> {
 
 impl<T> Drop for Object<T> {
     fn drop(&mut self) {
-        // SAFETY: the object is ours, and what was made of it is closed before, as the fields below are ordered.
+        // SAFETY: this value owns the object, and its children are closed before, by the order of
+        // the fields below.
         let status = unsafe { fi_close(self.fid()) };
-        // A test that has failed already is not made to abort.
+        // A test that has failed already must not abort.
         if !std::thread::panicking() {
             check(std::any::type_name::<T>(), status);
         }
     }
 }
 
-/// One side: an endpoint with all that it needs, in the order in which it is closed.
+/// One side: an endpoint with everything that it needs, in the order of closing.
 pub(crate) struct Peer {
     mr: Object<fid_mr>,
     ep: Object<fid_ep>,
@@ -186,8 +191,8 @@ impl Peer {
     fn open(provider: Provider, requested_key: u64) -> Self {
         let offer = Offer::best(provider);
         let info = offer.info();
-        // SAFETY: the offer is a valid one, and each object is made of one that lives. Plain sends complete, and
-        // those described by a structure when they ask for it.
+        // SAFETY: the offer is valid, and each object is created from a live one. Plain sends
+        // complete, and those described by a structure if they ask for it.
         unsafe {
             (*info.tx_attr).op_flags |= FI_COMPLETION;
             let fabric = Object::open(|it| lib().fi_fabric(info.fabric_attr, it, null_mut()).unwrap());
@@ -198,7 +203,8 @@ impl Peer {
             let av = Object::open(|it| fi_av_open(domain.0, &raw mut attr, it, null_mut()));
             let ep = Object::open(|it| fi_endpoint(domain.0, offer.get(), it, null_mut()));
             check("bind av", fi_ep_bind(ep.0, av.fid(), 0));
-            // Two bindings: a selective one of both directions would silence receives.
+            // Two bindings: a selective one for both directions would suppress completions of
+            // receives.
             check("bind cq", fi_ep_bind(ep.0, cq.fid(), FI_TRANSMIT | FI_SELECTIVE_COMPLETION));
             check("bind cq", fi_ep_bind(ep.0, cq.fid(), FI_RECV));
             check("enable", fi_enable(ep.0));
@@ -223,14 +229,15 @@ impl Peer {
     fn address(&self) -> Vec<u8> {
         let mut address = vec![0; 256];
         let mut len = address.len();
-        // SAFETY: the endpoint lives, and there is room for so many bytes.
+        // SAFETY: the endpoint is live, and there is room for so many bytes.
         check("fi_getname", unsafe { fi_getname(self.ep.fid(), address.as_mut_ptr().cast(), &raw mut len) });
         address.truncate(len);
         address
     }
 
     fn insert(&mut self, address: &[u8]) {
-        // SAFETY: the vector lives, the address is one of this provider's, and there is room for one number.
+        // SAFETY: the vector is live, the address is one of this provider's, and there is room for
+        // one number.
         let inserted = unsafe {
             fi_av_insert(self.av.0, address.as_ptr().cast(), 1, &raw mut self.other, 0, null_mut())
         };
@@ -241,35 +248,35 @@ impl Peer {
         self.ep.0
     }
 
-    /// The other side, as operations name it.
+    /// Returns the other side, for operations.
     pub(crate) fn peer(&self) -> fi_addr_t {
         self.other
     }
 
-    /// A place in this side's memory, for its own operations.
+    /// Returns a place in this side's memory, for its own operations.
     pub(crate) fn at(&self, offset: usize) -> *mut c_void {
         assert!(offset < REGION);
         self.buffer.as_ptr().wrapping_byte_add(offset)
     }
 
-    /// A place in this side's memory, as the other one's operations name it: address and key.
+    /// Returns a place in this side's memory, for operations of the other side: address and key.
     pub(crate) fn remote(&self, offset: usize) -> (u64, u64) {
         let is_virtual = self.offer.mr_mode() & FI_MR_VIRT_ADDR != 0;
         let address = if is_virtual { self.buffer.address(offset) } else { offset as u64 };
-        // SAFETY: the region lives.
+        // SAFETY: the region is live.
         (address, unsafe { fi_mr_key(self.mr.0) })
     }
 
-    /// What local buffers are posted with: nothing, unless the provider asks for it.
+    /// Returns the descriptor of local buffers: null, unless the provider requires one.
     pub(crate) fn descriptor(&self) -> *mut c_void {
         if self.offer.mr_mode() & FI_MR_LOCAL == 0 {
             return null_mut();
         }
-        // SAFETY: the region lives.
+        // SAFETY: the region is live.
         unsafe { fi_mr_desc(self.mr.0) }
     }
 
-    /// The context of an operation, which the provider may write to until it completes.
+    /// Returns the context of an operation, which the provider may write to until it completes.
     pub(crate) fn context(&self, index: usize) -> *mut c_void {
         assert!(index < CONTEXTS);
         self.contexts.as_ptr().cast::<fi_context2>().wrapping_add(index).cast()
@@ -284,11 +291,11 @@ impl Peer {
         self.offer.info().caps & FI_ATOMIC != 0
     }
 
-    /// What has completed; this also drives the provider.
+    /// Returns completions. This also lets the provider make progress.
     fn poll(&self) -> Vec<fi_cq_data_entry> {
-        // SAFETY: plain numbers and pointers, for which zeroes are values.
+        // SAFETY: the entries consist of numbers and pointers, for which zero is valid.
         let mut entries: [fi_cq_data_entry; 8] = unsafe { std::mem::zeroed() };
-        // SAFETY: the queue lives and is of this format, and there is room for so many.
+        // SAFETY: the queue is live and has this format, and there is room for so many entries.
         let count = unsafe { fi_cq_read(self.cq.0, entries.as_mut_ptr().cast(), entries.len()) };
         match count as c_int {
             status if status == -FI_EAGAIN => Vec::new(),
@@ -298,21 +305,21 @@ impl Peer {
         }
     }
 
-    /// The error at the head of the queue.
+    /// Returns the text of the error at the head of the queue.
     fn failure(&self) -> String {
-        // SAFETY: plain numbers and pointers, for which zeroes are values.
+        // SAFETY: the entry consists of numbers and pointers, for which zero is valid.
         let mut entry: fi_cq_err_entry_2 = unsafe { std::mem::zeroed() };
-        // SAFETY: the queue lives, and the entry is of the larger of the two sizes.
+        // SAFETY: the queue is live, and the entry has the larger of the two sizes.
         let count = unsafe { fi_cq_readerr(self.cq.0, (&raw mut entry).cast(), 0) };
         format!("an operation failed: {count}, {}", error_text(-entry.base.err))
     }
 }
 
-/// Registers the whole buffer for everything, as the provider wants it done.
+/// Registers the whole buffer for everything, as the provider requires it.
 ///
 /// # Safety
 ///
-/// The domain, the endpoint and the buffer live, and longer than the region.
+/// The domain, the endpoint and the buffer are live, and outlive the region.
 unsafe fn register(
     domain: &Object<fid_domain>,
     ep: &Object<fid_ep>,
@@ -322,7 +329,7 @@ unsafe fn register(
 ) -> Object<fid_mr> {
     let access = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     let (start, len) = (buffer.as_ptr(), buffer.len());
-    // SAFETY: passed on to the caller.
+    // SAFETY: the contract is that of the caller.
     unsafe {
         let mr =
             Object::open(|it| fi_mr_reg(domain.0, start, len, access, 0, requested_key, 0, it, null_mut()));
@@ -334,7 +341,7 @@ unsafe fn register(
     }
 }
 
-/// The side that begins an operation, and the side that it goes to.
+/// The side that begins an operation, and its target.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 
@@ -342,7 +349,7 @@ pub(crate) const B: usize = 1;
 pub(crate) struct Pair {
     pub(crate) provider: Provider,
     peers: [Peer; 2],
-    /// Completions that came and that nobody has asked for yet.
+    /// Completions that were not asked for yet.
     seen: RefCell<[VecDeque<fi_cq_data_entry>; 2]>,
 }
 
@@ -356,7 +363,7 @@ impl Pair {
         Self { provider, peers, seen: RefCell::default() }
     }
 
-    /// Posts an operation. `EAGAIN` means to poll and to try again.
+    /// Posts an operation. Polls and tries again on `EAGAIN`.
     #[track_caller]
     pub(crate) fn post(&self, operation: impl Fn() -> isize) {
         farreach_testkit::wait_for("room in the queue", || match operation() as c_int {
@@ -369,7 +376,7 @@ impl Pair {
         });
     }
 
-    /// The next completion of one side.
+    /// Returns the next completion of one side.
     #[track_caller]
     pub(crate) fn completion(&self, side: usize) -> fi_cq_data_entry {
         farreach_testkit::wait_for("completion", || {
@@ -378,7 +385,7 @@ impl Pair {
         })
     }
 
-    /// Drives both sides until something has happened.
+    /// Polls both sides until a condition holds.
     #[track_caller]
     pub(crate) fn wait_for(&self, what: &str, happened: impl Fn() -> bool) {
         farreach_testkit::wait_for(what, || {
@@ -387,10 +394,10 @@ impl Pair {
         });
     }
 
-    /// No completion has come that was not asked for.
+    /// Checks that there is no unexpected completion.
     #[track_caller]
     pub(crate) fn assert_quiet(&self) {
-        // A message of a finished operation may still be under way inside the process.
+        // A message of a finished operation may still be in flight inside the process.
         for _ in 0..100 {
             self.progress();
         }
@@ -400,7 +407,7 @@ impl Pair {
         }
     }
 
-    /// Polls both sides: an operation gets no further while its target does not.
+    /// Polls both sides: an operation does not advance while its target does not poll.
     fn progress(&self) {
         for (peer, seen) in self.peers.iter().zip(self.seen.borrow_mut().iter_mut()) {
             seen.extend(peer.poll());

@@ -1,5 +1,7 @@
-//! Every operation × every way to end it × a peer that is well, stopped or killed. Two processes: one begins the operation and ends its endpoint, the other
-//! holds memory for it. Whatever memory the first one has then it writes over, and both look for bytes that should not be there.
+//! Every operation × every way to end it × a peer that runs, is stopped or is killed. There are two
+//! processes: one begins the operation and ends its endpoint, the other owns the target memory. The
+//! first one then overwrites all memory that it has, and both look for bytes that should not be
+//! there.
 
 use std::env;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -26,12 +28,12 @@ const OPERATIONS: [&str; 8] =
 const WAYS: [&str; 4] = ["close", "drop", "drop all", "wait and close"];
 const STATES: [&str; 3] = ["well", "stopped", "killed"];
 const COMBINATIONS: usize = PROVIDERS.len() * OPERATIONS.len() * WAYS.len() * STATES.len();
-/// A step by which each combination is met once.
+/// A step that visits each combination once.
 const STEP: usize = 151;
 
-/// How often each is begun at once.
+/// The number of operations that are begun at once.
 const AT_ONCE: usize = 4;
-/// How long bytes are watched.
+/// How long memory is watched.
 const WATCHED: Duration = Duration::from_millis(150);
 
 #[test]
@@ -56,10 +58,14 @@ fn every_operation_ends_in_every_way() {
 }
 
 fn provider_of(name: &str) -> &'static Provider {
-    PROVIDERS.iter().find(|(of, _)| *of == name).map(|(_, provider)| provider).expect("one of the table")
+    PROVIDERS
+        .iter()
+        .find(|(of, _)| *of == name)
+        .map(|(_, provider)| provider)
+        .expect("the provider is in the table")
 }
 
-/// Lets two processes meet, and ends one of them.
+/// Connects two processes, and ends one of them.
 fn combine(provider: &str, operation: &str, way: &str, state: &str) {
     let mut holder = Other::start(TEST, &format!("holder/{provider}"));
     let mut ender = Other::start(TEST, &format!("ender/{provider}/{operation}/{way}"));
@@ -92,7 +98,7 @@ fn combine(provider: &str, operation: &str, way: &str, state: &str) {
     assert!(status.success(), "the one that held memory: {status}");
 }
 
-/// Grants memory, takes messages, and looks for bytes that nobody sends until it is told to end.
+/// Grants memory, receives messages, and looks for unexpected bytes until it is told to end.
 fn hold(provider: &Provider) {
     let side = Side::open(provider);
     tell(&format!("address: {}", side.endpoint.address().to_hex()));
@@ -131,7 +137,7 @@ fn lines() -> Receiver<String> {
     told
 }
 
-/// Begins the operation, ends it, and writes over whatever memory it has then.
+/// Begins the operation, ends it, and overwrites all memory that it has then.
 fn end(provider: &Provider, operation: &str, way: &str) {
     let side = Side::open(provider);
     tell(&format!("address: {}", side.endpoint.address().to_hex()));
@@ -170,7 +176,8 @@ fn end(provider: &Provider, operation: &str, way: &str) {
                 continue;
             }
         };
-        // What is refused, because the provider lacks it or nobody vouches for the region, is ours again.
+        // A request that is refused, because the provider lacks it or the region is not vouched
+        // for, is returned.
         if let Err(refused) = side.endpoint.post(request) {
             assert!(!matches!(refused.reason, Refusal::OutOfBounds { .. }), "{refused}");
             ours.extend(refused.request.into_buffers().into_slice());
@@ -192,7 +199,7 @@ fn end(provider: &Provider, operation: &str, way: &str) {
         "drop all" => drop((endpoint, cq, av, peer, domain)),
         _ => ours.extend(endpoint.close().unwrap().into_iter().flat_map(|it| it.buffers.into_slice())),
     }
-    // What was freed is likely to be had again.
+    // Freed memory is likely to be allocated again.
     ours.extend((0..32).map(|_| Memory::allocate(LEN).unwrap()));
     ours.iter_mut().for_each(|slice| slice.fill(LATER));
     tell("ended: yes");

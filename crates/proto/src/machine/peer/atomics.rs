@@ -1,14 +1,14 @@
-//! Atomics of one peer: those that cards have, and those that wait for a link or for room.
+//! Atomics of one peer: those in flight, and those that wait for a link or for room.
 
 use std::collections::VecDeque;
 
 use crate::inflight::SlotId;
 use crate::machine::NewAtomic;
 
-/// Atomics of one peer that cards may have at once.
+/// The maximum number of atomics of one peer in flight.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// Atomics of one peer that may wait.
+/// The maximum number of waiting atomics of one peer.
 const WAITING_MAX: usize = 1024;
 
 /// See the [module](self).
@@ -19,7 +19,7 @@ pub(crate) struct Atomics {
 }
 
 impl Atomics {
-    /// Has one wait; whether there is room for it.
+    /// Queues an atomic. Returns `false` if there is no room.
     #[must_use]
     pub(crate) fn push(&mut self, new: NewAtomic) -> bool {
         let has_room = self.waiting.len() < WAITING_MAX;
@@ -29,47 +29,47 @@ impl Atomics {
         has_room
     }
 
-    /// The first that waits.
+    /// Returns the first waiting atomic.
     pub(crate) fn front(&self) -> Option<NewAtomic> {
         self.waiting.front().copied()
     }
 
-    /// Takes the first that waits out.
+    /// Removes the first waiting atomic.
     pub(crate) fn pop_front(&mut self) {
         self.waiting.pop_front();
     }
 
-    /// No card has taken it: it is the first again.
+    /// Puts back an atomic that no card accepted: it is the first again.
     pub(crate) fn push_front(&mut self, new: NewAtomic) {
         self.waiting.push_front(new);
     }
 
-    /// Whether one more may be in flight.
+    /// Returns `true` if one more may be in flight.
     pub(crate) fn has_room(&self) -> bool {
         self.in_flight.len() < IN_FLIGHT_MAX
     }
 
-    /// A card has one.
+    /// Adds an atomic that a card has accepted.
     pub(crate) fn posted(&mut self, slot: SlotId) {
         self.in_flight.push(slot);
     }
 
-    /// A card is done with one.
+    /// Removes a completed atomic.
     pub(crate) fn done(&mut self, slot: SlotId) {
         self.in_flight.retain(|other| *other != slot);
     }
 
-    /// Keeps those in flight that are still known.
+    /// Keeps the atomics in flight that `is_known` accepts.
     pub(crate) fn retain(&mut self, is_known: impl Fn(SlotId) -> bool) {
         self.in_flight.retain(|slot| is_known(*slot));
     }
 
-    /// Takes all out: those in flight, and those that wait.
+    /// Removes all atomics: those in flight, and those that wait.
     pub(crate) fn drain(&mut self) -> (Vec<SlotId>, VecDeque<NewAtomic>) {
         (std::mem::take(&mut self.in_flight), std::mem::take(&mut self.waiting))
     }
 
-    /// Whether some wait.
+    /// Returns `true` if atomics are waiting.
     pub(crate) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -78,12 +78,12 @@ impl Atomics {
         self.in_flight.is_empty() && self.waiting.is_empty()
     }
 
-    /// How many are in flight.
+    /// Returns the number of atomics in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         self.in_flight.capacity() * size_of::<SlotId>() + self.waiting.capacity() * size_of::<NewAtomic>()
     }

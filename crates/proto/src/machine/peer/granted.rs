@@ -1,25 +1,25 @@
-//! Memory that a peer has granted to us, and who uses it.
+//! Grants of a peer to this side, and their use.
 
 use crate::machine::IdMap;
 use crate::rights::Rights;
 use crate::wire::GrantOffer;
 
-/// All that a peer has granted to us, by its names.
+/// All grants of a peer to this side, by the peer's ids.
 #[derive(Debug, Default)]
 pub(crate) struct GrantedTable {
     grants: IdMap<u64, Granted>,
 }
 
-/// Memory that a peer has granted to us.
+/// A grant of a peer to this side.
 #[derive(Debug)]
 pub(crate) struct Granted {
     len: u64,
     rights: Rights,
-    /// Its address and key, by the peer's rails.
+    /// Its address and key, by rail of the peer.
     keys: Vec<Option<(u64, u64)>>,
-    /// The peer wants it back, and gets an answer when nothing of ours is in flight.
+    /// Whether the peer is revoking it. The confirmation is sent when nothing of this side uses it.
     is_revoked: bool,
-    /// Transfers and atomics that use it.
+    /// The number of transfers and atomics that use it.
     users: u32,
 }
 
@@ -36,7 +36,7 @@ impl Granted {
         self.is_revoked
     }
 
-    /// Its address and key over a rail of the peer's.
+    /// Returns its address and key over a rail of the peer.
     #[inline]
     pub(crate) fn key_over(&self, peer_rail: usize) -> Option<(u64, u64)> {
         *self.keys.get(peer_rail)?
@@ -44,7 +44,7 @@ impl Granted {
 }
 
 impl GrantedTable {
-    /// The peer tells of a grant.
+    /// Adds a grant of the peer.
     pub(crate) fn learn(&mut self, offer: GrantOffer) {
         let rights = Rights::from_bits_truncate(offer.rights);
         let granted = Granted { len: offer.len, rights, keys: offer.keys, is_revoked: false, users: 0 };
@@ -56,14 +56,14 @@ impl GrantedTable {
         self.grants.get(&grant)
     }
 
-    /// Something uses it from now on.
+    /// Begins a use of a grant.
     pub(crate) fn begin_use(&mut self, grant: u64) {
         if let Some(granted) = self.grants.get_mut(&grant) {
             granted.users += 1;
         }
     }
 
-    /// Something uses it no more; whether the peer is to hear now that nothing does.
+    /// Ends a use of a grant. Returns `true` if the confirmation for the peer is due.
     #[must_use]
     pub(crate) fn end_use(&mut self, grant: u64) -> bool {
         if let Some(granted) = self.grants.get_mut(&grant) {
@@ -72,14 +72,16 @@ impl GrantedTable {
         self.acknowledge(grant)
     }
 
-    /// The peer wants it back: nothing more of ours begins; whether it is known.
+    /// Handles a revocation by the peer: begins no more uses. Returns `false` if there is no such
+    /// grant.
     pub(crate) fn revoke(&mut self, grant: u64) -> bool {
         let Some(granted) = self.grants.get_mut(&grant) else { return false };
         granted.is_revoked = true;
         true
     }
 
-    /// Whether the peer is to hear now that nothing uses what it wants back: once.
+    /// Returns `true` if the confirmation for the peer is due: the grant is being revoked, and
+    /// nothing uses it. Removes the grant, so it returns `true` only once.
     #[must_use]
     pub(crate) fn acknowledge(&mut self, grant: u64) -> bool {
         let is_done = self.grants.get(&grant).is_some_and(|granted| granted.is_revoked && granted.users == 0);
@@ -89,9 +91,9 @@ impl GrantedTable {
         is_done
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
-        // A place costs its content, and what finds it.
+        // An entry of a map costs its content and its bookkeeping.
         let keys = |granted: &Granted| granted.keys.capacity() * size_of::<Option<(u64, u64)>>();
         self.grants.capacity() * (size_of::<(u64, Granted)>() + size_of::<u64>())
             + self.grants.values().map(keys).sum::<usize>()

@@ -1,4 +1,4 @@
-//! Messages from one peer: each number once, in order, and never more than the peer was given room for.
+//! Messages from one peer: each number once, in order, and never more than the peer has room for.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,21 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     next: u64,
-    /// The number that the peer was last told of.
+    /// The number that was last confirmed to the peer.
     told: u64,
-    /// How many the user has, and has not told us that he took them.
+    /// The number of delivered messages that the application has not taken.
     untaken: u64,
-    /// Came before their turn.
+    /// Messages that arrived before their turn.
     early: BTreeMap<u64, Vec<u8>>,
 }
 
-/// The peer has sent more than it was given room for.
+/// The peer has sent more messages than there is room for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
 impl Incoming {
-    /// One has come. It is delivered in its turn, and all that have waited for it; whether any was.
+    /// Receives a message. Delivers it in its turn, with all later ones that waited for it. Returns
+    /// `true` if any was delivered.
     pub(crate) fn receive(
         &mut self,
         sequence: u64,
@@ -27,9 +28,9 @@ impl Incoming {
         room: u32,
         mut deliver: impl FnMut(Vec<u8>),
     ) -> Result<bool, TooMany> {
-        // One that came already.
+        // A duplicate of a message that was received already.
         let Some(ahead) = sequence.checked_sub(self.next) else { return Ok(false) };
-        // Memory for one peer has a bound, also where it does not keep to it.
+        // Bounds the memory of one peer, even if it violates the protocol.
         if ahead >= u64::from(room).saturating_sub(self.untaken) {
             return Err(TooMany);
         }
@@ -47,17 +48,17 @@ impl Incoming {
         Ok(true)
     }
 
-    /// The user has taken so many.
+    /// Accounts messages that the application has taken.
     pub(crate) fn taken(&mut self, count: u32) {
         self.untaken = self.untaken.saturating_sub(count.into());
     }
 
-    /// The number before which all are held here, if the peer was not told.
+    /// Returns the number before which all messages are held, if it was not confirmed yet.
     pub(crate) fn untold(&mut self) -> Option<u64> {
         (std::mem::replace(&mut self.told, self.next) != self.next).then_some(self.next)
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         self.early.values().map(|bytes| bytes.capacity() + size_of::<(u64, Vec<u8>)>()).sum()
     }
@@ -67,7 +68,7 @@ impl Incoming {
 mod tests {
     use super::*;
 
-    /// Receives messages of these numbers, with room for four: what is delivered.
+    /// Receives messages of these numbers, with room for four. Returns the delivered ones.
     fn receive(incoming: &mut Incoming, numbers: &[u64]) -> Result<Vec<u8>, TooMany> {
         let mut delivered = Vec::new();
         for number in numbers {

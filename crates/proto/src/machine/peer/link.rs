@@ -1,117 +1,121 @@
-//! A link: this side's end of the connection of one rail of ours to one of the peer's, and how far it is.
+//! A link: this side's end of the connection of a local rail to a rail of the peer, and its phase.
 //!
-//! The machine decides when a link goes on; a link knows what that means for itself. A call that does not fit the phase changes nothing.
+//! The machine decides when a link changes its phase; this module applies the change to the link. A
+//! call that does not fit the phase changes nothing.
 
 use crate::counter::LinkId;
 use crate::outbox::Posted;
 use crate::rail::LinkKey;
 
-/// What waits for room is tried with every step; refusals that are further apart are of different requests.
+/// The time in nanoseconds after which a refusal belongs to another request. A request that waits
+/// for room is tried in every step, so its refusals are closer together.
 const REFUSALS_APART: u64 = 1_000_000_000;
 
-/// The name of a link that was never offered: nobody can have posted to it.
+/// The id of a link that was never offered: the peer cannot have posted to it.
 pub(crate) const NO_LINK: LinkId = LinkId(u64::MAX);
 
-/// See the [module](self).
+/// A link to a peer. See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// Which rail of ours, and which of the peer's.
+    /// The local rail, and the rail of the peer.
     rail: usize,
     peer_rail: usize,
     id: LinkId,
     key: Option<LinkKey>,
     phase: Phase,
     in_flight: u32,
-    /// Pages of requests that have failed: they go to another link when this one is lost.
+    /// Pages of failed operations. They go to another link when this one is lost.
     failed: Vec<Posted>,
-    /// That of its rail, when it was opened.
+    /// The generation of its rail when it was opened.
     generation: u64,
-    /// Whether the peer has said that its end is lost.
+    /// Whether the peer reported that its end is lost.
     is_lost_there: bool,
-    /// Whether it has said, too, that what it had in flight may land yet.
+    /// Whether the peer also reported that its operations in flight may still land.
     may_land_late: bool,
-    /// What the peer wants its messages marked with.
+    /// The mark that the peer expects on messages.
     mark: u32,
-    /// What we want ours marked with.
+    /// The mark that this side expects on messages.
     own_mark: u32,
-    /// Whether all that was posted to it has landed, as far as it is done.
+    /// Whether all completed operations on it have landed.
     is_quiet: bool,
-    /// When something of it was last done, or first posted.
+    /// The time of the last completion, or of the first post after a pause.
     moved_at: u64,
-    /// Since when it takes nothing, though nothing of ours is in flight on it, and when it last did not: a connection that is never made looks so.
+    /// The times of the first and the last refusal while nothing of this side was in flight: a
+    /// connection that is never established looks like this.
     refusals: Option<(u64, u64)>,
-    /// Why it fails, where that was found here.
+    /// The cause of its failure, if it was detected on this side.
     why: String,
 }
 
-/// How far a link is.
+/// The phase of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not there; the initiator tries again then.
+    /// Not connected. The initiator tries again at this time.
     Down { retry_at: u64 },
-    /// Our end is being made.
+    /// This side's end is being created.
     Opening,
-    /// Our end is told to the peer.
+    /// This side's end was sent to the peer.
     Offered,
-    /// Our end is being connected. The peer may have said already that its end is, and what it wants its messages marked with.
+    /// This side's end is being connected. Contains the peer's mark if the peer's end was connected
+    /// first.
     Connecting { mark: Option<u32> },
-    /// Our end is connected.
+    /// This side's end is connected.
     Connected,
-    /// Both are.
+    /// Both ends are connected.
     Ready,
-    /// It failed, and something of it is still in flight.
+    /// It has failed, and operations of this side are still in flight on it.
     Draining { since: u64 },
 }
 
-/// How long a link may take for what, in nanoseconds.
+/// Time limits of a link, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LinkTimes {
-    /// To move, or to be answered by the peer.
+    /// For progress, and for answers of the peer.
     pub(crate) stall: u64,
-    /// To bring back what is in flight after it has failed.
+    /// For operations in flight to come back after a failure.
     pub(crate) drain: u64,
 }
 
-/// What is due for a link.
+/// An action that is due for a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// To be offered to the peer.
+    /// Offer it to the peer.
     Offer,
-    /// Nothing of ours is in flight on it any more: it is lost.
+    /// Nothing of this side is in flight on it any more: it is lost.
     Drained,
-    /// What is in flight does not come back: its rail is to be reset.
+    /// Operations in flight do not come back: its rail must be reset.
     Reset,
-    /// It hangs.
+    /// It makes no progress.
     Fail(&'static str),
-    /// The peer is to look for what is in flight, where nothing wakes it.
+    /// The peer must poll for operations in flight, because nothing wakes it.
     Look,
 }
 
-/// Our end of a link, when it is made.
+/// This side's end of a link, once created.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MadeEnd {
     pub(crate) key: LinkKey,
-    /// That of its rail.
+    /// The generation of its rail.
     pub(crate) generation: u64,
-    /// What we want messages marked with that come over it.
+    /// The mark that this side expects on messages over it.
     pub(crate) own_mark: u32,
 }
 
-/// What is left of a link on which nothing of ours is in flight any more.
+/// The remains of a link on which nothing of this side is in flight any more.
 #[derive(Debug)]
 pub(crate) struct Remains {
     pub(crate) key: Option<LinkKey>,
     /// Pages that go to another link.
     pub(crate) failed: Vec<Posted>,
-    /// Whether all that was posted to it has landed.
+    /// Whether all posted operations have landed.
     pub(crate) is_quiet: bool,
-    /// Why it has failed, where that was found here.
+    /// The cause of its failure, if it was detected on this side.
     pub(crate) why: String,
 }
 
 impl Link {
-    /// One that is to be tried at once.
+    /// Creates a link that is to be offered at once.
     pub(crate) fn new((rail, peer_rail): (usize, usize), now: u64) -> Self {
         Self {
             rail,
@@ -133,25 +137,25 @@ impl Link {
         }
     }
 
-    /// Which rail of ours.
+    /// Returns the local rail.
     #[inline]
     pub(crate) fn rail(&self) -> usize {
         self.rail
     }
 
-    /// Which rail of the peer's.
+    /// Returns the rail of the peer.
     #[inline]
     pub(crate) fn peer_rail(&self) -> usize {
         self.peer_rail
     }
 
-    /// What both sides call it.
+    /// Returns the id that both sides use.
     #[inline]
     pub(crate) fn id(&self) -> LinkId {
         self.id
     }
 
-    /// What its rail calls our end, where that is made.
+    /// Returns the name of this side's end on its rail, if it was created.
     #[inline]
     pub(crate) fn key(&self) -> Option<LinkKey> {
         self.key
@@ -162,29 +166,29 @@ impl Link {
         self.phase
     }
 
-    /// How many requests of ours are in flight on it.
+    /// Returns the number of work requests in flight on it.
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// That of its rail, when it was opened.
+    /// Returns the generation of its rail when it was opened.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What the peer wants its messages marked with.
+    /// Returns the mark that the peer expects on messages.
     #[inline]
     pub(crate) fn mark(&self) -> u32 {
         self.mark
     }
 
-    /// What we want messages marked with that come over it.
+    /// Returns the mark that this side expects on messages over it.
     pub(crate) fn own_mark(&self) -> u32 {
         self.own_mark
     }
 
-    /// Whether it is between these rails: first ours.
+    /// Returns `true` if it connects these rails: first the local one.
     pub(crate) fn is_between(&self, pair: (usize, usize)) -> bool {
         (self.rail, self.peer_rail) == pair
     }
@@ -193,48 +197,48 @@ impl Link {
         matches!(self.phase, Phase::Down { .. })
     }
 
-    /// Whether it is of no use any more.
+    /// Returns `true` if it can no longer be used.
     pub(crate) fn is_failing(&self) -> bool {
         matches!(self.phase, Phase::Down { .. } | Phase::Draining { .. })
     }
 
-    /// Whether it is being made.
+    /// Returns `true` if it is being connected.
     pub(crate) fn is_coming(&self) -> bool {
         !self.is_failing() && self.phase != Phase::Ready
     }
 
-    /// Whether something of it is in flight, or about to change by time alone.
+    /// Returns `true` if something of it is in flight, or will change with time alone.
     pub(crate) fn is_active(&self) -> bool {
         self.phase != Phase::Ready || self.in_flight > 0
     }
 
-    /// Whether the peer has said that what it had in flight may land yet, over its rail as it was.
+    /// Returns `true` if operations of the peer may still land over this generation of its rail.
     pub(crate) fn may_land_over(&self, rail: usize, generation: u64) -> bool {
         self.may_land_late && (self.rail, self.generation) == (rail, generation)
     }
 
-    /// Whether the peer has not said that its end is lost, and knows of ours.
+    /// Returns `true` if the peer knows this side's end and has not reported the loss of its own.
     pub(crate) fn is_known_there(&self) -> bool {
         !self.is_lost_there && self.id != NO_LINK
     }
 
-    /// Our end is being made, under this name.
+    /// Begins the creation of this side's end, with this id.
     pub(crate) fn open(&mut self, id: LinkId) {
         (self.id, self.phase) = (id, Phase::Opening);
         (self.is_lost_there, self.may_land_late) = (false, false);
     }
 
-    /// Whether the end that is made under this name is still wanted.
+    /// Returns `true` if the end created for this id is still wanted.
     pub(crate) fn is_opening(&self, id: LinkId) -> bool {
         self.phase == Phase::Opening && self.id == id
     }
 
-    /// Our end could not be made.
+    /// Handles a failed creation of this side's end.
     pub(crate) fn not_opened(&mut self, retry_at: u64) {
         (self.id, self.phase) = (NO_LINK, Phase::Down { retry_at });
     }
 
-    /// Our end is made, and the peer is told of it.
+    /// Handles the creation of this side's end, which is sent to the peer.
     pub(crate) fn opened(&mut self, end: MadeEnd, now: u64) {
         let MadeEnd { key, generation, own_mark } = end;
         (self.key, self.phase) = (Some(key), Phase::Offered);
@@ -242,27 +246,30 @@ impl Link {
         (self.moved_at, self.in_flight, self.refusals) = (now, 0, None);
     }
 
-    /// Our end is being connected: what its rail calls it.
+    /// Begins to connect this side's end. Returns its name on the rail.
     pub(crate) fn connect(&mut self) -> Option<LinkKey> {
         let key = self.key?;
         self.phase = Phase::Connecting { mark: None };
         Some(key)
     }
 
-    /// Our end is connected. The peer's mark, where the peer was ready before.
+    /// Handles the connection of this side's end. Returns the peer's mark if the peer was ready
+    /// before.
     pub(crate) fn connected(&mut self, now: u64) -> Option<u32> {
         let Phase::Connecting { mark } = self.phase else { return None };
         (self.phase, self.moved_at) = (Phase::Connected, now);
         mark
     }
 
-    /// The peer's end is connected, and it wants its messages marked so; whether we may post.
+    /// Handles the connection of the peer's end with its mark. Returns `true` if this side may
+    /// post.
     pub(crate) fn peer_is_ready(&mut self, mark: u32, now: u64) -> bool {
         match &mut self.phase {
             Phase::Connected => {
                 (self.phase, self.mark, self.moved_at) = (Phase::Ready, mark, now);
                 true
             }
+            // The peer was faster than the local rail.
             Phase::Connecting { mark: theirs } => {
                 *theirs = Some(mark);
                 false
@@ -271,22 +278,23 @@ impl Link {
         }
     }
 
-    /// The peer has said that its end is lost.
+    /// Notes that the peer's end is lost.
     pub(crate) fn lost_there(&mut self) {
         self.is_lost_there = true;
     }
 
-    /// The peer has said that what it had in flight may land yet.
+    /// Notes that operations of the peer may still land.
     pub(crate) fn expect_late(&mut self) {
         self.may_land_late = true;
     }
 
-    /// Why it is about to fail.
+    /// Notes the cause of a failure that is about to follow.
     pub(crate) fn note_why(&mut self, why: String) {
         self.why = why;
     }
 
-    /// It is of no use any more, and waits for what is in flight; whether it was until now.
+    /// Ends the use of the link. It waits for its operations in flight. Returns `true` if it was
+    /// usable until now.
     pub(crate) fn fail(&mut self, now: u64) -> bool {
         if self.is_failing() {
             return false;
@@ -295,7 +303,7 @@ impl Link {
         true
     }
 
-    /// Nothing of ours is in flight on it any more.
+    /// Ends a link on which nothing of this side is in flight any more.
     pub(crate) fn drained(&mut self, retry_at: u64) -> Remains {
         self.phase = Phase::Down { retry_at };
         Remains {
@@ -306,7 +314,8 @@ impl Link {
         }
     }
 
-    /// Its rail is dead: what is in flight on it never comes back, and it is never tried again. None where it is down already.
+    /// Ends a link of a dead rail: its operations in flight never come back, and it is never
+    /// offered again. Returns `None` if it is down already.
     pub(crate) fn abandon(&mut self) -> Option<Remains> {
         if self.is_down() {
             return None;
@@ -315,9 +324,11 @@ impl Link {
         Some(self.drained(u64::MAX))
     }
 
-    /// Something was posted to it.
+    /// Accounts an operation that was posted to it.
     #[inline]
     pub(crate) fn took_one(&mut self, now: u64) {
+        // The stall timer starts with the first operation after a pause, and restarts with each
+        // completion.
         if self.in_flight == 0 {
             self.moved_at = now;
         }
@@ -325,39 +336,41 @@ impl Link {
         self.refusals = None;
     }
 
-    /// Something that was posted to it is done.
+    /// Accounts a completion.
     #[inline]
     pub(crate) fn completed(&mut self, is_ok: bool, now: u64) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.moved_at = now;
+        // It is unknown whether the bytes of a failed operation land later.
         self.is_quiet &= is_ok;
     }
 
-    /// These pages go to another link when it is lost.
+    /// Keeps pages that go to another link when this one is lost.
     pub(crate) fn keep_failed(&mut self, posted: Posted) {
         self.failed.push(posted);
     }
 
-    /// It has no room.
+    /// Notes that it had no room.
     pub(crate) fn has_refused(&mut self, now: u64) {
         if self.in_flight == 0 {
+            // A refusal long after the last one begins a new series.
             let since =
                 self.refusals.filter(|(_, last)| now < last + REFUSALS_APART).map_or(now, |(since, _)| since);
             self.refusals = Some((since, now));
         }
     }
 
-    /// What is due now. The initiator of the peer offers links.
+    /// Returns the action that is due. The initiator offers links.
     pub(crate) fn due(&self, now: u64, is_initiator: bool, times: &LinkTimes) -> Due {
         match self.phase {
             Phase::Down { retry_at } if is_initiator && now >= retry_at => Due::Offer,
             Phase::Draining { .. } if self.in_flight == 0 => Due::Drained,
             Phase::Draining { since } if now >= since + times.drain => Due::Reset,
             Phase::Ready if self.hangs(now, times.stall) => {
-                Due::Fail("nothing moves on it, though the peer is well")
+                Due::Fail("no progress, although the peer answers")
             }
             Phase::Ready if self.in_flight > 0 => Due::Look,
-            // The peer's answer, or ours, was lost with a rail: it is tried anew.
+            // An answer was lost with a rail: the link is offered anew.
             Phase::Offered | Phase::Connecting { .. } | Phase::Connected
                 if now >= self.moved_at.saturating_add(times.stall) =>
             {
@@ -367,9 +380,11 @@ impl Link {
         }
     }
 
-    /// Whether it hangs: nothing has moved on it for so long, or it has taken nothing.
+    /// Returns `true` if it makes no progress: no operation completed for `stall`, or it accepted
+    /// none.
     fn hangs(&self, now: u64, stall: u64) -> bool {
         let is_long_ago = |since: u64| now >= since.saturating_add(stall);
+        // Old refusals do not count: the request that was refused may be gone.
         let refuses = |(since, last)| is_long_ago(since) && now < last + REFUSALS_APART;
         (self.in_flight > 0 && is_long_ago(self.moved_at)) || self.refusals.is_some_and(refuses)
     }

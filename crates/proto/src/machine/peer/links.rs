@@ -1,32 +1,34 @@
-//! The links to one peer: one for each pair of rails, and those that others have followed.
+//! The links to one peer: one for each pair of rails, and replaced links whose bytes may still
+//! land.
 
 use std::ops::{Index, IndexMut};
 
 use super::link::{Link, NO_LINK};
 use crate::counter::LinkId;
 
-/// See the [module](self). A link's index among them stays.
+/// See the [module](self). The index of a link never changes.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     present: Vec<Link>,
-    /// Links that others have followed here while the peer's end may still have something in flight: it says so when it is lost.
+    /// Replaced links on which the peer may still have operations in flight. The peer reports the
+    /// loss of each.
     past: Vec<PastLink>,
     next_id: u64,
 }
 
-/// A link that there is no more on this side.
+/// A link that was replaced on this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PastLink {
     id: LinkId,
     rail: usize,
-    /// That of its rail, when it was opened.
+    /// The generation of its rail when it was opened.
     generation: u64,
-    /// Whether the peer has said that what it had in flight may land yet.
+    /// Whether the peer reported that its operations in flight may still land.
     may_land_late: bool,
 }
 
 impl Links {
-    /// Between these rails: first ours, then the peer's.
+    /// Creates links between these rails: first the local one, then the peer's.
     pub(crate) fn new(pairs: impl IntoIterator<Item = (usize, usize)>, now: u64) -> Self {
         let present = pairs.into_iter().map(|pair| Link::new(pair, now)).collect();
         Self { present, ..Self::default() }
@@ -41,83 +43,86 @@ impl Links {
         self.present.iter()
     }
 
-    /// A name that no link of the peer's had before.
+    /// Returns an id that no link of the peer had before.
     pub(crate) fn next_id(&mut self) -> LinkId {
         let id = LinkId(self.next_id);
         self.next_id += 1;
         id
     }
 
-    /// Requests of ours that are with cards, on all links.
+    /// Returns the number of work requests in flight, on all links.
     pub(crate) fn in_flight(&self) -> u32 {
         self.present.iter().map(Link::in_flight).sum()
     }
 
-    /// The link of this name.
+    /// Returns the index of the link with this id.
     pub(crate) fn position(&self, id: LinkId) -> Option<usize> {
         self.present.iter().position(|link| link.id() == id)
     }
 
-    /// The link of this name, unless it is down.
+    /// Returns the index of the link with this id, unless it is down.
     pub(crate) fn named(&self, id: LinkId) -> Option<usize> {
         self.position(id).filter(|index| !self.present[*index].is_down())
     }
 
-    /// The link between these rails.
+    /// Returns the index of the link between these rails.
     pub(crate) fn between(&self, pair: (usize, usize)) -> Option<usize> {
         self.present.iter().position(|link| link.is_between(pair))
     }
 
-    /// The rail of a link, also of one that others have followed, and the rail's generation when it was opened.
+    /// Returns the rail of a link, current or replaced, and the rail's generation when the link was
+    /// opened.
     pub(crate) fn rail_of(&self, id: LinkId) -> Option<(usize, u64)> {
         let present = self.position(id).map(|index| &self.present[index]);
         let past = || self.past.iter().find(|link| link.id == id).map(|link| (link.rail, link.generation));
         present.map(|link| (link.rail(), link.generation())).or_else(past)
     }
 
-    /// The peer has said that what it had in flight on a link may land yet.
+    /// Notes that operations of the peer on a link may still land.
     pub(crate) fn expect_late(&mut self, id: LinkId) {
         self.present.iter_mut().filter(|link| link.id() == id).for_each(Link::expect_late);
         self.past.iter_mut().filter(|link| link.id == id).for_each(|link| link.may_land_late = true);
     }
 
-    /// Whether something of the peer's may land over a rail that was not begun anew since.
+    /// Returns `true` if operations of the peer may still land over this generation of a rail.
     pub(crate) fn may_land_over(&self, rail: usize, generation: u64) -> bool {
         let is_it =
             |past: &PastLink| past.may_land_late && (past.rail, past.generation) == (rail, generation);
         self.present.iter().any(|link| link.may_land_over(rail, generation)) || self.past.iter().any(is_it)
     }
 
-    /// Whether the peer was never told an end of ours: it can have posted nothing.
+    /// Returns `true` if the peer never got an end of this side: it cannot have posted anything.
     pub(crate) fn were_never_offered(&self) -> bool {
         self.past.is_empty() && self.present.iter().all(|link| link.id() == NO_LINK)
     }
 
-    /// Another link is about to follow one: what the peer has in flight on that may land yet, unless it has said that its end is lost.
+    /// Remembers a link that is about to be replaced: operations of the peer on it may still land,
+    /// unless the peer has reported the loss of its end.
     pub(crate) fn remember(&mut self, index: usize) {
         let link = &self.present[index];
+        // Otherwise the peer never knew the link, or has reported its loss already.
         if link.is_known_there() {
             let (id, rail, generation) = (link.id(), link.rail(), link.generation());
             self.past.push(PastLink { id, rail, generation, may_land_late: false });
         }
     }
 
-    /// Nothing of this link lands any more.
+    /// Forgets a replaced link: nothing of it lands any more.
     pub(crate) fn forget_past(&mut self, id: LinkId) {
         self.past.retain(|past| past.id != id);
     }
 
-    /// Forgets past links of rails that were begun anew since: nothing of them lands any more.
+    /// Forgets replaced links of rails that were reset since: nothing of them lands any more.
     pub(crate) fn forget_ended(&mut self, generation_of: impl Fn(usize) -> u64) {
         self.past.retain(|past| generation_of(past.rail) == past.generation);
     }
 
-    /// How many past links the peer has not told the end of.
+    /// Returns the number of replaced links whose loss the peer has not reported.
     pub(crate) fn past(&self) -> usize {
         self.past.len()
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         self.present.capacity() * size_of::<Link>() + self.past.capacity() * size_of::<PastLink>()
     }
@@ -145,7 +150,7 @@ mod tests {
     use super::*;
     use crate::rail::LinkKey;
 
-    /// One link over rail 0, which was opened when that was reset twice.
+    /// Returns links of which one was opened over rail 0 after two resets.
     fn opened(id: u64) -> Links {
         let mut links = Links::new([(0, 0), (1, 0)], 0);
         links[0].open(LinkId(id));

@@ -1,4 +1,4 @@
-//! What the machine knows of one peer.
+//! The state of one peer.
 
 mod atomics;
 mod granted;
@@ -28,49 +28,49 @@ use remote_counters::RemoteCounters;
 
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Whether this side connected: it offers the links.
+    /// Whether this side made the connection: it offers the links.
     pub(crate) is_initiator: bool,
     pub(crate) hello: Option<Hello>,
-    /// Whether a rail was ever ready.
+    /// Whether a link was ever ready.
     pub(crate) is_up: bool,
     pub(crate) links: Links,
     pub(crate) transfers: Transfers,
-    /// What it has granted to us.
+    /// Grants of the peer to this side.
     pub(crate) granted: GrantedTable,
-    /// Its counters, and what they are called on which link.
+    /// Counters of the peer, and their names on links.
     pub(crate) counters: RemoteCounters,
-    /// Our counters that count for it.
+    /// Counters of this side that the peer raises.
     pub(crate) own_counters: Vec<CounterId>,
-    /// How much we have granted to it.
+    /// The number of grants of this side to the peer.
     pub(crate) own_grants: usize,
-    /// How much of that is wanted back.
+    /// The number of those grants that are being revoked.
     pub(crate) revoking: usize,
     pub(crate) outgoing: Outgoing,
     pub(crate) incoming: Incoming,
     pub(crate) atomics: Atomics,
-    /// Asked of links whose bytes may land yet.
+    /// `Settle` frames of the peer about links whose bytes may still land. They are answered later.
     pub(crate) settles: Vec<(LinkId, CounterId)>,
-    /// How often it hears from us at least: as often as we or it want.
+    /// The maximum time between two frames to the peer: the shorter of both sides' intervals.
     pub(crate) heartbeat: u64,
     pub(crate) heard_at: u64,
     pub(crate) spoke_at: u64,
-    /// When it was last told to look at rails that cannot wake it.
+    /// The time at which the peer was last told to poll rails that cannot wake it.
     pub(crate) told_to_look_at: Option<u64>,
-    /// Whether it has messages to be posted.
+    /// Whether it is queued for posting messages or atomics.
     pub(crate) is_pending_sender: bool,
-    /// Whether a card that is dead may still reach its memory.
+    /// Whether a dead rail may still access the peer's memory.
     pub(crate) has_unstopped: bool,
-    /// Whether nobody here has anything more to do with it.
+    /// Whether this side has closed the peer.
     pub(crate) is_left: bool,
     pub(crate) lost: Option<Lost>,
 }
 
-/// How a peer was lost.
+/// The loss of a peer.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) at: u64,
     pub(crate) reason: LostReason,
-    /// Whether it said goodbye, and with that, that nothing of it is under way.
+    /// `true` if the peer confirmed with a goodbye that none of its operations is in flight.
     pub(crate) is_quiet: bool,
 }
 
@@ -106,24 +106,24 @@ impl Peer {
         self.lost.is_some()
     }
 
-    /// Whether something of it is under way, or about to change by time alone.
+    /// Returns `true` if something of it is in flight, or will change with time alone.
     pub(crate) fn is_active(&self) -> bool {
         self.is_lost() || self.is_left || self.links.iter().any(Link::is_active)
     }
 
-    /// Whether nothing is asked of it.
+    /// Returns `true` if no request for it is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.atomics.is_empty() && self.outgoing.is_idle()
     }
 
-    /// What it takes itself, and what its tables have room for.
+    /// Returns the bytes of memory that it takes, with the capacity of its tables.
     pub(crate) fn memory(&self) -> usize {
         let tables = self.links.memory()
             + self.transfers.memory()
             + self.granted.memory()
             + self.counters.memory()
             + self.atomics.memory();
-        // Buffers of messages in flight are all peers' together.
+        // Buffers of messages in flight are shared by all peers.
         size_of::<Self>() + tables + self.outgoing.memory() + self.incoming.memory()
     }
 }

@@ -1,7 +1,8 @@
-//! Messages to one peer: numbered in their order, and kept until the peer's engine holds them.
+//! Messages to one peer: numbered in order, and kept until the peer's engine holds them.
 //!
-//! A link that fails does not say what became of the messages on it, so they are posted again, and the receiver takes each number once.
-//! Also those that it had delivered: they may have been with the receiver's card, and are gone with its end of the link.
+//! A failed link does not tell which of its messages arrived, so all of them are posted again, and
+//! the receiver drops duplicate numbers. That includes messages that the link had delivered: they
+//! may have been in a queue of the receiver's card, and were lost with its end of the link.
 
 use std::collections::VecDeque;
 
@@ -12,33 +13,33 @@ use crate::machine::OpId;
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     next: u64,
-    /// How many more the peer holds for its user.
+    /// The number of further messages that the peer has room for.
     room: u32,
-    /// Wait for room.
+    /// Messages that wait for room.
     waiting: VecDeque<(Vec<u8>, OpId)>,
-    /// Numbers of those that are to be posted, or posted again, in order.
+    /// Numbers of messages to post, for the first time or again, in order.
     to_post: VecDeque<u64>,
-    /// How many cards have, and may have.
+    /// The number of messages in flight, and its maximum.
     in_flight: u32,
     in_flight_max: u32,
-    /// All that the peer's engine does not hold yet, in order.
+    /// All messages that the peer's engine does not hold yet, in order.
     kept: VecDeque<Kept>,
-    /// Who hears when all before a number are held.
+    /// Flushes, each with the number before which all messages must be held.
     flushes: VecDeque<(u64, OpId)>,
 }
 
-/// A message that has its number.
+/// A message with a number.
 #[derive(Debug)]
 struct Kept {
     sequence: u64,
     bytes: Vec<u8>,
-    /// The link that has delivered it, as far as is known here.
+    /// The link that has delivered it, if any.
     link: Option<LinkId>,
     op: OpId,
 }
 
 impl Outgoing {
-    /// None yet, and no room. So many may be in flight.
+    /// Creates an empty queue without room, with a maximum number of messages in flight.
     pub(crate) fn new(in_flight_max: u32) -> Self {
         Self {
             next: 0,
@@ -56,12 +57,12 @@ impl Outgoing {
         self.waiting.push_back((bytes, op));
     }
 
-    /// The peer has room for so many more.
+    /// Adds room at the peer.
     pub(crate) fn add_room(&mut self, count: u32) {
         self.room = self.room.saturating_add(count);
     }
 
-    /// Numbers those that there is room for: they can be posted.
+    /// Numbers the messages that there is room for, so that they can be posted.
     pub(crate) fn number(&mut self) {
         while self.room > 0
             && let Some((bytes, op)) = self.waiting.pop_front()
@@ -73,12 +74,12 @@ impl Outgoing {
         }
     }
 
-    /// Whether there is one to be numbered or posted.
+    /// Returns `true` if a message can be numbered or posted.
     pub(crate) fn has_work(&self) -> bool {
         (self.room > 0 && !self.waiting.is_empty()) || !self.to_post.is_empty()
     }
 
-    /// The first one that is to be posted. Those that the peer holds meanwhile are not.
+    /// Returns the first message to post. Skips messages that the peer holds meanwhile.
     pub(crate) fn front(&mut self) -> Option<(u64, &[u8])> {
         let sequence = loop {
             let sequence = *self.to_post.front()?;
@@ -90,14 +91,17 @@ impl Outgoing {
         self.kept(sequence).map(|kept| (sequence, kept.bytes.as_slice()))
     }
 
-    /// Takes the [first one](Self::front) out: nothing more is heard of it before the peer holds it.
+    /// Removes and returns the [first message](Self::front). Nothing follows before the peer holds
+    /// it.
     pub(crate) fn take_front(&mut self) -> Option<(u64, Vec<u8>)> {
+        // The message stays in `kept` until the peer confirms it.
         let (sequence, bytes) = self.front().map(|(sequence, bytes)| (sequence, bytes.to_vec()))?;
         self.to_post.pop_front();
         Some((sequence, bytes))
     }
 
-    /// The [first one](Self::front) is about to be posted: its number. None where there is none, or too many are in flight.
+    /// Begins to post the [first message](Self::front), and returns its number. Returns `None` if
+    /// there is none, or too many are in flight.
     pub(crate) fn begin(&mut self) -> Option<u64> {
         if self.in_flight == self.in_flight_max {
             return None;
@@ -108,19 +112,20 @@ impl Outgoing {
         Some(sequence)
     }
 
-    /// The bytes of one that the peer's engine does not hold yet.
+    /// Returns the content of a message that the peer's engine does not hold yet.
     pub(crate) fn get(&self, sequence: u64) -> Option<&[u8]> {
         let place = sequence.checked_sub(self.kept.front()?.sequence)?;
         self.kept.get(place as usize).map(|kept| kept.bytes.as_slice())
     }
 
-    /// It was not posted: it is the first again.
+    /// Takes back a message that was not posted: it is the first again.
     pub(crate) fn refuse(&mut self, sequence: u64) {
         self.in_flight -= 1;
         self.to_post.push_front(sequence);
     }
 
-    /// It is done with: delivered by this link, or to be posted again. The receiver knows by its number whether it has it.
+    /// Ends a message in flight: it was delivered by this link, or must be posted again. The
+    /// receiver drops a duplicate by its number.
     pub(crate) fn end(&mut self, sequence: u64, delivered_by: Option<LinkId>) {
         self.in_flight -= 1;
         match delivered_by {
@@ -133,7 +138,7 @@ impl Outgoing {
         }
     }
 
-    /// A link is lost: what it has delivered may not have come.
+    /// Queues the messages of a lost link again: even delivered ones may not have been received.
     pub(crate) fn lose(&mut self, link: LinkId) {
         let lost = |kept: &mut Kept| kept.link.take_if(|by| *by == link).map(|_| kept.sequence);
         let again: Vec<u64> = self.kept.iter_mut().filter_map(lost).collect();
@@ -141,11 +146,13 @@ impl Outgoing {
     }
 
     fn post_again(&mut self, sequence: u64) {
+        // In the order of numbers, so that the receiver buffers as few early messages as possible.
         let place = self.to_post.partition_point(|other| *other < sequence);
         self.to_post.insert(place, sequence);
     }
 
-    /// The peer's engine holds all before this number: who hears of that.
+    /// Removes all messages before this number, which the peer's engine holds. Returns the requests
+    /// to answer.
     pub(crate) fn held(&mut self, next: u64) -> impl Iterator<Item = OpId> {
         let sent = self.kept.iter().take_while(|kept| kept.sequence < next).count();
         let flushed = self.flushes.iter().take_while(|(until, _)| *until <= next).count();
@@ -153,26 +160,27 @@ impl Outgoing {
         sent.chain(self.flushes.drain(..flushed).map(|(_, op)| op))
     }
 
-    /// Who hears when all until now are held; whether they are.
+    /// Adds a flush of everything until now. Returns `true` if all of it is held already.
     pub(crate) fn flush(&mut self, op: OpId) -> bool {
         if self.is_held() {
             return true;
         }
+        // Waiting messages get the next numbers, in order.
         self.flushes.push_back((self.next + self.waiting.len() as u64, op));
         false
     }
 
-    /// Whether the peer's engine holds all of them.
+    /// Returns `true` if the peer's engine holds all messages.
     pub(crate) fn is_held(&self) -> bool {
         self.waiting.is_empty() && self.kept.is_empty()
     }
 
-    /// Whether none is in flight.
+    /// Returns `true` if no message is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight == 0
     }
 
-    /// Nobody will hold what is left: who is to be told so. What is in flight comes back all the same.
+    /// Drops all messages. Returns the requests to answer. Messages in flight still come back.
     pub(crate) fn give_up(&mut self) -> Vec<OpId> {
         self.to_post.clear();
         let kept = self.kept.drain(..).map(|kept| kept.op);
@@ -185,14 +193,14 @@ impl Outgoing {
         self.kept.get_mut(place as usize)
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         let waiting = self.waiting.iter().map(|(bytes, _)| bytes.capacity() + size_of::<(Vec<u8>, OpId)>());
         let kept = self.kept.iter().map(|kept| kept.bytes.capacity() + size_of::<Kept>());
         waiting.chain(kept).sum::<usize>() + self.to_post.capacity() * size_of::<u64>()
     }
 
-    /// How many are not delivered.
+    /// Returns the number of messages that are not delivered.
     pub(crate) fn len(&self) -> usize {
         self.in_flight as usize + self.to_post.len() + self.waiting.len()
     }

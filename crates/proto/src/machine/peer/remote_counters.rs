@@ -1,6 +1,7 @@
-//! The counters of a peer, and what they are called on which link.
+//! The counters of a peer, and their names on links.
 //!
-//! Where immediates do not say over which link they came, a counter has a name of its own on each: one without would count for nobody.
+//! On rails whose immediates do not identify their link, a counter has a name on each link. The
+//! receiver would ignore an immediate without such a name.
 
 use crate::counter::{CounterId, Immediate, LinkId};
 use crate::machine::IdMap;
@@ -8,12 +9,13 @@ use crate::machine::IdMap;
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct RemoteCounters {
-    /// Links, and the counter's name there.
+    /// For each counter, its names by link.
     names: IdMap<CounterId, Vec<(LinkId, CounterId)>>,
 }
 
 impl RemoteCounters {
-    /// The peer tells of a counter, or of more names of one. Names on links that are not `present` are forgotten: such a link never comes again.
+    /// Adds a counter of the peer, or further names of one. Drops names on links that are not
+    /// present: their ids never recur.
     pub(crate) fn learn(
         &mut self,
         counter: CounterId,
@@ -25,7 +27,7 @@ impl RemoteCounters {
         known.extend(names);
     }
 
-    /// The peer has closed one.
+    /// Removes a counter that the peer has closed.
     pub(crate) fn forget(&mut self, counter: CounterId) {
         self.names.remove(&counter);
     }
@@ -34,13 +36,13 @@ impl RemoteCounters {
         self.names.contains_key(&counter)
     }
 
-    /// Whether a counter that the peer has, or has closed, has a name on a link.
+    /// Returns `true` if a counter has a name on a link, or is closed.
     #[inline]
     pub(crate) fn is_named_on(&self, link: LinkId, counter: CounterId) -> bool {
         self.names.get(&counter).is_none_or(|names| names.iter().any(|(id, _)| *id == link))
     }
 
-    /// An immediate with the name that its counter has on a link, where counters have such names.
+    /// Returns the immediate with the counter's name on a link, if counters have such names.
     #[inline]
     pub(crate) fn immediate_on(
         &self,
@@ -56,7 +58,7 @@ impl RemoteCounters {
         Immediate::new(*name, immediate.pages())
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         let names = self.names.values().map(|names| names.capacity() * size_of::<(LinkId, CounterId)>());
         self.names.capacity() * (size_of::<(CounterId, Vec<()>)>() + size_of::<u64>()) + names.sum::<usize>()

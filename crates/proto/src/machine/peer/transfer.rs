@@ -1,4 +1,4 @@
-//! One transfer of a peer's, from its request to its end.
+//! One transfer with a peer, from its request to its end.
 
 use crate::counter::CounterId;
 use crate::explain::Explanation;
@@ -6,7 +6,7 @@ use crate::machine::{Direction, Event, NewTransfer, OpId, TransferEnd, TransferF
 use crate::outbox::{Posted, TransferId};
 use crate::plan::Plan;
 
-/// What is known of a transfer beside its pages, which the outbox has.
+/// The state of a transfer, without its pages, which the outbox has.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     id: TransferId,
@@ -16,13 +16,14 @@ pub(crate) struct Transfer {
     base: u64,
     counter: Option<CounterId>,
     fault: Option<TransferFault>,
-    /// A card has a part of its memory that will never be proven to be back.
+    /// Whether a card has a part of its memory for good.
     is_kept: bool,
     explanation: Explanation,
 }
 
 impl Transfer {
-    /// Begins now, over so many links. `submit` hands its pages to the outbox, which names it.
+    /// Begins a transfer over so many links. `submit` hands its pages to the outbox, and returns
+    /// the id.
     pub(crate) fn begin(
         new: NewTransfer,
         links: usize,
@@ -49,40 +50,40 @@ impl Transfer {
         self.direction
     }
 
-    /// The peer's grant that it goes to, or comes from.
+    /// Returns the peer's grant that it writes to or reads from.
     #[inline]
     pub(crate) fn grant(&self) -> u64 {
         self.grant
     }
 
-    /// Where its range of the grant begins.
+    /// Returns the offset of its range in the grant.
     #[inline]
     pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    /// Whether a card has a part of its memory for good.
+    /// Returns `true` if a card has a part of its memory for good.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Why it is given up. The first reason stands.
+    /// Sets the reason for its abort. The first reason is kept.
     pub(crate) fn fail(&mut self, fault: TransferFault) {
         self.fault.get_or_insert(fault);
     }
 
-    /// A card has a part of it for good.
+    /// Marks its memory as kept by a card for good.
     pub(crate) fn keep_for_good(&mut self, fault: TransferFault) {
         self.is_kept = true;
         self.fail(fault);
     }
 
-    /// The counter that will not be told of all pages: once.
+    /// Returns the counter that will not be raised for all pages, once.
     pub(crate) fn take_counter(&mut self) -> Option<CounterId> {
         self.counter.take()
     }
 
-    /// What is about to be posted counts for its rail.
+    /// Adds an operation that is about to be posted to the share of its rail.
     #[inline]
     pub(crate) fn add_to_share(&mut self, posted: &Posted) {
         let share = &mut self.explanation.rails[posted.link()];
@@ -91,7 +92,7 @@ impl Transfer {
         share.immediates += u64::from(posted.immediate().is_some());
     }
 
-    /// What a card has refused does not.
+    /// Removes a refused operation from the share of its rail.
     pub(crate) fn take_from_share(&mut self, posted: &Posted) {
         self.explanation.refusals += 1;
         let share = &mut self.explanation.rails[posted.link()];
@@ -100,7 +101,7 @@ impl Transfer {
         share.immediates -= u64::from(posted.immediate().is_some());
     }
 
-    /// The names of the rails and links that it went over, by link.
+    /// Sets the names of rails and links in the statistics, by link.
     pub(crate) fn name_shares<'a>(&mut self, names: impl Iterator<Item = (&'a String, u64)>) {
         for ((rail, link), share) in names.zip(&mut self.explanation.rails) {
             share.rail.clone_from(rail);
@@ -108,13 +109,14 @@ impl Transfer {
         }
     }
 
-    /// All its pages were moved, or given up.
+    /// Ends it after all its pages were moved or dropped.
     pub(crate) fn finish(mut self, is_whole: bool, now: u64) -> Event {
         let outcome = self.fault.take().filter(|_| !is_whole).map_or(Ok(()), Err);
         self.end(outcome, true, now)
     }
 
-    /// How it has ended, and whether no card has anything of its memory that is known to come back.
+    /// Ends it. `is_back` is `false` if a card has a part of its memory that is not known to come
+    /// back.
     pub(crate) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
         self.explanation.end(now);
         let is_back = is_back && !self.is_kept;

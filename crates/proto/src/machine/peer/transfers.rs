@@ -1,4 +1,4 @@
-//! The transfers with one peer: what is known of each, and the outbox that has their pages.
+//! The transfers with one peer, and the outbox with their pages.
 
 use super::transfer::Transfer;
 use crate::counter::{CounterId, LinkId};
@@ -7,12 +7,12 @@ use crate::outbox::{LinkSettings, Outbox, Posted, TransferId};
 use crate::sequence::Sequence;
 use crate::wire::Frame;
 
-/// Why a counter does not reach what was promised.
-const GIVEN_UP: &str = "the transfer was given up";
+/// The reason sent with `Abort`.
+const GIVEN_UP: &str = "the transfer was aborted";
 
 /// See the [module](self).
 ///
-/// Frames that a method gives are to be sent to the peer, in order.
+/// The caller must send the frames that a method returns to the peer, in order.
 #[derive(Debug)]
 pub(crate) struct Transfers {
     outbox: Outbox,
@@ -26,7 +26,7 @@ impl Default for Transfers {
 }
 
 impl Transfers {
-    /// Over these links, none of which is ready.
+    /// Creates an empty table over these links, none of which is ready.
     pub(crate) fn new(links: Vec<LinkSettings>) -> Self {
         let count = links.len();
         let mut outbox = Outbox::new(links);
@@ -34,7 +34,7 @@ impl Transfers {
         Self { outbox, transfers: Sequence::new() }
     }
 
-    /// Takes one that was checked.
+    /// Begins a transfer that was checked.
     pub(crate) fn submit(&mut self, new: NewTransfer, links: usize, now: u64) -> TransferId {
         let transfer = Transfer::begin(new, links, now, |plan, counter| self.outbox.submit(plan, counter));
         let id = transfer.id();
@@ -47,29 +47,29 @@ impl Transfers {
         self.transfers.get_mut(id.index())
     }
 
-    /// The transfer that was asked for by this number.
+    /// Returns the transfer of this request.
     pub(crate) fn find(&self, op: OpId) -> Option<TransferId> {
         self.transfers.iter().find(|(_, transfer)| transfer.op() == op).map(|(_, transfer)| transfer.id())
     }
 
-    /// Those that use a grant of the peer's.
+    /// Returns the transfers that use a grant of the peer.
     pub(crate) fn using(&self, grant: u64) -> Vec<TransferId> {
         let users = self.transfers.iter().filter(|(_, transfer)| transfer.grant() == grant);
         users.map(|(_, transfer)| transfer.id()).collect()
     }
 
-    /// The next request, over whichever link is ready.
+    /// Returns the next operation, for any ready link.
     #[inline]
     pub(crate) fn next_post(&mut self) -> Option<Posted> {
         self.outbox.next_post()
     }
 
-    /// It is not posted now.
+    /// Takes back an operation that is not posted now.
     pub(crate) fn put_back(&mut self, posted: Posted) {
         self.outbox.refuse(posted);
     }
 
-    /// No card has taken it.
+    /// Takes back an operation that no card accepted.
     pub(crate) fn refused(&mut self, posted: Posted) {
         if let Some(transfer) = self.get_mut(posted.transfer()) {
             transfer.take_from_share(&posted);
@@ -77,18 +77,18 @@ impl Transfers {
         self.outbox.refuse(posted);
     }
 
-    /// A card is done with it.
+    /// Completes an operation.
     #[inline]
     pub(crate) fn complete(&mut self, posted: Posted) -> Vec<Frame> {
         self.outbox.complete(posted)
     }
 
-    /// Gives one up. None where there is none of this name.
+    /// Aborts a transfer. Returns `None` if there is no such transfer.
     pub(crate) fn abort(&mut self, id: TransferId, fault: TransferFault) -> Option<Vec<Frame>> {
         let transfer = self.transfers.get_mut(id.index())?;
         transfer.fail(fault);
         let mut frames = self.outbox.abort(id);
-        // The receiver need not wait for what will not come.
+        // The receiver need not wait for pages that will not come.
         if self.outbox.is_incomplete(id)
             && let Some(counter) = transfer.take_counter()
         {
@@ -97,53 +97,56 @@ impl Transfers {
         Some(frames)
     }
 
-    /// Gives one up of whose memory a card has a part for good. None where there is none of this name.
+    /// Aborts a transfer of which a card keeps a part of the memory for good. Returns `None` if
+    /// there is no such transfer.
     pub(crate) fn abandon(&mut self, id: TransferId, fault: TransferFault) -> Option<Vec<Frame>> {
         self.transfers.get_mut(id.index())?.keep_for_good(fault);
         Some(self.outbox.abort(id))
     }
 
-    /// The next that has ended, whether all its pages were moved, and what the peer is to hear of it.
+    /// Returns the next finished transfer, whether all its pages were moved, and a frame for the
+    /// peer.
     pub(crate) fn take_finished(&mut self) -> Option<(Transfer, bool, Option<Frame>)> {
         loop {
             let finished = self.outbox.finished()?;
             let Some(mut transfer) = self.transfers.take(finished.transfer.index()) else { continue };
+            // The receiver is told at most once that pages will not come.
             let missed = transfer.take_counter().filter(|_| !finished.is_whole);
             return Some((transfer, finished.is_whole, missed.map(given_up)));
         }
     }
 
-    /// A link takes nothing for now.
+    /// Stops posting to a link.
     pub(crate) fn pause(&mut self, link: usize) {
         self.outbox.pause(link);
     }
 
-    /// A link is ready, under this name.
+    /// Marks a link as ready, with this id.
     pub(crate) fn restore(&mut self, link: usize, id: LinkId) {
         self.outbox.restore(link, id);
     }
 
-    /// A link is lost: what it had goes to the others.
+    /// Handles the loss of a link: its operations go to the others.
     pub(crate) fn lose(&mut self, link: usize, lost: Vec<Posted>) -> Vec<Frame> {
         self.outbox.lose(link, lost)
     }
 
-    /// The peer says how many pages it has counted over a lost link.
+    /// Handles the number of pages that the peer has counted over a lost link.
     pub(crate) fn settled(&mut self, link: LinkId, counter: CounterId, pages: u64) -> Vec<Frame> {
         self.outbox.settled(link, counter, pages)
     }
 
-    /// The peer has closed a counter.
+    /// Handles the close of a counter by the peer.
     pub(crate) fn forget(&mut self, counter: CounterId) {
         self.outbox.forget(counter);
     }
 
-    /// Takes all out that have not ended.
+    /// Removes all unfinished transfers.
     pub(crate) fn drain(&mut self) -> Vec<Transfer> {
         self.transfers.drain()
     }
 
-    /// Lets go of all pages.
+    /// Drops all pages.
     pub(crate) fn clear(&mut self) {
         self.outbox.clear();
     }
@@ -152,12 +155,12 @@ impl Transfers {
         self.transfers.is_empty()
     }
 
-    /// How many there are, and requests of theirs in flight.
+    /// Returns the number of transfers and of their operations in flight.
     pub(crate) fn count(&self) -> usize {
         self.transfers.iter().count() + self.outbox.in_flight()
     }
 
-    /// Bytes that are held here.
+    /// Returns the bytes of memory that are held.
     pub(crate) fn memory(&self) -> usize {
         self.outbox.memory() + self.transfers.capacity() * size_of::<Transfer>()
     }
@@ -175,7 +178,7 @@ mod tests {
 
     const COUNTER: u32 = 5 << 8;
 
-    /// Over one link that is ready, and takes a page at a time.
+    /// Returns a table with one ready link, which takes a page at a time.
     fn ready() -> Transfers {
         let limits = Limits { bytes: 64, pieces: 1, targets: 1, pages: 1, is_ordered: false };
         let mut transfers =

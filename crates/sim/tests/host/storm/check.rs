@@ -1,4 +1,4 @@
-//! What is told must be so.
+//! Checks of reported events.
 
 use farreach_memory::Buffers;
 use farreach_rail::{LinkKey, Proof, Rail};
@@ -17,7 +17,7 @@ impl Storm {
         asked.state = if is_ok { State::Done } else { State::Failed };
 
         let properties = &self.kinds[place.rail].properties;
-        let bytes = buffers.as_slice()[0].bytes().expect("a slice");
+        let bytes = buffers.as_slice()[0].bytes().expect("the buffer is a slice");
         assert_eq!(bytes.len(), if what == What::Add { 8 } else { PLACE_LEN });
         if !is_ok {
             return;
@@ -53,7 +53,7 @@ impl Storm {
         assert!(!asked.is_told, "seed {}: request {tag} is told twice", self.seed);
         assert_eq!(asked.what, What::Write { has_immediate: true }, "seed {}: {tag}", self.seed);
         self.check_end(place, link, tag);
-        // Where there is an order, all before it are there as well.
+        // On an ordered link, all earlier ones have arrived as well.
         let is_ordered = self.kinds[place.rail].properties.limits.is_ordered;
         for (other, before) in self.asked[..=tag as usize].iter().enumerate().rev() {
             let is_same_way = (before.link, before.side) == (asked.link, asked.side);
@@ -78,7 +78,7 @@ impl Storm {
         self.asked[tag as usize].is_told = true;
     }
 
-    /// What was told came to whom it was meant for, over the link that it names.
+    /// Checks that an event reached its receiver over the link that it names.
     fn check_end(&self, place: Place, link: Option<LinkKey>, tag: u32) {
         let asked = &self.asked[tag as usize];
         let (to, key) = self.links[asked.link].ends[1 - asked.side];
@@ -87,7 +87,8 @@ impl Storm {
         assert_eq!(link, is_named.then_some(key), "seed {}: {tag}", self.seed);
     }
 
-    /// After the storm: nothing is in flight, every link can be made again, and nothing was done wrong.
+    /// Checks the end of a storm: nothing is in flight, every link can be made again, and there
+    /// were no violations.
     pub(super) fn end(&mut self) {
         self.network.calm();
         for _ in 0..2_000 {

@@ -1,4 +1,4 @@
-//! A host: its cards, what it grants, and what it has to send from.
+//! A host: its cards, its grants, and its source memory.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use farreach_sim::SimRail;
 use super::{Place, State, Storm};
 use crate::pair::Told;
 
-/// A grant has so many places, and one more that is never written to.
+/// The number of places of a grant. One more is never written to.
 pub(super) const PLACES: usize = 24;
 pub(super) const PLACE_LEN: usize = 32;
 
-/// Requests that a card can be given at once.
+/// The number of work requests that a card can have at once.
 const SLICES: usize = 64;
 
 pub(super) struct Host {
@@ -27,9 +27,9 @@ pub(super) struct StormRail {
     pub(super) place: Place,
     pub(super) grant: Grant,
     places_used: usize,
-    /// One that was ended, whose key somebody may still have.
+    /// A grant whose key was ended, but may still be used.
     pub(super) stale: Option<Grant>,
-    /// Slices of a place's length, and of a word's.
+    /// Slices of the length of a place, and of a word.
     spare: Vec<Slice>,
     words: Vec<Slice>,
     pub(super) resets_at_ns: Option<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// Tries until it works: what cannot be made now can be made later.
+    /// Tries until it works: failures are temporary.
     pub(super) fn new(rail: &mut SimRail, next_id: &mut u64) -> Self {
         let exposed = Arc::new(Memory::allocate((PLACES + 1) * PLACE_LEN).unwrap().expose());
         let key = loop {
@@ -56,7 +56,7 @@ impl Grant {
     }
 }
 
-/// Memory whose key is dead, and that is not proven to be free yet.
+/// Memory whose key was ended, and that is not proven to be free yet.
 pub(super) struct Revoked {
     pub(super) owner: Place,
     pub(super) exposed: Arc<Exposed>,
@@ -68,16 +68,16 @@ impl StormRail {
         (self.places_used <= PLACES).then_some(self.places_used - 1)
     }
 
-    /// Of zeros.
+    /// Returns a slice of zeros.
     pub(super) fn take_slice(&mut self, is_word: bool) -> Option<Slice> {
         let mut slice = if is_word { self.words.pop() } else { self.spare.pop() }?;
         slice.fill(0);
         Some(slice)
     }
 
-    /// A request brought it back.
+    /// Takes back the buffers of a work request.
     pub(super) fn keep(&mut self, buffers: Buffers) {
-        let slice = buffers.into_slice().expect("the one that was posted");
+        let slice = buffers.into_slice().expect("one slice was posted");
         let kept = if slice.len() == PLACE_LEN { &mut self.spare } else { &mut self.words };
         kept.push(slice);
     }
@@ -121,12 +121,12 @@ impl Storm {
         StormRail { rail, place, grant, places_used: 0, stale: None, spare, words, resets_at_ns: None }
     }
 
-    /// Whether this card is still there.
+    /// Returns `true` if this card still exists.
     pub(super) fn lives(&self, place: Place) -> bool {
         self.hosts[place.host].rails[place.rail].place == place
     }
 
-    /// What a place of a grant holds; none where its memory is not granted any more.
+    /// Returns the content of a place of a grant, or `None` if its memory is no longer granted.
     pub(super) fn read_place(&self, owner: Place, grant: u64, place: usize) -> Option<[u8; PLACE_LEN]> {
         let there = &self.hosts[owner.host].rails[owner.rail].grant;
         let exposed = there.exposed.as_ref().filter(|_| there.id == grant && self.lives(owner))?;
@@ -135,7 +135,7 @@ impl Storm {
         Some(bytes)
     }
 
-    /// A card is gone: what it had is not heard of any more.
+    /// Forgets the work requests of a card that is gone.
     pub(super) fn forget_requests(&mut self, place: Place, state: State) {
         for asked in &mut self.asked[self.oldest..] {
             let (from, _) = self.links[asked.link].ends[asked.side];

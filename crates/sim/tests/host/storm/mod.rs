@@ -1,5 +1,5 @@
-//! Several hosts that use their cards with care, in any weather: every buffer comes back once, nothing is told that is not so, and memory that was
-//! given back stays as it is.
+//! Several hosts that use their cards correctly, with all faults: every buffer comes back once, no
+//! report is wrong, and memory that was given back keeps its content.
 
 mod check;
 mod host;
@@ -16,7 +16,8 @@ use farreach_testkit::for_each_seed;
 use crate::pair::Told;
 use host::{Grant, Host, PLACE_LEN, PLACES, Revoked};
 
-/// The other tests show that each thing is noticed; this one that nothing is there to be noticed, whatever happens.
+/// Other tests show that each violation is detected. This one shows that there are none, whatever
+/// happens.
 #[test]
 fn careful_hosts_get_along_in_any_weather() {
     let seen = SEEN.map(|_| AtomicUsize::new(0));
@@ -25,13 +26,13 @@ fn careful_hosts_get_along_in_any_weather() {
             seen.fetch_add(more, Ordering::Relaxed);
         }
     });
-    // A storm in which something never happens says nothing about it.
+    // A storm in which an event never happens proves nothing about it.
     for (name, seen) in SEEN.iter().zip(seen) {
         assert!(count < 500 || seen.into_inner() > 10, "too few were seen: {name}");
     }
 }
 
-/// What must have happened in many histories.
+/// Events that must have happened in many histories.
 const SEEN: [&str; 9] = [
     "done",
     "failed",
@@ -49,7 +50,7 @@ pub(crate) struct Outcome {
     seen: [usize; SEEN.len()],
 }
 
-/// One history: a storm, the calm after it, and a look at what is left.
+/// Runs one history: a storm, the calm after it, and the final checks.
 pub(crate) fn run(seed: u64) -> Outcome {
     let mut storm = Storm::new(seed);
     let steps = 100 + storm.chance.below(300);
@@ -72,7 +73,8 @@ pub(crate) fn run(seed: u64) -> Outcome {
     Outcome { history: storm.network.history(), seen }
 }
 
-/// SplitMix64, apart from the network's own: what hosts want does not depend on the weather.
+/// SplitMix64, separate from the network's own generator: the requests of hosts do not depend on
+/// the faults.
 struct Chance(u64);
 
 impl Chance {
@@ -93,7 +95,7 @@ impl Chance {
     }
 }
 
-/// Names one life of a card: a host, a rail, and which of its cards it is.
+/// Names one life of a card: a host, a rail, and the generation of its card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     host: usize,
@@ -107,12 +109,12 @@ struct Link {
     is_up: bool,
 }
 
-/// What somebody has asked for. Its number is its tag and its immediate.
+/// A work request. Its number is its tag and its immediate.
 #[derive(Debug)]
 struct Asked {
     what: What,
     link: usize,
-    /// Which end of the link asks.
+    /// The end of the link that posts it.
     side: usize,
     grant: u64,
     place: usize,
@@ -135,9 +137,9 @@ enum State {
     InFlight,
     Done,
     Failed,
-    /// With its host.
+    /// Gone with its host.
     Gone,
-    /// With a card that could not be reset: it may still be under way.
+    /// Lost with a card that could not be reset: it may still be in flight.
     Lost,
 }
 
@@ -149,7 +151,7 @@ struct Storm {
     hosts: Vec<Host>,
     links: Vec<Link>,
     asked: Vec<Asked>,
-    /// Requests before this one are not in flight any more.
+    /// Work requests before this one are no longer in flight.
     oldest: usize,
     revoked: Vec<Revoked>,
     given_back: Vec<Slice>,
@@ -188,7 +190,7 @@ impl Storm {
         storm
     }
 
-    /// Everybody does what is to be done; some ask for something, where the storm goes on.
+    /// Runs one step of all hosts. During the storm, some post.
     fn step(&mut self, asks: bool) {
         for host in 0..self.hosts.len() {
             self.look_after(host, asks);
@@ -207,13 +209,13 @@ impl Storm {
         self.network.advance_to(next_ns);
     }
 
-    /// Every host hears what its cards tell, a stopped one nothing.
+    /// Polls the cards of all hosts, except stopped ones.
     fn hear_all(&mut self) {
         for host in 0..self.hosts.len() {
             for rail in 0..self.hosts[host].rails.len() {
                 let mut told = Vec::new();
                 let place = self.hosts[host].rails[rail].place;
-                // A poll that fails is tried again at the next step.
+                // A failed poll is repeated in the next step.
                 while self.hosts[host].rails[rail].poll(&mut told).is_ok_and(|count| count > 0) {}
                 for told in told {
                     self.hear(place, told);
@@ -235,13 +237,13 @@ impl Storm {
             Told::Message { link, bytes } => self.check_message(place, link, &bytes),
             Told::LinkDown { link } => {
                 let is_it = |there: &Link| there.ends.contains(&(place, link));
-                let link = self.links.iter().position(is_it).expect("a link of this card");
+                let link = self.links.iter().position(is_it).expect("the link belongs to this card");
                 self.fail_link(link);
             }
         }
     }
 
-    /// Somebody asks for something, over some link that is up.
+    /// Posts a work request over some link that is up.
     fn ask(&mut self) {
         let up: Vec<usize> = (0..self.links.len()).filter(|link| self.links[*link].is_up).collect();
         if up.is_empty() {
@@ -260,7 +262,7 @@ impl Storm {
         let tag = self.asked.len() as u64;
         match post(&mut self.hosts[from.host].rails[from.rail].rail, key, tag, request) {
             Ok(()) => self.asked.push(asked),
-            // It has room or not; the buffer is back.
+            // There may be no room; the buffer is back.
             Err(refused) => {
                 let (_, buffers) = refused.request;
                 self.hosts[from.host].rails[from.rail].keep(buffers);
@@ -286,7 +288,7 @@ impl Storm {
         let tag = self.asked.len() as u32;
         let (mut what, mut place, mut is_stale) = (what, 0, false);
         let grant = match self.hosts[to.host].rails[to.rail].stale.as_ref() {
-            // Somebody has not heard yet that the key is dead.
+            // Some hosts do not know yet that the key was ended.
             Some(stale) if self.chance.once_in(20) && what != What::Send => {
                 is_stale = true;
                 stale.clone()
@@ -323,7 +325,7 @@ impl Storm {
         Some((Asked { what, link, side, grant, place, is_stale, at_ns, state, is_told }, request))
     }
 
-    /// A place whose bytes are known to be there, or one that was never written to.
+    /// Returns a place whose bytes are known to have arrived, or one that was never written to.
     fn known_place(&mut self, to: Place, grant: &Grant) -> (usize, u8) {
         let is_proven = self.kinds[to.rail].properties.writes_prove == Proof::Delivered;
         let known = self.asked.iter().enumerate().rev().find(|(_, asked)| {
@@ -334,7 +336,7 @@ impl Storm {
     }
 }
 
-/// What a request writes: never 0, which is what was there before.
+/// Returns the byte that a work request writes: never 0, which was there before.
 fn byte_of(tag: u32) -> u8 {
     (tag % 255) as u8 + 1
 }

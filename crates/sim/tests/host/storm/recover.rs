@@ -1,4 +1,5 @@
-//! Links that come and go, cards that begin anew, hosts that start again, and memory that is taken back.
+//! Links that come and go, cards that are reset, hosts that are restarted, and memory that is taken
+//! back.
 
 use farreach_rail::{EndedKeys, LinkKey, Rail, RemoteSegment, WorkRequest};
 use farreach_sim::request::post;
@@ -7,11 +8,11 @@ use super::host::{Grant, PLACE_LEN, Revoked};
 use super::{Asked, Link, Place, State, Storm, What, byte_of};
 use crate::keys::take_back;
 
-/// A request that takes longer than this is given up. Nothing but a dead link takes so long.
+/// The time after which a work request is given up. Only a dead link takes this long.
 const PATIENCE_NS: u64 = 80_000_000;
 
 impl Storm {
-    /// Restarts what was killed, and resets what is due.
+    /// Restarts killed hosts, and runs resets that are due.
     pub(super) fn look_after(&mut self, host: usize, is_restless: bool) {
         if self.network.is_killed(host as u32) {
             self.restart(host);
@@ -38,12 +39,12 @@ impl Storm {
             self.forget_requests(place, State::Gone);
             self.revoked.retain(|revoked| revoked.owner != place);
         }
-        // All that it had goes with it.
+        // Everything that it had is gone.
         let fresh = self.start_host(host);
         self.hosts[host] = fresh;
     }
 
-    /// Both sides hear that a link is of no use, and close it. Where closing gives nothing back, a reset will.
+    /// Closes a link on both sides after a failure. If closing gives nothing back, a reset will.
     pub(super) fn fail_link(&mut self, link: usize) {
         if !std::mem::take(&mut self.links[link].is_up) {
             return;
@@ -78,7 +79,7 @@ impl Storm {
         self.fail_links_of(place);
         self.hosts[host].rails[rail].resets_at_ns = None;
         if self.hosts[host].rails[rail].rail.reset().is_err() && !self.network.is_killed(host as u32) {
-            // What it has is not proven to be free, and nobody gets it back.
+            // Its memory is not proven to be free, and is never given back.
             self.forget_requests(place, State::Lost);
             let fresh = self.start_rail(host, rail);
             let lost = std::mem::replace(&mut self.hosts[host].rails[rail], fresh);
@@ -104,7 +105,7 @@ impl Storm {
         }
         there.stale = Some(Grant { exposed: None, ..old });
         self.revoked.push(Revoked { owner, exposed });
-        // Here a reset is the proof, and then it is as good as any time for it.
+        // A reset is the proof here, and this moment is as good as any.
         if self.kinds[rail].properties.ended_keys == EndedKeys::StopNew {
             self.reset(host, rail);
             if self.lives(owner) && !self.network.is_killed(host as u32) {
@@ -115,7 +116,8 @@ impl Storm {
         }
     }
 
-    /// Memory whose key is dead is proven to be free at once where that stops everything.
+    /// Takes back memory of ended keys: it is proven to be free at once if an ended key stops
+    /// everything.
     pub(super) fn take_back_what_is_proven(&mut self) {
         let mut waiting = std::mem::take(&mut self.revoked);
         for revoked in waiting.drain(..) {
@@ -132,7 +134,7 @@ impl Storm {
         self.given_back.push(slice);
     }
 
-    /// Connects two hosts that are not.
+    /// Connects two hosts that are not connected.
     pub(super) fn link_up(&mut self) {
         let (one, other) = (self.chance.below(self.hosts.len()), self.chance.below(self.hosts.len()));
         let rail = self.chance.below(self.kinds.len());
@@ -174,20 +176,20 @@ impl Storm {
         hanging.into_iter().for_each(|link| self.fail_link(link));
     }
 
-    /// One write over a link, to a grant that has room: its tag.
+    /// Writes over a link, to a grant that has room. Returns the tag.
     pub(super) fn write_immediate(&mut self, link: usize) -> usize {
         let [(from, link_key), (to, _)] = self.links[link].ends;
         let there = &mut self.hosts[to.host].rails[to.rail];
-        let place = there.take_place().expect("it is new");
+        let place = there.take_place().expect("the grant is new");
         let (grant, key) = (there.grant.id, there.grant.key);
         let tag = self.asked.len() as u32;
         let sender = &mut self.hosts[from.host].rails[from.rail];
-        let mut slice = sender.take_slice(false).expect("all came back");
+        let mut slice = sender.take_slice(false).expect("all slices came back");
         slice.fill(byte_of(tag));
         let address = key.address + (place * PLACE_LEN) as u64;
         let target = RemoteSegment { address, key: key.key, len: PLACE_LEN as u64 };
         let write = (WorkRequest::Write { target, immediate: Some(tag) }, slice.into());
-        post(&mut sender.rail, link_key, tag.into(), write).expect("all is calm");
+        post(&mut sender.rail, link_key, tag.into(), write).expect("there are no faults any more");
         let what = What::Write { has_immediate: true };
         let (at_ns, state) = (self.network.now(), State::InFlight);
         self.asked.push(Asked {

@@ -147,6 +147,6 @@ fn a_stranger_that_has_a_certificate_is_refused_all_the_same() {
         answer
     });
     let reason = called.until(|side| side.any_closed());
-    says(&reason, "what connected is no farreach engine", "which program");
+    says(&reason, "the other side is not a farreach engine", "which program");
     assert_eq!(stranger.join().unwrap(), preamble(), "so that it can say who is too old");
 }
