@@ -283,6 +283,6 @@ mod tests {
     fn only_memory_that_is_registered_here_already_needs_no_registration() {
         assert!(not_attached(AttachReason::AlreadyRegistered).is_ok());
         let error = not_attached(AttachReason::TooManyDomains).unwrap_err();
-        assert!(error.to_string().contains("which is the most"), "{error}");
+        assert!(error.to_string().contains("the maximum"), "{error}");
     }
 }
