@@ -96,7 +96,7 @@ pub(crate) fn bases() -> Vec<Base> {
 const VARIANTS: &str = ".variants.json";
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/packs")
 }
 
 fn json(path: &Path) -> Value {

@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use farreach::{CounterToken, Engine, GrantToken, Outcome, PageMap, Rights};
 use serde::{Deserialize, Serialize};
 
-use super::readings::Cell;
 use super::words;
 use crate::args::ClientArgs;
 use crate::measure::{Pattern, compare};
 use crate::rails;
 use crate::session::{self, Channel, EngineRules, MESSAGES, Order, Task, host_name, patience};
+use farreach_doctor::pair::readings::Cell;
 
 /// Messages that are answered: enough for a median.
 const ROUND_TRIPS: u64 = 200;
