@@ -26,9 +26,8 @@ use self::processes::Processes;
 use self::report::Report;
 use self::text::Style;
 use crate::args::ClientArgs;
-use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
-use crate::rails::RailArgs;
+use crate::rails::{self, RailArgs};
 use crate::session::{PeerAddress, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
@@ -47,7 +46,7 @@ pub(crate) struct DoctorArgs {
     peer: Option<PeerAddress>,
 
     /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
-    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(completions::rail_names))]
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(rails::completions))]
     devices: Vec<String>,
 
     /// Use this GID index of this host's cards, instead of choosing the best
