@@ -1,18 +1,15 @@
 //! Recorded hosts, and each with one fault at a time.
 //!
-//! `packs/NAME.json` is a host as `farreach doctor --dump` writes it, on which all is well. `packs/NAME.variants.json` is a list of faults:
+//! `tests/packs/NAME.json` is a host as `farreach doctor --dump` writes it, on which all is well. `packs/NAME.variants.json` is a list of faults:
 //! what is changed, and which verdict it has to lead to. `packs/NAME.SUBJECT.variants.json` has more of them, where one file would be long.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use farreach_doctor::{Dump, checks};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tempfile::TempDir;
-
-use super::run::{Ended, FARREACH, end_of};
 
 /// The verdict of each check by its name; `not here` where it has nothing to look at.
 pub(crate) type Verdicts = BTreeMap<String, String>;
@@ -96,7 +93,7 @@ pub(crate) fn bases() -> Vec<Base> {
 const VARIANTS: &str = ".variants.json";
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/packs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packs")
 }
 
 fn json(path: &Path) -> Value {
@@ -180,20 +177,18 @@ fn difference(verdicts: &Verdicts, expected: &Verdicts) -> Vec<String> {
 /// What was said of a host.
 #[derive(Debug)]
 pub(crate) struct Report {
-    pub(crate) ended: Ended,
     host: Value,
 }
 
 impl Report {
-    /// Asks the command, as a user would.
+    /// Runs the checks.
     pub(crate) fn of(pack: &Value) -> Self {
-        let folder = TempDir::new().expect("a temporary folder");
-        let file = folder.path().join("pack.json");
-        fs::write(&file, pack.to_string()).expect("a file of our own");
-        let ended = end_of(Command::new(FARREACH).args(["doctor", "--json", "--from"]).arg(&file));
-        let host = ended.json()["hosts"][0].clone();
-        assert!(host.is_object(), "no host in {ended:#?}");
-        Self { ended, host }
+        match Dump::from_json(pack.to_string().as_bytes()) {
+            Ok(Dump::Host(pack)) => {
+                Self { host: serde_json::to_value(checks::run(&pack)).expect("a report is JSON") }
+            }
+            other => panic!("no pack of a host: {other:?}"),
+        }
     }
 
     fn list(&self, key: &str) -> &[Value] {
