@@ -48,6 +48,7 @@ pub mod pack;
 pub mod pair;
 pub mod probes;
 pub mod report;
+mod survey;
 
 pub use dump::{Dump, DumpError};
 pub use filter::CONTROL_PORT;

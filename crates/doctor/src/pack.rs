@@ -187,6 +187,16 @@ impl Pack {
         self.devices().into_iter().flat_map(of).collect()
     }
 
+    /// Why nothing was found in a folder.
+    pub(crate) fn why_no_names(&self, folder: &str) -> Missing {
+        // A folder that could not be read is kept as a file.
+        match self.text(folder) {
+            Err(missing @ Missing::Unreadable(_)) => missing,
+            _ if self.looked_for.iter().any(|pattern| reaches_into(pattern, folder)) => Missing::Absent,
+            _ => Missing::NotRecorded,
+        }
+    }
+
     fn why_not(&self, path: &str) -> Missing {
         let is_covered = self.looked_for.iter().any(|pattern| covers(pattern, path));
         if is_covered { Missing::Absent } else { Missing::NotRecorded }
@@ -229,6 +239,14 @@ fn covers(pattern: &str, path: &str) -> bool {
             _ => return false,
         }
     }
+}
+
+/// Whether something below this folder was looked for by this pattern.
+fn reaches_into(pattern: &str, folder: &str) -> bool {
+    let mut parts = pattern.split('/');
+    pattern == "/**"
+        || (folder.split('/').all(|name| parts.next().is_some_and(|part| name_matches(part, name)))
+            && parts.next().is_some())
 }
 
 /// Whether a name is of this pattern, which has one `*` at most.
@@ -309,6 +327,17 @@ mod tests {
         );
         assert_eq!(pack.number("/sys/class/infiniband_verbs/abi_version"), Ok(6));
         assert_eq!(pack.link_name("/sys/class/infiniband/rxe0/device/driver"), Ok("rxe"));
+    }
+
+    #[test]
+    fn an_empty_folder_is_told_from_one_that_nobody_looked_into() {
+        let pack = pack();
+        assert_eq!(pack.why_no_names("/sys/class/infiniband/rxe7/ports"), Missing::Absent);
+        assert_eq!(pack.why_no_names("/sys/class/net"), Missing::NotRecorded);
+        assert_eq!(
+            pack.why_no_names("/sys/class/infiniband/rxe1/node_guid"),
+            Missing::Unreadable("no".to_owned())
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::finding::{Answer, Finding};
 use crate::pack::{Entry, Missing, Pack};
+use crate::survey::driver;
 
 const PCI: &str = "/sys/bus/pci/devices";
 const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
@@ -123,19 +124,9 @@ pub(super) fn no_device(pack: &Pack) -> Answer {
 /// What a check says that has nothing to look at without an RDMA device.
 pub(super) const NO_DEVICE: &str = "there is no RDMA device";
 
-/// The driver of an RDMA device; none where sysfs does not tell: a software device other than Soft-RoCE.
-pub(super) fn driver<'a>(pack: &'a Pack, device: &str) -> Option<&'a str> {
-    let folder = format!("/sys/class/infiniband/{device}");
-    // Soft-RoCE alone has this file. It is asked first because older kernels link `device` to the net device's own card.
-    if pack.text(&format!("{folder}/parent")).is_ok() {
-        return Some("rdma_rxe");
-    }
-    pack.link_name(&format!("{folder}/device/driver")).ok()
-}
-
 /// The RDMA devices that are Elastic Fabric Adapters.
 pub(super) fn efa_devices(pack: &Pack) -> Vec<&str> {
-    pack.devices().into_iter().filter(|device| driver(pack, device) == Some(EFA.driver)).collect()
+    pack.devices().into_iter().filter(|device| driver(pack, device).as_deref() == Some(EFA.driver)).collect()
 }
 
 /// Whether there is an Elastic Fabric Adapter, with a driver or without.

@@ -3,10 +3,10 @@
 use farreach_verbs::ah::{GidEntry, GidType, NetDevice};
 use farreach_verbs::gid::{Interface, Interfaces, NoGid, choose};
 
-use super::cards::driver;
 use super::wire::{Wire, WiredPort, each_of, each_port, is_anothers, net_device};
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack};
+use crate::survey::driver;
 
 /// Which GID would be chosen, and what is said against the others.
 pub(super) fn gids(pack: &Pack) -> Answer {
@@ -65,7 +65,7 @@ fn elsewhere(pack: &Pack, it: &WiredPort, table: &[GidEntry]) -> Finding {
         Some(entry) => Finding::pass(format!("GID {} {}", entry.index, entry.gid)),
         None => Finding::fail("the table is empty").fix_in(
             "while nothing uses the device",
-            match driver(pack, it.port.device) {
+            match driver(pack, it.port.device).as_deref() {
                 Some("mlx5_core") => load_anew("mlx5_ib"),
                 Some("mlx4_core") => load_anew("mlx4_ib"),
                 Some(driver) => load_anew(driver),

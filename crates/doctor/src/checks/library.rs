@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::cards::{NO_DEVICE, driver, efa_devices, has_efa, hidden, no_device};
+use super::cards::{NO_DEVICE, efa_devices, has_efa, hidden, no_device};
 use super::stack::opens;
 use super::wire::is_anothers;
 use crate::figures;
 use crate::finding::{Answer, Finding};
 use crate::pack::Pack;
 use crate::probes::{Reading, Trial, Verbs, VerbsDevice};
+use crate::survey::driver;
 
 const VERBS_PACKAGE: &str =
     "apt-get install libibverbs1 ibverbs-providers (Debian, Ubuntu) or dnf install libibverbs (Fedora, RHEL)";
@@ -42,7 +43,8 @@ pub(super) fn provider(pack: &Pack) -> Answer {
 }
 
 fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
-    let driver = driver(pack, device).unwrap_or("its driver");
+    let driver = driver(pack, device);
+    let driver = driver.as_deref().unwrap_or("its driver");
     match verbs.devices.get(device) {
         Some(VerbsDevice { error: None, .. }) => Finding::pass("libibverbs lists and opens it"),
         // A node that does not open is told by its own check.

@@ -2,11 +2,11 @@
 //!
 //! Of cards only: Soft-RoCE packets are ordinary ones of the kernel, and InfiniBand has credits.
 
-use super::cards::driver;
 use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack};
 use crate::probes::Dcb;
+use crate::survey::driver;
 
 const NO_CARD: &str = "no port is RoCE by a card";
 const DCB: &str = "DCB netlink";
@@ -75,7 +75,7 @@ pub(super) fn dscp_trust(pack: &Pack) -> Answer {
 
 /// The command by which a driver takes priorities from the DSCP: mlx5 does so as soon as its table has an entry for one, and knows no other way.
 fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
-    if driver(pack, it.port.device) != Some("mlx5_core") {
+    if driver(pack, it.port.device).as_deref() != Some("mlx5_core") {
         return format!("dcb apptrust set dev {net} order dscp");
     }
     let priority = dcb.lossless_priorities.first().copied().unwrap_or(3);

@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use farreach_verbs::system::{KernelDevice, KernelSupport, NodeAccess};
+
 use super::cards::{NO_DEVICE, has_rdma, hidden, is_efa_only, is_loaded, loads, no_device};
 use crate::finding::{Answer, Finding};
 use crate::pack::{Missing, Pack};
+use crate::survey;
+
+const VERBS: &str = "/sys/class/infiniband_verbs";
 
 /// Whether the kernel speaks RDMA.
 pub(super) fn kernel(pack: &Pack) -> Answer {
@@ -18,35 +23,40 @@ pub(super) fn kernel(pack: &Pack) -> Answer {
         return hidden.into();
     }
     let listed = pack.probes().verbs.get().map(|verbs| verbs.devices.keys().cloned().collect::<Vec<_>>());
-    match pack.probes().rdma_netlink.get() {
-        Ok(true) if listed.as_ref().is_ok_and(|names| !names.is_empty()) => Finding::unknown(format!(
-            "libibverbs lists {}, and /sys/class/infiniband shows no device: it may not be mounted here",
-            listed.unwrap_or_default().join(", ")
-        ))
-        .read("/sys/class/infiniband")
-        .into(),
-        Ok(true) => Finding::pass(
+    match (survey::kernel(pack).support, pack.probes().rdma_netlink.get()) {
+        (KernelSupport::Present, _) if listed.as_ref().is_ok_and(|names| !names.is_empty()) => {
+            Finding::unknown(format!(
+                "libibverbs lists {}, and /sys/class/infiniband shows no device: it may not be mounted here",
+                listed.unwrap_or_default().join(", ")
+            ))
+            .read("/sys/class/infiniband")
+            .into()
+        }
+        (KernelSupport::Present, _) => Finding::pass(
             "the kernel speaks RDMA, and has no device; to try it without a card: rdma link add rxe0 type rxe netdev \
              NETDEV",
         )
         .read(NETLINK)
         .into(),
-        Ok(false) => without_kernel_support(pack).read(NETLINK).into(),
-        Err(reason) => Finding::unknown(reason).read(NETLINK).into(),
+        (support, Ok(_)) => without_kernel_support(pack, support).read(NETLINK).into(),
+        (_, Err(reason)) => Finding::unknown(reason).read(NETLINK).into(),
     }
 }
 
-fn without_kernel_support(pack: &Pack) -> Finding {
+fn without_kernel_support(pack: &Pack, support: KernelSupport) -> Finding {
     const NOT_BUILT: &str = "boot a kernel that is built with CONFIG_INFINIBAND, or install its modules (Debian, Ubuntu: \
                              the full kernel package, not the cloud one)";
     const TCP: &str = "tcp needs none of this: farreach ping -d tcp PEER";
     let release = pack.text("/proc/sys/kernel/osrelease").unwrap_or("of this host");
     let folder = format!("/lib/modules/{release}/kernel/drivers/infiniband/core");
-    if !pack.names(&folder).is_empty() {
-        return loads(Finding::fail("the kernel's RDMA modules are not loaded").read(folder), "ib_uverbs");
-    }
-    match pack.text(&format!("{folder}/ib_core.ko")) {
-        Err(Missing::Absent) => {
+    match support {
+        KernelSupport::NotLoaded => {
+            return loads(
+                Finding::fail("the kernel's RDMA modules are not loaded").read(folder),
+                "ib_uverbs",
+            );
+        }
+        KernelSupport::NotBuilt => {
             let found =
                 format!("the kernel {release} has no RDMA support, and no modules for it are in {folder}");
             Finding::fail(found).read(folder).fix(NOT_BUILT)
@@ -94,9 +104,7 @@ fn module(pack: &Pack, name: &str, offers: &str, absent: impl Fn(String) -> Find
 
 /// Whether every device has its node, and this process may open it.
 pub(super) fn nodes(pack: &Pack) -> Answer {
-    const VERBS: &str = "/sys/class/infiniband_verbs";
-    let devices = pack.devices();
-    if devices.is_empty() {
+    if pack.devices().is_empty() {
         return no_device(pack);
     }
     if pack.text(&format!("{VERBS}/abi_version")) == Err(Missing::Absent) {
@@ -106,43 +114,36 @@ pub(super) fn nodes(pack: &Pack) -> Answer {
         Ok(opened) => opened,
         Err(reason) => return Finding::unknown(reason).read("/dev/infiniband").into(),
     };
-    let mut findings: Vec<Finding> = devices
-        .into_iter()
-        .map(|device| {
-            match node_of(pack, device) {
-                Ok(node) => node_finding(opened, node, Finding::fail),
-                Err(finding) => finding,
-            }
-            .of(device)
-        })
-        .collect();
+    let devices = survey::kernel(pack).devices;
+    let mut findings: Vec<Finding> =
+        devices.iter().map(|device| device_finding(opened, device).of(device.name.as_str())).collect();
     if pack.text("/sys/class/misc/rdma_cm/dev").is_ok() {
         findings.push(node_finding(opened, "rdma_cm", Finding::warn).of("rdma_cm"));
     }
     Answer::Findings(findings)
 }
 
-/// The node of a device: `uverbs0`.
-fn node_of<'a>(pack: &'a Pack, device: &str) -> Result<&'a str, Finding> {
-    const VERBS: &str = "/sys/class/infiniband_verbs";
-    for node in pack.names(VERBS).into_iter().filter(|name| name.starts_with("uverbs")) {
-        let path = format!("{VERBS}/{node}/ibdev");
-        match pack.text(&path) {
-            Ok(name) if name == device => return Ok(node),
-            Ok(_) => {}
-            Err(missing) => return Err(Finding::unread(&path, &missing)),
+fn device_finding(opened: &BTreeMap<String, Option<String>>, device: &KernelDevice) -> Finding {
+    match (&device.node, &device.access) {
+        (Some(node), _) => node_finding(opened, node, Finding::fail),
+        (None, NodeAccess::Unknown { path, reason }) => {
+            Finding::unknown(reason.as_str()).read(path.display().to_string())
         }
+        (None, _) => Finding::fail("the kernel offers user space no node for it")
+            .read(VERBS)
+            .fix("dmesg | grep -i uverbs: the kernel tells why")
+            .fix_in("container", "mount the host's /sys, which tells of it"),
     }
-    Err(Finding::fail("the kernel offers user space no node for it")
-        .read(VERBS)
-        .fix("dmesg | grep -i uverbs: the kernel tells why")
-        .fix_in("container", "mount the host's /sys, which tells of it"))
 }
 
 /// Whether this process may open the node of a device; none where that is not known.
 pub(super) fn opens(pack: &Pack, device: &str) -> Option<bool> {
-    let opened = pack.probes().nodes.get().ok()?;
-    Some(matches!(opened.get(node_of(pack, device).ok()?), Some(None)))
+    let device = survey::kernel(pack).devices.into_iter().find(|it| it.name == device)?;
+    match device.access {
+        NodeAccess::Granted => Some(true),
+        NodeAccess::NoNode(_) | NodeAccess::Denied(_) => Some(false),
+        _ => None,
+    }
 }
 
 /// `problem` makes what is said of a node that does not open.

@@ -2,31 +2,34 @@
 //!
 //! A device is used through a stack: the kernel's RDMA core, a driver with a device, a node in `/dev`, the right to open it,
 //! libibverbs, and a provider library for that driver. Any of them may be missing, and "no devices found" does not say
-//! which. [`survey`] looks at each.
+//! which. [`survey`] looks at each. Its lower half, [`Kernel`], can be read from a record of another host, too.
+
+mod kernel;
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use farreach_verbs_sys::{Ibverbs, LibraryMissing};
 
+use self::kernel::Host;
 use crate::device::DeviceList;
 use crate::error::Error;
 use crate::fd;
-use crate::sysfs;
+
+pub use kernel::{Kernel, KernelDevice, KernelSupport, NodeAccess, Source, Unread};
 
 /// Looks at every layer between this program and a device. It changes nothing; opening the kernel's RDMA netlink may
 /// load its module, as libibverbs's own first call does.
 pub fn survey() -> Survey {
-    let roots = Roots::host();
+    let host = Host { root: PathBuf::from("/"), has_rdma_netlink: fd::rdma_netlink().is_ok() };
+    let Kernel { support, devices } = Kernel::read(&host);
     let library = Ibverbs::get().map(|lib| lib.path().to_owned());
     let listed = match (&library, DeviceList::get()) {
         (Ok(_), Ok(list)) => Ok(list.iter().map(|device| device.name().to_owned()).collect()),
         (_, Err(error)) => Err(error),
         (Err(missing), _) => Err(missing.clone().into()),
     };
-    Survey { kernel: kernel(&roots, netlink_answers()), devices: devices(&roots), library, listed }
+    Survey { kernel: support, devices, library, listed }
 }
 
 /// What [`survey`] found.
@@ -61,12 +64,13 @@ impl Survey {
             KernelSupport::NotBuilt => obstacles.push(Obstacle::NoKernelSupport { loadable: false }),
             KernelSupport::NotLoaded => obstacles.push(Obstacle::NoKernelSupport { loadable: true }),
             KernelSupport::Present if self.devices.is_empty() => obstacles.push(Obstacle::NoDevice),
-            KernelSupport::Present => {}
+            // What is not known is not in the way.
+            KernelSupport::Present | KernelSupport::Unknown => {}
         }
         for device in &self.devices {
             let name = device.name.clone();
             match &device.access {
-                NodeAccess::Granted => {}
+                NodeAccess::Granted | NodeAccess::Unknown { .. } => {}
                 NodeAccess::NoUverbs => obstacles.push(Obstacle::NoUverbs { device: name }),
                 NodeAccess::NoNode(node) => {
                     obstacles.push(Obstacle::NoDeviceNode { device: name, node: node.clone() });
@@ -90,66 +94,6 @@ impl Survey {
         }
         obstacles
     }
-}
-
-/// Whether the kernel speaks RDMA.
-///
-/// ```
-/// use farreach_verbs::system::{self, KernelSupport};
-///
-/// if system::survey().kernel == KernelSupport::NotLoaded {
-///     println!("modprobe ib_uverbs");
-/// }
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KernelSupport {
-    /// It does.
-    Present,
-    /// Its modules are on this host and not loaded.
-    NotLoaded,
-    /// It was built without, or its modules are not installed.
-    NotBuilt,
-}
-
-/// A device as the kernel shows it, whether libibverbs can use it or not.
-///
-/// ```
-/// for device in farreach_verbs::system::survey().devices {
-///     println!("{}: {:?}", device.name, device.access);
-/// }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KernelDevice {
-    /// Its name in `/sys/class/infiniband`.
-    pub name: String,
-    /// Its driver, where sysfs tells.
-    pub driver: Option<String>,
-    /// Whether this process can open it.
-    pub access: NodeAccess,
-}
-
-/// Whether this process can open a device's node.
-///
-/// ```
-/// use farreach_verbs::system::{self, NodeAccess};
-///
-/// let survey = system::survey();
-/// let usable = survey.devices.iter().filter(|device| device.access == NodeAccess::Granted);
-/// println!("{} devices can be opened", usable.count());
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NodeAccess {
-    /// It can.
-    Granted,
-    /// The kernel offers user space no access to it: `ib_uverbs` is not loaded.
-    NoUverbs,
-    /// The node does not exist.
-    NoNode(PathBuf),
-    /// The node exists and cannot be opened.
-    Denied(PathBuf),
 }
 
 /// One thing that stands between this program and a device. It displays as what is missing; [`fix`](Self::fix) says what
@@ -255,88 +199,18 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Where to look: other places in tests.
-struct Roots {
-    sys_class: PathBuf,
-    dev: PathBuf,
-    /// The modules of the running kernel.
-    modules: PathBuf,
-}
-
-impl Roots {
-    fn host() -> Self {
-        let release = sysfs::attribute(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
-        Self {
-            sys_class: PathBuf::from("/sys/class"),
-            dev: PathBuf::from("/dev/infiniband"),
-            modules: Path::new("/lib/modules").join(release),
-        }
-    }
-}
-
-fn kernel(roots: &Roots, netlink: bool) -> KernelSupport {
-    if netlink || roots.sys_class.join("infiniband").is_dir() {
-        KernelSupport::Present
-    } else if roots.modules.join("kernel/drivers/infiniband").is_dir() {
-        KernelSupport::NotLoaded
-    } else {
-        KernelSupport::NotBuilt
-    }
-}
-
-/// Whether the kernel has the netlink family that RDMA devices are listed and made by.
-fn netlink_answers() -> bool {
-    fd::rdma_netlink().is_ok()
-}
-
-fn devices(roots: &Roots) -> Vec<KernelDevice> {
-    let infiniband = roots.sys_class.join("infiniband");
-    let names = sysfs::names(&infiniband).into_iter();
-    names
-        .map(|name| KernelDevice {
-            driver: sysfs::driver(&infiniband.join(&name)),
-            access: access(roots, &name),
-            name,
-        })
-        .collect()
-}
-
-fn access(roots: &Roots, device: &str) -> NodeAccess {
-    let verbs = roots.sys_class.join("infiniband_verbs");
-    let is_of_device =
-        |node: &String| sysfs::attribute(&verbs.join(node).join("ibdev")).as_deref() == Some(device);
-    let Some(node) = sysfs::names(&verbs).into_iter().find(is_of_device) else {
-        return NodeAccess::NoUverbs;
-    };
-    let node = roots.dev.join(node);
-    // Opening is the only question that rights, capabilities and a container's device rules answer together. A context
-    // comes into being later, by a command on the descriptor.
-    match OpenOptions::new().read(true).write(true).open(&node) {
-        Ok(_) => NodeAccess::Granted,
-        Err(error) if error.kind() == ErrorKind::NotFound && fs::symlink_metadata(&node).is_err() => {
-            NodeAccess::NoNode(node)
-        }
-        Err(_) => NodeAccess::Denied(node),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::sysfs::tests::Scratch;
 
-    fn roots(scratch: &Scratch) -> Roots {
-        Roots {
-            sys_class: scratch.0.join("class"),
-            dev: scratch.0.join("dev"),
-            modules: scratch.0.join("modules"),
-        }
-    }
-
-    fn found(roots: &Roots, netlink: bool, listed: &[&str]) -> Survey {
+    fn found(scratch: &Scratch, has_rdma_netlink: bool, listed: &[&str]) -> Survey {
+        let Kernel { support, devices } = Kernel::read(&Host { root: scratch.0.clone(), has_rdma_netlink });
         Survey {
-            kernel: kernel(roots, netlink),
-            devices: devices(roots),
+            kernel: support,
+            devices,
             library: Ok(PathBuf::from("/lib/libibverbs.so.1")),
             listed: Ok(listed.iter().map(|name| (*name).to_owned()).collect()),
         }
@@ -345,45 +219,43 @@ mod tests {
     #[test]
     fn a_kernel_without_rdma_is_told_from_one_that_could() {
         let scratch = Scratch::new("kernel");
-        let roots = roots(&scratch);
-        assert_eq!(found(&roots, false, &[]).obstacles(), [Obstacle::NoKernelSupport { loadable: false }]);
-        scratch.file("modules/kernel/drivers/infiniband/core/ib_core.ko", "");
-        assert_eq!(found(&roots, false, &[]).obstacles(), [Obstacle::NoKernelSupport { loadable: true }]);
-        assert_eq!(found(&roots, true, &[]).obstacles(), [Obstacle::NoDevice]);
+        assert_eq!(found(&scratch, false, &[]).obstacles(), [Obstacle::NoKernelSupport { loadable: false }]);
+        scratch.file("proc/sys/kernel/osrelease", "6.1.0\n");
+        scratch.file("lib/modules/6.1.0/kernel/drivers/infiniband/core/ib_core.ko", "");
+        assert_eq!(found(&scratch, false, &[]).obstacles(), [Obstacle::NoKernelSupport { loadable: true }]);
+        assert_eq!(found(&scratch, true, &[]).obstacles(), [Obstacle::NoDevice]);
     }
 
     #[test]
     fn each_layer_below_a_device_is_told_by_itself() {
         let scratch = Scratch::new("layers");
-        let roots = roots(&scratch);
-        let (device, node) = ("rxe0".to_owned(), scratch.0.join("dev/uverbs0"));
+        let (device, node) = ("rxe0".to_owned(), scratch.0.join("dev/infiniband/uverbs0"));
 
-        scratch.file("class/infiniband/rxe0/parent", "eth0\n");
-        assert_eq!(found(&roots, true, &[]).obstacles(), [Obstacle::NoUverbs { device: device.clone() }]);
+        scratch.file("sys/class/infiniband/rxe0/parent", "eth0\n");
+        assert_eq!(found(&scratch, true, &[]).obstacles(), [Obstacle::NoUverbs { device: device.clone() }]);
 
-        scratch.file("class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
-        scratch.file("class/infiniband_verbs/abi_version", "6\n");
+        scratch.file("sys/class/infiniband_verbs/uverbs0/ibdev", "rxe0\n");
+        scratch.file("sys/class/infiniband_verbs/abi_version", "6\n");
         let missing = Obstacle::NoDeviceNode { device: device.clone(), node };
-        assert_eq!(found(&roots, true, &[]).obstacles(), [missing]);
+        assert_eq!(found(&scratch, true, &[]).obstacles(), [missing]);
 
-        scratch.file("dev/uverbs0", "");
+        scratch.file("dev/infiniband/uverbs0", "");
         let provider = Obstacle::NoProvider { device, driver: Some("rdma_rxe".to_owned()) };
-        assert_eq!(found(&roots, true, &[]).obstacles(), [provider]);
+        assert_eq!(found(&scratch, true, &[]).obstacles(), [provider]);
 
-        assert_eq!(found(&roots, true, &["rxe0"]).obstacles(), []);
+        assert_eq!(found(&scratch, true, &["rxe0"]).obstacles(), []);
     }
 
     #[test]
     fn a_node_that_does_not_open_is_a_matter_of_rights() {
         let scratch = Scratch::new("rights");
-        let roots = roots(&scratch);
-        scratch.file("class/infiniband/mlx5_0/node_type", "1: CA\n");
-        scratch.file("class/infiniband_verbs/uverbs7/ibdev", "mlx5_0\n");
+        scratch.file("sys/class/infiniband/mlx5_0/node_type", "1: CA\n");
+        scratch.file("sys/class/infiniband_verbs/uverbs7/ibdev", "mlx5_0\n");
         // A directory stands for the node: root too fails to open one for writing.
-        fs::create_dir_all(scratch.0.join("dev/uverbs7")).unwrap();
-        let node = scratch.0.join("dev/uverbs7");
+        fs::create_dir_all(scratch.0.join("dev/infiniband/uverbs7")).unwrap();
+        let node = scratch.0.join("dev/infiniband/uverbs7");
         let denied = Obstacle::NoPermission { device: "mlx5_0".to_owned(), node };
-        assert_eq!(found(&roots, true, &[]).obstacles(), std::slice::from_ref(&denied));
+        assert_eq!(found(&scratch, true, &[]).obstacles(), std::slice::from_ref(&denied));
         assert!(denied.fix().contains("uverbs7"), "{}", denied.fix());
     }
 
