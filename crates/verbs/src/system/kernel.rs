@@ -9,6 +9,33 @@ const VERBS: &str = "/sys/class/infiniband_verbs";
 const NODES: &str = "/dev/infiniband";
 
 /// Where [`Kernel::read`] reads: this host, or a record of one. Paths are absolute, as on that host.
+///
+/// ```
+/// use farreach_verbs::system::{Kernel, KernelSupport, NodeAccess, Source, Unread};
+///
+/// /// A host without any RDMA.
+/// struct Bare;
+///
+/// impl Source for Bare {
+///     fn text(&self, _path: &str) -> Result<String, Unread> {
+///         Err(Unread::Absent)
+///     }
+///     fn link_name(&self, _path: &str) -> Result<String, Unread> {
+///         Err(Unread::Absent)
+///     }
+///     fn names(&self, _folder: &str) -> Result<Vec<String>, Unread> {
+///         Err(Unread::Absent)
+///     }
+///     fn has_rdma_netlink(&self) -> Option<bool> {
+///         Some(false)
+///     }
+///     fn open(&self, node: &str) -> NodeAccess {
+///         NodeAccess::NoNode(node.into())
+///     }
+/// }
+///
+/// assert_eq!(Kernel::read(&Bare).support, KernelSupport::NotBuilt);
+/// ```
 pub trait Source {
     /// The text of a file, without the blanks around it.
     fn text(&self, path: &str) -> Result<String, Unread>;
@@ -27,6 +54,19 @@ pub trait Source {
 }
 
 /// Why a [`Source`] has nothing to give.
+///
+/// ```
+/// use std::fs;
+/// use std::io::ErrorKind;
+///
+/// use farreach_verbs::system::Unread;
+///
+/// let unread = fs::read_to_string("/no/such/file").map_err(|error| match error.kind() {
+///     ErrorKind::NotFound => Unread::Absent,
+///     _ => Unread::Unknown(error.to_string()),
+/// });
+/// assert_eq!(unread, Err(Unread::Absent));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unread {
@@ -45,7 +85,15 @@ impl Unread {
     }
 }
 
-/// What the kernel has of RDMA.
+/// What the kernel has of RDMA, as a [`Source`] tells. Of this host, [`survey`](super::survey) has it.
+///
+/// ```
+/// use farreach_verbs::system::{Kernel, NodeAccess, Source};
+///
+/// fn openable(source: &impl Source) -> usize {
+///     Kernel::read(source).devices.iter().filter(|device| device.access == NodeAccess::Granted).count()
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kernel {
