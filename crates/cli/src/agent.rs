@@ -11,12 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use farreach::Engine;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::Deserialize;
 
 use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::exit::{Exit, Failure};
 use crate::native::Cards;
 use crate::rails::Wish;
-use crate::session::{self, Channel, Line, Order, Task, Welcome, host_name};
+use crate::session::{self, Channel, Line, Order, Welcome, host_name};
 use crate::{interrupt, measure, terminal};
 
 /// What `farreach serve` tells its agent.
@@ -33,6 +34,31 @@ pub(crate) struct AgentArgs {
     /// Speak TLS only
     #[arg(long)]
     pub(crate) tls: Option<PathBuf>,
+}
+
+/// What a client asks for, by the name of its command.
+#[derive(Debug, Deserialize)]
+enum Task {
+    Bench(bench::Task),
+    Blast(blast::Task),
+    Fill(fill::Task),
+    Chip(chip::Task),
+    Doctor(doctor::Task),
+    Ping(ping::Task),
+}
+
+impl Task {
+    /// For the log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Bench(_) => "bench",
+            Self::Blast(_) => "blast",
+            Self::Fill(_) => "fill",
+            Self::Chip(_) => "chip",
+            Self::Doctor(_) => "doctor",
+            Self::Ping(_) => "ping",
+        }
+    }
 }
 
 /// How long the client's rails may take to be ready.
@@ -72,7 +98,7 @@ fn log(client: SocketAddr, what: &str) {
 }
 
 /// The first words: what the client orders.
-fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
+fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order<Task>)> {
     let welcome = Welcome {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host_name(),
@@ -86,7 +112,7 @@ fn handshake(args: &AgentArgs, mut line: Line) -> Result<(Line, Order)> {
 }
 
 /// What was done, for the log.
-fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) -> Result<String> {
+fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAddr) -> Result<String> {
     let here = line.stream().local_addr().context("the connection is gone")?;
     if let Task::Doctor(task) = &order.task
         && task.is_without_engine()
@@ -123,7 +149,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order, client: SocketAddr) ->
 }
 
 /// The engine that the client wants to meet.
-fn open(args: &AgentArgs, order: &Order, here: SocketAddr) -> Result<Engine> {
+fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engine> {
     let rails = order.rails.among(&args.rails, here);
     let mut settings = order.engine.settings().rails(rails).name(host_name());
     if let Some(index) = args.gid_index {

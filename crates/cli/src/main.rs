@@ -4,6 +4,7 @@
 mod agent;
 mod args;
 mod cmd;
+mod command;
 mod exit;
 mod interrupt;
 mod measure;
@@ -21,13 +22,13 @@ mod units;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
-use args::{Args, Command};
+use command::{Args, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    cmd::completions::answer_shell();
+    cmd::completions::answer_shell(Args::command);
     let args = Args::parse();
     let wants_json = args.command.wants_json();
     match run(&args.command) {
@@ -47,7 +48,7 @@ fn run(command: &Command) -> Result<Exit> {
         Command::Blast(args) => cmd::blast::run(args),
         Command::Fill(args) => cmd::fill::run(args),
         Command::Completions(args) => cmd::completions::completions(args),
-        Command::Man(args) => cmd::man::run(args),
+        Command::Man(args) => cmd::man::run(args, Args::command()),
         Command::Chip(args) => cmd::chip::run(args),
         Command::Agent(args) => agent::run(args),
         Command::Scout(args) => cmd::serve::scout(args),

@@ -1,8 +1,9 @@
 //! Which rails a test goes over, and why: nothing falls back in silence.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 
-use clap_complete::ArgValueCompleter;
+use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use farreach::rails::fabric::{self, FabricSettings};
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::Info;
@@ -10,15 +11,13 @@ use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
-use crate::session::Welcome;
 
 /// Flags that choose rails.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct RailArgs {
     /// Rails to use, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
-    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions::rail_names))]
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', add = ArgValueCompleter::new(completions))]
     pub(crate) devices: Vec<String>,
 
     /// Use this GID index, instead of choosing the best
@@ -184,10 +183,9 @@ pub(crate) struct Choice {
     pub(crate) why: String,
 }
 
-/// Chooses this side's rails to a peer: what was named; otherwise the cards, if both have such; otherwise tcp. `here` is this
+/// Chooses this side's rails to a peer that offers these kinds: what was named; otherwise the cards, if both have such; otherwise tcp. `here` is this
 /// side's address of the connection to the peer.
-pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Result<Choice, Failure> {
-    let offers = &welcome.offers;
+pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result<Choice, Failure> {
     if !args.devices.is_empty() {
         check_named(args)?;
         let wish = Wish::of(&args.devices);
@@ -211,17 +209,16 @@ pub(crate) fn choose(args: &RailArgs, welcome: &Welcome, here: SocketAddr) -> Re
             why: "the active RDMA cards".to_owned(),
         });
     }
-    without_card(args, welcome, here, !cards.is_empty())
+    without_card(args, offers, here, !cards.is_empty())
 }
 
 /// Chooses among what libfabric offers, which takes its time to look around.
 fn without_card(
     args: &RailArgs,
-    welcome: &Welcome,
+    offers: &Wish,
     here: SocketAddr,
     has_cards: bool,
 ) -> Result<Choice, Failure> {
-    let offers = &welcome.offers;
     let (found, trouble) =
         providers().map_or_else(|failure| (Vec::new(), Some(failure)), |found| (found, None));
     let has = |name: &str| offers.has(name) && found.iter().any(|rail| rail.name == name);
@@ -299,6 +296,21 @@ fn at(name: &str, here: SocketAddr) -> String {
     } else {
         name.to_owned()
     }
+}
+
+/// The rails that are here, for a list with commas between.
+pub(crate) fn completions(typed: &OsStr) -> Vec<CompletionCandidate> {
+    let typed = typed.to_string_lossy();
+    let (before, last) = typed.rsplit_once(',').map_or(("", &*typed), |(before, last)| (before, last));
+    let (found, _) = look(&RailArgs::default());
+    found
+        .into_iter()
+        .filter(|rail| rail.name.starts_with(last))
+        .map(|rail| {
+            let whole = if before.is_empty() { rail.name } else { format!("{before},{}", rail.name) };
+            CompletionCandidate::new(whole).help(Some(rail.through.into()))
+        })
+        .collect()
 }
 
 #[cfg(test)]

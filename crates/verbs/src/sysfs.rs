@@ -54,14 +54,6 @@ pub(crate) fn attribute(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// Returns the names in a directory, sorted. Empty if it is missing.
-pub(crate) fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
 fn is_soft_roce(device: &Path) -> bool {
     device.join("parent").is_file()
 }

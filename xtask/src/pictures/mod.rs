@@ -43,7 +43,7 @@ const PICTURES: [Picture; 8] = [
 ];
 
 /// A guest with Soft-RoCE and some faults, as it was recorded: memory that may not be locked, a rule that drops, no huge pages.
-const PACK: &str = "crates/cli/tests/packs/broken/soft-roce.json";
+const PACK: &str = "crates/doctor/tests/packs/broken/soft-roce.json";
 
 /// Which pictures.
 #[derive(Debug, clap::Args)]

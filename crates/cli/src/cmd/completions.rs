@@ -1,15 +1,10 @@
 //! `farreach completions`: a shell's script asks this program itself what may follow.
 
-use std::ffi::OsStr;
-
 use anyhow::{Context, Result};
-use clap::{CommandFactory, ValueEnum};
-use clap_complete::CompletionCandidate;
+use clap::ValueEnum;
 use clap_complete::env::{CompleteEnv, EnvCompleter, Shells};
 
-use crate::args::Args;
 use crate::exit::Exit;
-use crate::rails::{self, RailArgs};
 use crate::terminal;
 
 /// The variable by which a shell's script asks this program for what may follow.
@@ -43,8 +38,8 @@ enum Shell {
 }
 
 /// Answers a shell that asks what may follow, and ends then.
-pub(crate) fn answer_shell() {
-    CompleteEnv::with_factory(Args::command).var(VARIABLE).complete();
+pub(crate) fn answer_shell(command: fn() -> clap::Command) {
+    CompleteEnv::with_factory(command).var(VARIABLE).complete();
 }
 
 /// The script for a shell.
@@ -60,19 +55,4 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit> {
     completer.write_registration(VARIABLE, "farreach", "farreach", "farreach", &mut script)?;
     terminal::print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
-}
-
-/// The rails that are here, for a list with commas between.
-pub(crate) fn rail_names(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let typed = typed.to_string_lossy();
-    let (before, last) = typed.rsplit_once(',').map_or(("", &*typed), |(before, last)| (before, last));
-    let (found, _) = rails::look(&RailArgs::default());
-    found
-        .into_iter()
-        .filter(|rail| rail.name.starts_with(last))
-        .map(|rail| {
-            let whole = if before.is_empty() { rail.name } else { format!("{before},{}", rail.name) };
-            CompletionCandidate::new(whole).help(Some(rail.through.into()))
-        })
-        .collect()
 }

@@ -5,11 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::args::Args;
 use crate::exit::{Exit, Failure};
 use crate::terminal;
 
@@ -31,9 +30,9 @@ Examples:
   farreach man --dir /usr/local/share/man/man1";
 
 /// Prints a page, or writes all.
-pub(crate) fn run(args: &ManArgs) -> Result<Exit> {
+pub(crate) fn run(args: &ManArgs, command: Command) -> Result<Exit> {
     // Its own `help` would have a page for each subcommand, too.
-    let mut command = Args::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     if let Some(dir) = &args.dir {
         write_all(&command, dir).map_err(|error| {

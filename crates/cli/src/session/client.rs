@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use farreach::Engine;
+use serde::Serialize;
 
 use super::handshake::{Line, Other};
-use super::{Channel, EngineRules, Order, Task, Welcome, host_name};
+use super::{Channel, EngineRules, Order, Welcome, host_name, named};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, Choice};
@@ -52,8 +53,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects, and has an agent do this.
-    pub(crate) fn open(args: &ClientArgs, rules: Rules, task: &Task) -> Result<Self> {
+    /// Connects, and has an agent serve this command with these parameters.
+    pub(crate) fn open(
+        args: &ClientArgs,
+        rules: Rules,
+        command: &'static str,
+        parameters: &impl Serialize,
+    ) -> Result<Self> {
         interrupt::watch().context("cannot watch for Ctrl-C")?;
         measure::sleep_exactly();
         let address = args.peer.told(args.port);
@@ -68,7 +74,7 @@ impl Session {
         };
         let (welcome, here) =
             (welcome.clone(), first.stream().local_addr().context("the connection is gone")?);
-        let mut choice = rails::choose(&args.rails, &welcome, here)?;
+        let mut choice = rails::choose(&args.rails, &welcome.offers, here)?;
         // A rail that is named twice is one.
         let mut seen = HashSet::new();
         choice.names.retain(|name| seen.insert(name.clone()));
@@ -95,7 +101,7 @@ impl Session {
             host: host_name(),
             rails: choice.wish.clone(),
             engine: engine_rules,
-            task: task.clone(),
+            task: named(command, parameters),
         };
         let mut channels = Vec::new();
         for (line, _) in calls {
@@ -160,7 +166,7 @@ pub(crate) fn call(args: &ClientArgs) -> Result<(Line, Welcome)> {
 }
 
 /// Gives the order, and hands the connection to the engine.
-pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order) -> Result<farreach::Peer> {
+pub(crate) fn meet(engine: &Engine, mut line: Line, order: &Order<impl Serialize>) -> Result<farreach::Peer> {
     line.send(order)?;
     let reply: Result<(), Failure> = line.recv()?;
     reply.map_err(of_the_server)?;

@@ -328,7 +328,10 @@ fn garbled(cause: String) -> Failure {
 }
 
 /// The agent's first words, and its client's order.
-pub(crate) fn handshake(line: &mut Line, welcome: &Welcome) -> Result<Order, Failure> {
+pub(crate) fn handshake<T: DeserializeOwned>(
+    line: &mut Line,
+    welcome: &Welcome,
+) -> Result<Order<T>, Failure> {
     line.say_head()?;
     line.recv_head(Other::Client)?;
     line.send(&Ok::<_, Failure>(welcome))?;

@@ -10,6 +10,7 @@
 //!   Channel ◀──────────────────────────▶ Channel             over the rails
 //! ```
 //!
+//! This module knows no command: what a client asks for is a name with parameters, which the agent understands.
 //! The client sends every parameter, so the two sides cannot disagree; and each opens its engine only when it knows them.
 //!
 //! `farreach doctor` opens none for most of what it asks: it goes on by words of its own, because a rail may be what does not work.
@@ -21,13 +22,13 @@ mod handshake;
 mod host;
 mod tls;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use farreach::{Progress, Settings};
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::{bench, blast, chip, doctor, fill, ping};
 use crate::rails::Wish;
 
 pub(crate) use address::PeerAddress;
@@ -48,16 +49,16 @@ pub(crate) struct Welcome {
     pub(crate) offers: Wish,
 }
 
-/// Every parameter of a test.
+/// Every parameter of a test. `T` is what the agent is to do: the parameters of one command under its name, which no other code here understands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct Order<T> {
     /// Of the command.
     pub(crate) version: String,
     /// What the host is called, for people.
     pub(crate) host: String,
     pub(crate) rails: Wish,
     pub(crate) engine: EngineRules,
-    pub(crate) task: Task,
+    pub(crate) task: T,
 }
 
 /// How both engines are to be.
@@ -89,29 +90,12 @@ impl EngineRules {
 const SILENCE: Duration = Duration::from_secs(6);
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// What an agent is to do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Task {
-    Bench(bench::Task),
-    Blast(blast::Task),
-    Fill(fill::Task),
-    Chip(chip::Task),
-    Doctor(doctor::Task),
-    Ping(ping::Task),
-}
+/// The parameters of a command under its name: what a client sends as the task of an [`Order`], and the agent reads as an enum of all commands.
+pub(crate) type Named<T> = BTreeMap<&'static str, T>;
 
-impl Task {
-    /// For the log.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Bench(_) => "bench",
-            Self::Blast(_) => "blast",
-            Self::Fill(_) => "fill",
-            Self::Chip(_) => "chip",
-            Self::Doctor(_) => "doctor",
-            Self::Ping(_) => "ping",
-        }
-    }
+/// Names the parameters of a command.
+pub(crate) fn named<T>(command: &'static str, parameters: T) -> Named<T> {
+    BTreeMap::from([(command, parameters)])
 }
 
 /// How a side waits.

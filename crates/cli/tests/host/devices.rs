@@ -116,12 +116,12 @@ fn a_function_that_a_library_lacks_is_named_with_the_file_and_the_fix() {
     let what = format!("{} has no function ibv_get_device_list", verbs.display());
     let (cause, fix) = problem(&report["verbs"], &text, &what);
     assert!(cause.contains("rdma-core is older than"), "{cause}");
-    assert!(fix.starts_with("ibv_get_device_list is in rdma-core"), "{fix}");
+    assert!(fix.starts_with("ibv_get_device_list needs rdma-core"), "{fix}");
 
     let what = format!("{} has no function fi_getinfo@FABRIC_1.3", fabric.display());
     let (cause, fix) = problem(&report["fabric"], &text, &what);
     assert!(cause.contains("not a complete libfabric"), "{cause}");
-    assert!(fix.contains("is in libfabric"), "{fix}");
+    assert!(fix.contains("needs libfabric"), "{fix}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_library_that_tells_no_version_is_no_libfabric() {
     let libraries = Libraries::compiled("int nothing;\n");
     let (report, text) = libraries.report();
     let what = format!("{} has no function fi_version", libraries.path("libfabric.so.1").display());
-    assert!(problem(&report["fabric"], &text, &what).1.contains("is in libfabric"), "{text}");
+    assert!(problem(&report["fabric"], &text, &what).1.contains("needs libfabric"), "{text}");
 }
 
 #[test]

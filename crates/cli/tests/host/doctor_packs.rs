@@ -1,99 +1,43 @@
-//! `farreach doctor` on recorded hosts: all is well on each, and every fault is told by the check that is there for it, and by no other.
+//! `farreach doctor --from` says of recorded hosts what the library says of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::support::packs::{Base, Report, bases};
+use farreach_doctor::{Dump, checks};
 
-/// What cannot be known even of a host on which all is well, by pack and check, and why.
-const UNKNOWN_ON_A_GOOD_HOST: &[(&str, &str, &str)] = &[];
+use crate::support::run::{FARREACH, end_of};
 
-/// Checks of which a pass, a problem or an unknown case cannot be, and why.
-const CASES_THAT_CANNOT_BE: &[(&str, &str, &str)] =
-    &[("on-chip memory", "problem", "few cards have any, and nothing needs it")];
-
-#[test]
-fn all_is_well_on_every_recorded_host() {
-    let mut objections = Vec::new();
-    let bases = bases();
-    assert!(!bases.is_empty(), "no host is recorded");
-    for base in &bases {
-        let report = Report::of(&base.pack);
-        assert_eq!(report.ended.code, Some(0), "{}: {:#?}", base.name, report.ended);
-        for (check, verdict) in report.verdicts() {
-            let is_fine = match verdict.as_str() {
-                "pass" | "not here" => true,
-                "unknown" => may_be_unknown(base, &check),
-                _ => false,
-            };
-            if !is_fine {
-                objections.push(format!("{}: {check}: {verdict}: {:#}", base.name, report.of_check(&check)));
-            }
-        }
-    }
-    assert!(objections.is_empty(), "{}", objections.join("\n"));
-}
-
-fn may_be_unknown(base: &Base, check: &str) -> bool {
-    UNKNOWN_ON_A_GOOD_HOST.iter().any(|(pack, name, _)| *pack == base.name && *name == check)
+/// The hosts that `farreach-doctor` has recorded, on which all is well.
+fn recorded() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/packs");
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let files = entries.map(|entry| entry.expect("an entry of the folder").path());
+    let is_host = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.ends_with(".json") && !name.ends_with(".variants.json")
+    };
+    files.filter(is_host).collect()
 }
 
 #[test]
-fn every_fault_is_told_by_its_check_and_by_no_other() {
-    let mut objections = Vec::new();
-    for base in bases() {
-        let good = Report::of(&base.pack);
-        let mut names = BTreeSet::new();
-        for variant in &base.variants {
-            let place = format!("{}, {}", base.name, variant.name);
-            if !names.insert(&variant.name) {
-                objections.push(format!("{place}: there are two of this name"));
-            }
-            match variant.of(&base) {
-                Ok(pack) => {
-                    let found = variant.objections(&Report::of(&pack), &good);
-                    objections.extend(found.into_iter().map(|objection| format!("{place}: {objection}")));
-                }
-                Err(why) => objections.push(format!("{place}: {why}")),
-            }
-        }
+fn the_command_says_what_the_library_says_and_all_is_well() {
+    let files = recorded();
+    assert!(files.len() >= 4, "{files:?}");
+    for file in files {
+        let ended = end_of(Command::new(FARREACH).args(["doctor", "--json", "--from"]).arg(&file));
+        assert_eq!(ended.code, Some(0), "{}: {ended:#?}", file.display());
+        let dump = Dump::from_json(&fs::read(&file).expect("it is there")).expect("it is a dump");
+        let Dump::Host(pack) = dump else { panic!("{} is of one host", file.display()) };
+        let expected = serde_json::to_value(checks::run(&pack)).expect("a report is JSON");
+        assert_eq!(ended.json()["hosts"][0], expected, "{}", file.display());
     }
-    assert!(objections.is_empty(), "{} objections:\n{}", objections.len(), objections.join("\n"));
 }
 
 #[test]
-fn every_check_is_seen_to_pass_to_find_and_not_to_know() {
-    let mut seen: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for base in bases() {
-        for (check, verdict) in Report::of(&base.pack).verdicts() {
-            seen.entry(check).or_default().extend(case(&verdict));
-        }
-        // That it is so, the test of faults shows.
-        for variant in &base.variants {
-            let verdicts = [(&variant.check, &variant.verdict)].into_iter().chain(&variant.also);
-            for (check, verdict) in verdicts {
-                seen.entry(check.clone()).or_default().extend(case(verdict));
-            }
-        }
-    }
-    let mut objections = Vec::new();
-    for (check, cases) in &seen {
-        for wanted in ["pass", "problem", "unknown"] {
-            let cannot_be =
-                CASES_THAT_CANNOT_BE.iter().any(|(name, case, _)| name == check && *case == wanted);
-            if cases.contains(wanted) == cannot_be {
-                objections
-                    .push(format!("{check}: {wanted}: {}", if cannot_be { "seen" } else { "never seen" }));
-            }
-        }
-    }
-    assert!(objections.is_empty(), "{}", objections.join("\n"));
-}
-
-fn case(verdict: &str) -> Option<&'static str> {
-    match verdict {
-        "pass" => Some("pass"),
-        "unknown" => Some("unknown"),
-        "warn" | "fail" => Some("problem"),
-        _ => None,
-    }
+fn a_host_with_a_fault_ends_with_one() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../doctor/tests/packs/broken/soft-roce.json");
+    let ended = end_of(Command::new(FARREACH).args(["doctor", "--from"]).arg(&file));
+    assert_eq!(ended.code, Some(1), "{ended:#?}");
+    assert!(ended.stdout.contains("FAIL"), "{ended:#?}");
 }

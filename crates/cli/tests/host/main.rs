@@ -5,7 +5,6 @@
 mod support {
     pub(crate) mod bash;
     pub(crate) mod client;
-    pub(crate) mod packs;
     pub(crate) mod run;
     pub(crate) mod schema;
 }

@@ -115,7 +115,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::{Args, Command};
+    use crate::command::{Args, Command};
 
     fn checked(words: &str) -> Result<(), Failure> {
         let words = format!("farreach bench storage-7 {words}");

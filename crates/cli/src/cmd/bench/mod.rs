@@ -30,7 +30,7 @@ use crate::interrupt;
 use crate::measure::Usage;
 use crate::native::{NativeOperation, StreamRules};
 use crate::report::{Head, Told};
-use crate::session::{self, Rules, Session, Wait};
+use crate::session::{Rules, Session, Wait};
 use crate::show::paint::Paint;
 use crate::show::progress::BenchProgress;
 use crate::terminal;
@@ -272,7 +272,7 @@ fn measure_into(args: &BenchArgs, begun: &mut Option<BenchReport>) -> Result<()>
             break;
         }
         let rules = rules(args, rails, queues);
-        let session = match Session::open(&args.client, rules, &session::Task::Bench(Task {})) {
+        let session = match Session::open(&args.client, rules, "Bench", &Task {}) {
             // Who has had enough wants to hear of what was measured.
             Err(_) if interrupt::is_asked() => break,
             opened => opened?,

@@ -23,7 +23,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
         alter_byte: args.alter_byte,
     };
     let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
-    let session = Session::open(&args.client, rules, &crate::session::Task::Blast(task.clone()))?;
+    let session = Session::open(&args.client, rules, "Blast", &task)?;
     blast(args, &task, &session).map_err(|error| session.explained(error))
 }
 

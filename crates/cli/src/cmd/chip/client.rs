@@ -28,7 +28,7 @@ pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
         wait: args.client.wait,
         seed: measure::any_seed(),
     };
-    let session = Session::open(&args.client, super::rules(), &crate::session::Task::Chip(task.clone()))?;
+    let session = Session::open(&args.client, super::rules(), "Chip", &task)?;
     let mut server = Server::open(&session, args, &task)?;
     let head = Head::new("chip", &session, args.client.wait);
     let mut report = ChipReport::new(head, server.memory.clone());

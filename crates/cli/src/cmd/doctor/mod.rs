@@ -1,21 +1,17 @@
 //! `farreach doctor`: what is wrong with this host, or this pair, and what to do about it.
 //!
 //! ```text
-//! collect ──▶ Pack ──▶ checks ──▶ Report ──▶ text, JSON
+//! collect ──▶ Dump ──▶ Report ──▶ text, JSON
 //!            ▲    │
 //!   --from FILE   ▼ --dump FILE
 //! ```
 //!
-//! Checks look at nothing but the pack, so that they say the same of a host that is far away.
+//! Facts, checks and the diagnosis of a pair are the crate `farreach-doctor`. Here is what starts processes, talks to a peer and prints.
 
-mod checks;
-mod collect;
 mod examine;
-mod finding;
-mod looked;
-mod pack;
+mod file;
 mod pair;
-mod probes;
+mod processes;
 mod report;
 mod text;
 
@@ -23,20 +19,23 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap_complete::ArgValueCompleter;
+use farreach_doctor::{CONTROL_PORT, Dump, collect};
 
 pub(crate) use self::examine::{ExamineArgs, run as examine};
-use self::looked::Looked;
+use self::processes::Processes;
 use self::report::Report;
 use self::text::Style;
 use crate::args::ClientArgs;
-use crate::cmd::completions;
 use crate::exit::{Exit, Failure};
-use crate::rails::RailArgs;
+use crate::rails::{self, RailArgs};
 use crate::session::{PeerAddress, Wait};
 use crate::show::paint::Paint;
 use crate::terminal;
 
 pub(crate) use self::pair::{Task, answer, serve};
+
+// The checks of packet filters ask for the port that a server listens on.
+const _: () = assert!(PeerAddress::DEFAULT_PORT == CONTROL_PORT);
 
 /// `farreach doctor`
 #[derive(Debug, clap::Args)]
@@ -47,7 +46,7 @@ pub(crate) struct DoctorArgs {
     peer: Option<PeerAddress>,
 
     /// Try these rails of this host only, with commas between: RDMA devices (mlx5_0, rxe0) or libfabric providers (tcp, efa)
-    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(completions::rail_names))]
+    #[arg(short, long = "device", value_name = "NAME", value_delimiter = ',', requires = "peer", add = ArgValueCompleter::new(rails::completions))]
     devices: Vec<String>,
 
     /// Use this GID index of this host's cards, instead of choosing the best
@@ -120,23 +119,24 @@ impl DoctorArgs {
 
 /// Looks, tells, and ends with what the worst finding asks for.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Exit> {
-    let looked = match (&args.peer, &args.from) {
+    let dump = match (&args.peer, &args.from) {
         (Some(peer), _) => match pair::look(&args.client(peer)) {
-            Ok(pack) => Looked::AtPair(Box::new(pack)),
+            Ok(pack) => Dump::Pair(Box::new(pack)),
             Err(error) => return without_peer(args, error),
         },
-        (None, Some(path)) => Looked::load(path)?,
-        (None, None) => {
-            let left_out = args.no_transfers.then_some("left out by --no-transfers");
-            Looked::AtHost(Box::new(collect::host(left_out)))
-        }
+        (None, Some(path)) => file::load(path)?,
+        (None, None) => this_host(args.no_transfers.then_some("left out by --no-transfers")),
     };
     if let Some(path) = &args.dump {
-        looked.dump(path)?;
+        file::save(&dump, path)?;
     }
-    let report = looked.report();
+    let report = Report::of(&dump);
     print(args, &report)?;
     Ok(report.exit(args.strict))
+}
+
+fn this_host(without_transfers: Option<&'static str>) -> Dump {
+    Dump::Host(Box::new(collect::host(&Processes { without_transfers })))
 }
 
 /// A peer that is not reached is told of last; what keeps it away may be this host's, which is told of before.
@@ -145,12 +145,11 @@ fn without_peer(args: &DoctorArgs, error: anyhow::Error) -> Result<Exit> {
     if failure.exit != Exit::PeerLost {
         return Err(error);
     }
-    let left_out = "left out: a peer was asked for, and is not reached";
-    let looked = Looked::AtHost(Box::new(collect::host(Some(left_out))));
+    let dump = this_host(Some("left out: a peer was asked for, and is not reached"));
     if let Some(path) = &args.dump {
-        looked.dump(path)?;
+        file::save(&dump, path)?;
     }
-    print(args, &looked.report().without_peer(&failure))?;
+    print(args, &Report::of(&dump).without_peer(&failure))?;
     // The report has it for programs already.
     Ok(terminal::tell_failure(&failure, false))
 }

@@ -2,12 +2,10 @@
 //!
 //! A field is only ever added; one that changes its meaning or goes away raises [`SCHEMA_VERSION`]. The schema is docs/schema/doctor.json.
 
+use farreach_doctor::pair::{self, PairReport};
+use farreach_doctor::{Dump, HostReport, Verdict, checks};
 use serde::{Deserialize, Serialize};
 
-use super::checks::{CHECKS, has_rdma};
-use super::finding::{Answer, Finding, Verdict};
-use super::pack::Pack;
-use super::pair::{PairPack, PairReport};
 use crate::exit::{Exit, Failure};
 use crate::report::Told;
 
@@ -31,94 +29,20 @@ pub(crate) struct Report {
     pub(crate) error: Option<Told>,
 }
 
-/// What was found on one host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct HostReport {
-    pub(crate) host: String,
-    /// When it was read, in seconds since 1970.
-    pub(crate) read_unix_seconds: u64,
-    /// Where the pack was written by a person instead of read from a host: from what.
-    pub(crate) constructed: Option<String>,
-    /// Whether there is an RDMA device, or a card that should be one: without, there is nothing to check.
-    pub(crate) has_rdma: bool,
-    pub(crate) checks: Vec<CheckReport>,
-    pub(crate) not_here: Vec<NotHere>,
-}
-
-/// What one check has found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct CheckReport {
-    pub(crate) check: String,
-    /// Why it matters.
-    pub(crate) why: String,
-    /// The worst of its findings.
-    pub(crate) verdict: Verdict,
-    pub(crate) findings: Vec<Finding>,
-}
-
-/// A check that has nothing to look at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct NotHere {
-    pub(crate) check: String,
-    pub(crate) reason: String,
-}
-
-impl HostReport {
-    /// Runs every check.
-    pub(crate) fn of(pack: &Pack) -> Self {
-        let (mut checks, mut not_here) = (Vec::new(), Vec::new());
-        for check in CHECKS {
-            match (check.look)(pack) {
-                Answer::Findings(findings) => checks.push(CheckReport {
-                    check: check.name.to_owned(),
-                    why: check.why.to_owned(),
-                    verdict: findings.iter().map(|it| it.verdict).max().unwrap_or(Verdict::Unknown),
-                    findings,
-                }),
-                Answer::DoesNotApply(reason) => {
-                    not_here.push(NotHere { check: check.name.to_owned(), reason })
-                }
-            }
-        }
-        Self {
-            host: pack.host.clone(),
-            read_unix_seconds: pack.recorded_unix_seconds,
-            constructed: pack.constructed.clone(),
-            has_rdma: has_rdma(pack),
-            checks,
-            not_here,
-        }
-    }
-
-    /// The rails of which a transfer has worked.
-    pub(crate) fn working_rails(&self) -> Vec<&str> {
-        let transfers = self.checks.iter().filter(|check| check.check == "transfer");
-        let worked =
-            transfers.flat_map(|check| &check.findings).filter(|finding| finding.verdict == Verdict::Pass);
-        worked.filter_map(|finding| finding.subject.as_deref()).collect()
-    }
-
-    fn verdict(&self) -> Verdict {
-        self.checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Unknown)
-    }
-}
-
 impl Report {
-    pub(crate) fn of(pack: &Pack) -> Self {
-        Self::new(vec![HostReport::of(pack)], None)
+    /// Judges what was read.
+    pub(crate) fn of(dump: &Dump) -> Self {
+        match dump {
+            Dump::Pair(pack) => {
+                let hosts = vec![checks::run(pack.here()), checks::run(pack.peer())];
+                Self::new(hosts, Some(pair::diagnose(pack)))
+            }
+            Dump::Host(pack) => Self::new(vec![checks::run(pack)], None),
+        }
     }
 
     fn new(hosts: Vec<HostReport>, pair: Option<PairReport>) -> Self {
         Self { schema_version: SCHEMA_VERSION, hosts, pair, exit_code: None, error: None }
-    }
-
-    /// Of this host, a peer, and what is between them.
-    pub(crate) fn of_pair(pack: &PairPack) -> Self {
-        let hosts = vec![HostReport::of(&pack.here), HostReport::of(&pack.peer)];
-        Self::new(hosts, Some(pack.report()))
     }
 
     /// Of a host that did not reach its peer.
@@ -146,6 +70,9 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use farreach_doctor::Pack;
+    use farreach_doctor::pair::PairPack;
+
     use super::*;
 
     #[test]

@@ -17,7 +17,7 @@ use crate::show::progress::FillProgress;
 use crate::units;
 
 pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
-    let session = Session::open(&args.client, Rules::default(), &crate::session::Task::Fill(task.clone()))?;
+    let session = Session::open(&args.client, Rules::default(), "Fill", task)?;
     fill(args, task, &session).map_err(|error| session.explained(error))
 }
 

@@ -19,7 +19,7 @@ use crate::show::progress::PingProgress;
 pub(super) fn run(args: &PingArgs) -> Result<(PingReport, Vec<Histogram<u64>>)> {
     let sizes = args.sizes.bytes().iter().map(|size| *size as usize).collect();
     let task = Task { operation: args.op, sizes, seed: measure::any_seed(), alter_byte: args.alter_byte };
-    let session = Session::open(&args.client, super::rules(args), &crate::session::Task::Ping(task.clone()))?;
+    let session = Session::open(&args.client, super::rules(args), "Ping", &task)?;
     measure_all(args, &task, &session).map_err(|error| session.explained(error))
 }
 

@@ -8,8 +8,8 @@ use farreach_verbs::Error;
 use farreach_verbs::device::DeviceList;
 use serde::{Deserialize, Serialize};
 
-use crate::cmd::doctor::probes::Trial;
 use crate::rails::{self, RailArgs};
+use farreach_doctor::probes::Trial;
 
 /// Something that should carry data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use farreach::{Engine, Outcome, PageMap, Peer, Rights, Settings};
 
-use crate::cmd::doctor::probes::Trial;
 use crate::exit::{Exit, Failure, is_timeout};
 use crate::measure;
+use farreach_doctor::probes::Trial;
 
 /// Messages there and back before time is taken, and after; fewer where they take long.
 const WARM_UP: usize = 20;

@@ -1,22 +1,24 @@
 //! The agent's side.
 
 use anyhow::Result;
+use farreach_doctor::collect;
 
-use super::NO_TRANSFERS;
 use super::probe::Probe;
-use super::readings::{Obstacle, Tried, Trouble};
+use super::trouble::trouble;
 use super::words::{CardTold, ConnectTold, DatagramsTold, HostTold, Looking, Step, Task};
-use crate::cmd::doctor::collect;
+use crate::cmd::doctor::processes::Processes;
 use crate::exit::{Exit, Failure};
 use crate::native::End;
 use crate::session::Line;
+use farreach_doctor::pair::readings::{Obstacle, Tried, Trouble};
 
 /// Does what needs no engine.
 pub(crate) fn answer(line: &mut Line, task: &Task, rails: &[String], gid_index: Option<u32>) -> Result<()> {
     match task {
         Task::Look => {
             line.send(&Looking)?;
-            let told = HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(Some(NO_TRANSFERS))) };
+            let told =
+                HostTold { rails: rails.to_vec(), pack: Box::new(collect::host(&Processes::FOR_A_PAIR)) };
             line.send(&Ok::<_, Failure>(told))?;
         }
         Task::Cards { server, .. } => match open(server, rails, gid_index) {
@@ -78,7 +80,7 @@ fn cards(line: &mut Line, probe: &Probe) -> Result<()> {
 fn connect(probe: &Probe, end: &End, mtu_bytes: u32) -> Result<(ConnectTold, impl Sized + use<>), Trouble> {
     let other = end.address().ok_or_else(garbled)?;
     let wire = probe.wire(mtu_bytes)?;
-    let memory = probe.expose().map_err(|failure| Trouble::new(Obstacle::Other, failure))?;
+    let memory = probe.expose().map_err(|failure| trouble(Obstacle::Other, failure))?;
     let tried = Tried::from(&probe.connect(&wire, &other));
     let told = ConnectTold { end: Some((End::of(&wire.address()), memory.remote().into())), tried };
     Ok((told, (wire, memory)))
@@ -87,5 +89,5 @@ fn connect(probe: &Probe, end: &End, mtu_bytes: u32) -> Result<(ConnectTold, imp
 fn garbled() -> Trouble {
     let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense")
         .fix("install the same farreach on both sides");
-    Trouble::new(Obstacle::Other, failure)
+    trouble(Obstacle::Other, failure)
 }

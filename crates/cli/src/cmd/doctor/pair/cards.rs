@@ -10,12 +10,13 @@ use farreach_verbs::qp::state::PeerAddress;
 use farreach_verbs::wr::{RemoteRange, SendRequest};
 
 use super::probe::{DATAGRAMS, DEPTH, LONG_BYTES, MTUS, Probe, SHORT_BYTES, Wire};
-use super::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
+use super::trouble::trouble;
 use super::words::{CardTold, ConnectTold, DatagramsTold, Step};
 use crate::exit::{Exit, Failure};
 use crate::measure::{Pattern, any_seed};
 use crate::native::End;
 use crate::session::{Line, of_the_server};
+use farreach_doctor::pair::readings::{Arrived, CardsTried, Cell, Obstacle, Tried, Trouble};
 
 /// Round trips that are timed: enough for a median.
 const ROUND_TRIPS: usize = 200;
@@ -32,21 +33,7 @@ pub(super) fn attempt(line: &mut Line, mut cell: Cell, gid_index: Option<u32>) -
     let told: Result<CardTold, Failure> = line.recv()?;
     let told = told.map_err(of_the_server)?;
     let local = probe.reading()?;
-    let path_mtu_bytes = local.mtu_bytes.min(told.card.mtu_bytes);
-    let mut tried = CardsTried {
-        local,
-        remote: told.card,
-        datagrams: DATAGRAMS,
-        there: Arrived::default(),
-        back: Arrived::default(),
-        connected_here: Tried::NotYet,
-        connected_there: Tried::NotYet,
-        path_mtu_bytes,
-        short: Tried::NotYet,
-        long_there: Tried::NotYet,
-        long_back: Tried::NotYet,
-        mtu_that_works_bytes: None,
-    };
+    let mut tried = CardsTried::new(local, told.card, DATAGRAMS);
     if let Some(there) = told.datagrams.and_then(|end| end.address()) {
         datagrams(line, &probe, &there, &mut tried)?;
     }
@@ -71,9 +58,14 @@ fn datagrams(line: &mut Line, probe: &Probe, there: &PeerAddress, tried: &mut Ca
     }
     line.send(&Step::Datagrams { to: End::of(&own) })?;
     let told: DatagramsTold = line.recv()?;
-    tried.there = Arrived { count: sent.is_ok().then_some(told.arrived), trouble: sent.err() };
-    let count = told.trouble.is_none().then(|| probe.count_datagrams());
-    tried.back = Arrived { count, trouble: told.trouble };
+    tried.there = match sent {
+        Ok(()) => Arrived::counted(told.arrived),
+        Err(trouble) => Arrived::unsent(trouble),
+    };
+    tried.back = match told.trouble {
+        None => Arrived::counted(probe.count_datagrams()),
+        Some(trouble) => Arrived::unsent(trouble),
+    };
     Ok(())
 }
 
@@ -130,7 +122,7 @@ fn connect(line: &mut Line, probe: &Probe, mtu_bytes: u32, tried: &mut CardsTrie
     let Some((end, place)) = told.end else { return Ok(None) };
     let connected = end.address().ok_or_else(|| {
         let failure = Failure::new(Exit::Failed, "the other side's queue pair makes no sense");
-        Trouble::new(Obstacle::Other, failure.fix("install the same farreach on both sides"))
+        trouble(Obstacle::Other, failure.fix("install the same farreach on both sides"))
     });
     let connected = connected.and_then(|other| probe.connect(&wire, &other));
     tried.connected_here = Tried::from(&connected);
@@ -201,7 +193,7 @@ impl Route {
         let back = self.wire.run(SendRequest::read(slice, target))?.into_slice().map_err(|_| no_memory())?;
         let checked = if is_written { self.pattern.check(1, &back) } else { Ok(()) };
         self.slices.push(back);
-        checked.map_err(|failure| Trouble::new(Obstacle::Mismatch, failure))
+        checked.map_err(|failure| trouble(Obstacle::Mismatch, failure))
     }
 
     /// Of long writes, several under way.
@@ -234,5 +226,5 @@ fn no_memory() -> Trouble {
 }
 
 fn wanting(what: &str) -> Trouble {
-    Trouble::new(Obstacle::Other, Failure::new(Exit::Failed, what).fix("tell the makers of farreach"))
+    trouble(Obstacle::Other, Failure::new(Exit::Failed, what).fix("tell the makers of farreach"))
 }

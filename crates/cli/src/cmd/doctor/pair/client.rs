@@ -8,17 +8,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use farreach::rails::fabric;
+use farreach_doctor::collect;
+use farreach_doctor::pair::PairPack;
 
-use super::readings::{Cell, Control, LeftOut, Obstacle, PairReadings, Trouble};
+use super::trouble::trouble;
 use super::words::{HostTold, Looking, Task};
-use super::{NO_TRANSFERS, PairPack, cards, engine};
+use super::{cards, engine};
 use crate::args::ClientArgs;
-use crate::cmd::doctor::collect;
+use crate::cmd::doctor::processes::Processes;
 use crate::exit::{Exit, Failure};
 use crate::rails::{self, RailArgs, Wish};
 use crate::session::{self, Line, host_name, of_the_server};
 use crate::show::progress::LineProgress;
 use crate::{interrupt, measure, terminal};
+use farreach_doctor::pair::readings::{Cell, Control, LeftOut, Obstacle, PairReadings};
 
 /// The longest pack: one of a host with many cards has some hundred KiB.
 const PACK_BYTES_MAX: usize = 32 << 20;
@@ -40,7 +43,7 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
     progress.tick(format!("looking at this host and {peer}"));
     let control = begin(args, &mut line)?;
     // Both look at the same time.
-    let here = collect::host(Some(NO_TRANSFERS));
+    let here = collect::host(&Processes::FOR_A_PAIR);
     let told: Result<HostTold, Failure> = line.recv_long(PACK_BYTES_MAX, LOOK_PATIENCE)?;
     let told = told.map_err(of_the_server)?;
     drop(line);
@@ -59,9 +62,11 @@ pub(crate) fn look(args: &ClientArgs) -> Result<PairPack> {
             return Err(interrupt::before_anything().into());
         }
     }
-    let is_restricted = !args.rails.devices.is_empty();
-    let readings = PairReadings { peer, control: Some(control), is_restricted, cells, left_out };
-    Ok(PairPack { here, peer: *told.pack, readings })
+    let mut readings = PairReadings::new(peer);
+    readings.control = Some(control);
+    readings.is_restricted = !args.rails.devices.is_empty();
+    (readings.cells, readings.left_out) = (cells, left_out);
+    Ok(PairPack::new(here, *told.pack, readings))
 }
 
 /// Has the peer look at itself, and tells what the connection is like.
@@ -70,14 +75,15 @@ fn begin(args: &ClientArgs, line: &mut Line) -> Result<Control> {
     let began = Instant::now();
     line.send(&order)?;
     let Looking = line.recv()?;
-    let round_trip_ns = began.elapsed().as_nanos() as u64;
+    let round_trip = began.elapsed();
     let told = |address: io::Result<SocketAddr>| {
         let address = address.context("the connection is gone")?;
-        anyhow::Ok(SocketAddr::new(address.ip().to_canonical(), address.port()).to_string())
+        anyhow::Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
     };
     let stream = line.stream();
-    let (here, there) = (told(stream.local_addr())?, told(stream.peer_addr())?);
-    Ok(Control { here, there, is_tls: args.tls.is_some(), round_trip_ns })
+    let mut control = Control::new(told(stream.local_addr())?, told(stream.peer_addr())?, round_trip);
+    control.is_tls = args.tls.is_some();
+    Ok(control)
 }
 
 /// This side's rails by their names: those that were asked for, or all.
@@ -98,7 +104,7 @@ fn own_rails(args: &RailArgs) -> Result<Vec<String>, Failure> {
 /// Which meets which: each card every card, and of libfabric's providers each itself.
 fn pairs(here: &[String], there: &[String]) -> (Vec<(String, String)>, Vec<LeftOut>) {
     let (mut pairs, mut left_out) = (Vec::new(), Vec::new());
-    let leave = |rail: &String, reason: &str| LeftOut { rail: rail.clone(), reason: reason.to_owned() };
+    let leave = |rail: &String, reason: &str| LeftOut::new(rail, reason);
     for local in here {
         let met: Vec<&String> = if fabric::is_provider(local) {
             there.iter().filter(|remote| *remote == local).collect()
@@ -124,26 +130,30 @@ fn attempt(args: &ClientArgs, local: &str, remote: &str) -> Cell {
 }
 
 /// In a thread of its own, which is left behind if it does not come back.
-fn within(patience: Duration, cell: Cell, meet: impl FnOnce(Cell) -> Result<Cell> + Send + 'static) -> Cell {
+fn within(
+    patience: Duration,
+    mut cell: Cell,
+    meet: impl FnOnce(Cell) -> Result<Cell> + Send + 'static,
+) -> Cell {
     let (tell, told) = mpsc::channel();
     let begun = cell.clone();
     // Nobody hears it who has given up.
     thread::spawn(move || drop(tell.send(meet(begun))));
-    let trouble = match told.recv_timeout(patience) {
+    cell.trouble = Some(match told.recv_timeout(patience) {
         Ok(Ok(cell)) => return cell,
         Ok(Err(error)) => {
             let failure = Failure::of(&error);
             let is_loss = failure.exit == Exit::PeerLost;
-            Trouble::new(if is_loss { Obstacle::Unanswered } else { Obstacle::Other }, failure)
+            trouble(if is_loss { Obstacle::Unanswered } else { Obstacle::Other }, failure)
         }
         Err(_) => {
             let failure = Failure::new(Exit::PeerLost, "it hangs")
                 .cause(format!("no answer within {patience:?}: a library or a driver does not come back"))
                 .fix("look into dmesg on both hosts");
-            Trouble::new(Obstacle::Silent, failure)
+            trouble(Obstacle::Silent, failure)
         }
-    };
-    Cell { trouble: Some(trouble), ..cell }
+    });
+    cell
 }
 
 fn meet(args: &ClientArgs, cell: Cell) -> Result<Cell> {

@@ -6,12 +6,12 @@ use anyhow::{Context, Result};
 use farreach::{CounterToken, Engine, GrantToken, Outcome, PageMap, Rights};
 use serde::{Deserialize, Serialize};
 
-use super::readings::Cell;
 use super::words;
 use crate::args::ClientArgs;
 use crate::measure::{Pattern, compare};
 use crate::rails;
-use crate::session::{self, Channel, EngineRules, MESSAGES, Order, Task, host_name, patience};
+use crate::session::{self, Channel, EngineRules, MESSAGES, Named, Order, host_name, patience};
+use farreach_doctor::pair::readings::Cell;
 
 /// Messages that are answered: enough for a median.
 const ROUND_TRIPS: u64 = 200;
@@ -45,13 +45,13 @@ struct Landed;
 struct Verified;
 
 /// What is asked of an agent.
-pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order {
+pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order<Named<words::Task>> {
     Order {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         host: host_name(),
         rails,
         engine: RULES,
-        task: Task::Doctor(task),
+        task: session::named("Doctor", task),
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn order(rails: rails::Wish, task: words::Task) -> Order {
 pub(super) fn attempt(args: &ClientArgs, mut cell: Cell) -> Result<Cell> {
     let (line, welcome) = session::call(args)?;
     let here = line.stream().local_addr().context("the connection is gone")?;
-    let choice = rails::choose(&args.rails, &welcome, here)?;
+    let choice = rails::choose(&args.rails, &welcome.offers, here)?;
     let settings = RULES.settings().rails(choice.names.clone()).name(host_name());
     let engine = Engine::with(settings)?;
     let peer = session::meet(&engine, line, &order(choice.wish, words::Task::Engine))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farreach::Slice;
-use farreach_verbs::ah::{GRH_BYTES, Gid, GidEntry};
+use farreach_verbs::ah::{GRH_BYTES, Gid};
 use farreach_verbs::cq::{self, CompletionQueue, CompletionQueueBuilder, WorkKind, WorkStatus};
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::port::Mtu;
@@ -15,9 +15,10 @@ use farreach_verbs::wr::{Buffers, RecvRequest, SendRequest};
 use farreach_verbs::{Error, error::Errno};
 use rustix::io::Errno as Known;
 
-use super::readings::{CardEnd, GidReading, Obstacle, Trouble};
+use super::trouble::trouble;
 use crate::exit::{Exit, Failure};
 use crate::native::{Card, of_completion, of_refusal, of_verbs};
+use farreach_doctor::pair::readings::{CardEnd, GidReading, Obstacle, Trouble};
 
 /// Datagrams that each side sends: one that is lost tells of a busy host, and all tell of a wall.
 pub(super) const DATAGRAMS: u32 = 16;
@@ -59,8 +60,7 @@ struct Queue {
 impl Probe {
     pub(super) fn open(name: &str, gid_index: Option<u32>) -> Result<Self, Failure> {
         let card = Card::open(name, gid_index)?;
-        let datagrams =
-            open_datagrams(&card).map_err(|error| Trouble::new(Obstacle::Other, of_verbs(&error)));
+        let datagrams = open_datagrams(&card).map_err(|error| trouble(Obstacle::Other, of_verbs(&error)));
         Ok(Self { card, datagrams })
     }
 
@@ -70,14 +70,12 @@ impl Probe {
         let context = &self.card.context;
         let read = || Ok((context.query_port(parameters.port)?, context.gid_table(parameters.port)?));
         let (port, gids) = read().map_err(|error| of_verbs(&error))?;
-        Ok(CardEnd {
-            port: parameters.port,
-            driver: self.card.driver(),
-            link_layer: port.link_layer.to_string(),
-            mtu_bytes: port.active_mtu.bytes().unwrap_or(0),
-            gid: reading_of(&parameters.gid.entry),
-            gids: gids.iter().map(reading_of).collect(),
-        })
+        let gid = GidReading::from(&parameters.gid.entry);
+        let mut end = CardEnd::new(parameters.port, port.link_layer.to_string(), gid);
+        end.driver = self.card.driver();
+        end.mtu_bytes = port.active_mtu.bytes().unwrap_or(0);
+        end.gids = gids.iter().map(GidReading::from).collect();
+        Ok(end)
     }
 
     /// Where datagrams for this side go.
@@ -88,17 +86,17 @@ impl Probe {
     /// Sends all datagrams.
     pub(super) fn send_datagrams(&self, to: &PeerAddress) -> Result<(), Trouble> {
         let queue = self.datagrams.as_ref().map_err(Clone::clone)?;
-        let trouble = |error: Error| self.trouble_of(&error, to.gid);
+        let failed = |error: Error| self.trouble_of(&error, to.gid);
         let way = self.card.parameters.address_of(to);
-        let handle = self.card.pd.create_ah(&way).map_err(trouble)?;
+        let handle = self.card.pd.create_ah(&way).map_err(failed)?;
         for _ in 0..DATAGRAMS {
-            let mut slice = self.card.pd.allocate(DATAGRAM_BYTES).map_err(trouble)?;
+            let mut slice = self.card.pd.allocate(DATAGRAM_BYTES).map_err(failed)?;
             slice.fill(0x5a);
             let request = SendRequest::send(slice).to(&handle, to.qp_num, to.qkey);
             queue
                 .qp
                 .post_send(request)
-                .map_err(|refused| Trouble::new(Obstacle::Other, of_refusal(&refused.reason)))?;
+                .map_err(|refused| trouble(Obstacle::Other, of_refusal(&refused.reason)))?;
         }
         Ok(())
     }
@@ -123,7 +121,7 @@ impl Probe {
         parameters.mtu = mtu_of(mtu_bytes).unwrap_or(parameters.mtu);
         parameters.access = AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_READ;
         let queue = open_reliable(&self.card, &parameters)
-            .map_err(|error| Trouble::new(Obstacle::Other, of_verbs(&error)))?;
+            .map_err(|error| trouble(Obstacle::Other, of_verbs(&error)))?;
         Ok(Wire { queue, parameters, card: self.card.name.clone() })
     }
 
@@ -134,7 +132,7 @@ impl Probe {
     }
 
     pub(super) fn allocate(&self, bytes: usize) -> Result<Slice, Trouble> {
-        self.card.allocate(bytes).map_err(|failure| Trouble::new(Obstacle::Other, failure))
+        self.card.allocate(bytes).map_err(|failure| trouble(Obstacle::Other, failure))
     }
 
     /// Memory that the other side reaches.
@@ -148,7 +146,7 @@ impl Probe {
     /// What an error on the way to a peer means.
     fn trouble_of(&self, error: &Error, peer: Gid) -> Trouble {
         let own = self.card.parameters.gid.entry.gid;
-        Trouble::new(obstacle(error.errno(), own, peer), of_verbs(error))
+        trouble(obstacle(error.errno(), own, peer), of_verbs(error))
     }
 }
 
@@ -196,16 +194,6 @@ fn queue_pair(
     Ok((builder.build(&card.pd)?, cq))
 }
 
-fn reading_of(entry: &GidEntry) -> GidReading {
-    GidReading {
-        index: entry.index,
-        gid: entry.gid.to_string(),
-        kind: entry.gid_type.to_string(),
-        address: entry.address(),
-        net_device: entry.net_device.as_ref().map(ToString::to_string),
-    }
-}
-
 /// Path MTUs, the largest first.
 pub(super) const MTUS: [Mtu; 5] =
     [Mtu::Bytes4096, Mtu::Bytes2048, Mtu::Bytes1024, Mtu::Bytes512, Mtu::Bytes256];
@@ -231,7 +219,7 @@ impl Wire {
     /// Posts a request.
     pub(super) fn post(&self, request: SendRequest) -> Result<(), Trouble> {
         let posted = self.queue.qp.post_send(request);
-        posted.map_err(|refused| Trouble::new(Obstacle::Other, of_refusal(&refused.reason)))
+        posted.map_err(|refused| trouble(Obstacle::Other, of_refusal(&refused.reason)))
     }
 
     /// Waits for the next request that is done: what it had in hand.
@@ -239,7 +227,7 @@ impl Wire {
         let deadline = Instant::now() + PATIENCE;
         let mut poller = self.queue.cq.poller();
         let completions = poller.wait(wait, Some(deadline));
-        let completions = completions.map_err(|error| Trouble::new(Obstacle::Other, of_verbs(&error)))?;
+        let completions = completions.map_err(|error| trouble(Obstacle::Other, of_verbs(&error)))?;
         match { completions }.next() {
             Some(completion) => match completion.outcome() {
                 Ok(_) => Ok(completion.into_buffers()),
@@ -250,7 +238,7 @@ impl Wire {
                     Failure::new(Exit::PeerLost, format!("nothing has completed over {}", self.card))
                         .cause(format!("{PATIENCE:?} have passed, and the card has not given it up either"))
                         .fix("see what both cards count: rdma statistic");
-                Err(Trouble::new(Obstacle::Silent, failure))
+                Err(trouble(Obstacle::Silent, failure))
             }
         }
     }
@@ -266,7 +254,7 @@ impl Wire {
             WorkStatus::RetryExceeded | WorkStatus::ResponseTimeout => Obstacle::Unanswered,
             _ => Obstacle::Other,
         };
-        Trouble::new(obstacle, of_completion(&self.card, failure))
+        trouble(obstacle, of_completion(&self.card, failure))
     }
 }
 

@@ -17,9 +17,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::readings::{CardEnd, Tried, Trouble};
-use crate::cmd::doctor::pack::Pack;
 use crate::native::{End, Place};
+use farreach_doctor::Pack;
+use farreach_doctor::pair::readings::{CardEnd, Tried, Trouble};
 
 /// What an agent is to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]

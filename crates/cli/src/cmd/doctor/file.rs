@@ -1,0 +1,71 @@
+//! The file that `--dump` writes and `--from` reads.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use farreach_doctor::{Dump, DumpError};
+
+use crate::exit::{Exit, Failure};
+use crate::terminal;
+
+/// Reads what [`save`] has written.
+pub(super) fn load(path: &Path) -> Result<Dump, Failure> {
+    let failure = |cause: String, fix: String| {
+        Failure::new(Exit::Usage, format!("read the pack {}", path.display())).cause(cause).fix(fix)
+    };
+    let other_file = |cause: String| failure(cause, "give a file that --dump has written".to_owned());
+    let bytes = fs::read(path).map_err(|error| other_file(error.to_string()))?;
+    Dump::from_json(&bytes).map_err(|error| match &error {
+        DumpError::Version { farreach, .. } => {
+            let writer = farreach.as_deref().unwrap_or("that has written it");
+            failure(error.to_string(), format!("read it with farreach {writer}"))
+        }
+        _ => other_file(error.to_string()),
+    })
+}
+
+/// Writes it for someone who cannot reach the host.
+pub(super) fn save(dump: &Dump, path: &Path) -> Result<()> {
+    let text = dump.to_json().context("cannot write the pack as JSON")? + "\n";
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let path = path.display();
+    terminal::tell(&format!(
+        "what was read is in {path}; to look at it elsewhere: farreach doctor --from {path}"
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cause and the fix that are told for a file with this in it.
+    fn refused(text: &str) -> (String, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pack.json");
+        fs::write(&path, text).unwrap();
+        let failure = load(&path).unwrap_err();
+        (failure.cause.unwrap(), failure.fix.unwrap())
+    }
+
+    #[test]
+    fn a_pack_of_another_version_names_the_farreach_that_reads_it() {
+        let host = r#"{"schema_version": 99, "farreach": "7.1.0"}"#;
+        let pair = format!(r#"{{"here": {host}, "peer": {host}, "readings": {{}}}}"#);
+        for text in [host, &pair] {
+            let (cause, fix) = refused(text);
+            assert_eq!(cause, "its version is 99, and this farreach knows 1");
+            assert_eq!(fix, "read it with farreach 7.1.0");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pack_is_refused() {
+        for text in ["not JSON", "{}", r#"{"readings": {}}"#, r#"{"schema_version": 1}"#] {
+            let (cause, fix) = refused(text);
+            assert!(cause.starts_with("it is none: "), "{text}: {cause}");
+            assert_eq!(fix, "give a file that --dump has written");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The report as a person reads it.
+
+mod findings;
+mod host;
+mod pair;
+
+use super::report::Report;
+
+pub(super) use findings::Style;
+
+/// All of it: what is between two hosts before what is on each.
+pub(super) fn report(report: &Report, style: Style) -> String {
+    let pair = report.pair.as_ref().map(|pair| pair::pair(pair, style));
+    let hosts = match report.hosts.as_slice() {
+        // A host that meets itself is told of once.
+        [here, peer] if here.host == peer.host && here.checks == peer.checks => &report.hosts[..1],
+        hosts => hosts,
+    };
+    let hosts = hosts.iter().map(|it| host::host(it, style));
+    pair.into_iter().chain(hosts).collect::<Vec<_>>().join("\n")
+}

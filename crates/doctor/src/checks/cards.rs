@@ -1,0 +1,235 @@
+//! The cards that are for RDMA, and whose they are.
+//!
+//! Only a card that is certain to be one counts: an ordinary network card must not be called broken. It is certain by its
+//! PCI numbers, by what its driver offers on the auxiliary bus, or because it has an RDMA device.
+
+use std::collections::BTreeMap;
+
+use crate::finding::{Answer, Finding};
+use crate::pack::{Entry, Missing, Pack};
+use crate::survey::driver;
+
+const PCI: &str = "/sys/bus/pci/devices";
+const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+
+/// Drivers that hand a card to a virtual machine or to a program.
+const GIVES_AWAY: &[&str] = &["vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio", "xen-pciback"];
+
+/// A family of cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Family {
+    name: &'static str,
+    /// The driver of the card.
+    driver: &'static str,
+    /// The module that makes RDMA devices of it: often another one.
+    module: &'static str,
+}
+
+const MLX4: Family = Family { name: "a ConnectX-3", driver: "mlx4_core", module: "mlx4_ib" };
+const MLX5: Family = Family { name: "a ConnectX or BlueField", driver: "mlx5_core", module: "mlx5_ib" };
+const EFA: Family = Family { name: "an Elastic Fabric Adapter", driver: "efa", module: "efa" };
+
+/// What a driver offers on the auxiliary bus, where it offers RDMA: `bnxt_en.rdma.0`. That it does is the card's own word.
+const OFFERS: &[(&str, Family)] = &[
+    ("mlx5_core.rdma", MLX5),
+    ("bnxt_en.rdma", Family { name: "a Broadcom NetXtreme", driver: "bnxt_en", module: "bnxt_re" }),
+    ("ice.roce", Family { name: "an Intel E800", driver: "ice", module: "irdma" }),
+    ("ice.iwarp", Family { name: "an Intel E800", driver: "ice", module: "irdma" }),
+    ("idpf.roce", Family { name: "an Intel IPU", driver: "idpf", module: "irdma" }),
+    ("i40e.iwarp", Family { name: "an Intel X722", driver: "i40e", module: "irdma" }),
+    ("ionic.rdma", Family { name: "an AMD Pensando", driver: "ionic", module: "ionic_rdma" }),
+    ("mana.rdma", Family { name: "an Azure network adapter", driver: "mana", module: "mana_ib" }),
+];
+
+/// A card that is for RDMA.
+#[derive(Debug)]
+pub(super) struct Card<'a> {
+    /// `0000:3b:00.0`
+    address: &'a str,
+    /// None where only its RDMA device tells what it is.
+    family: Option<Family>,
+    driver: Result<&'a str, Missing>,
+    /// Its RDMA devices.
+    devices: Vec<&'a str>,
+}
+
+impl Card<'_> {
+    fn is_given_away(&self) -> bool {
+        self.driver.as_ref().is_ok_and(|driver| GIVES_AWAY.contains(driver))
+    }
+}
+
+/// All of them, but those that were given away.
+pub(super) fn cards(pack: &Pack) -> Vec<Card<'_>> {
+    all_cards(pack).into_iter().filter(|card| !card.is_given_away()).collect()
+}
+
+fn all_cards(pack: &Pack) -> Vec<Card<'_>> {
+    let offered = offered(pack);
+    let card = |address| {
+        let family = family(pack, address).or_else(|| offered.get(address).copied());
+        let devices = pack.names(&format!("{PCI}/{address}/infiniband"));
+        let driver = pack.link_name(&format!("{PCI}/{address}/driver"));
+        (family.is_some() || !devices.is_empty()).then_some(Card { address, family, driver, devices })
+    };
+    pack.names(PCI).into_iter().filter_map(card).collect()
+}
+
+/// What a card is by its numbers.
+fn family(pack: &Pack, address: &str) -> Option<Family> {
+    let number = |file| pack.number(&format!("{PCI}/{address}/{file}")).ok();
+    // Ethernet and InfiniBand: a BlueField has other functions too.
+    let is_network = matches!(number("class")? >> 8, 0x0200 | 0x0207);
+    match (number("vendor")?, number("device")?) {
+        (0x15b3, 0x1003..=0x1010) if is_network => Some(MLX4),
+        (0x15b3, 0x1011..=0x1027 | 0xa2d2..=0xa2df) if is_network => Some(MLX5),
+        (0x1d0f, 0xefa0..=0xefa3) => Some(EFA),
+        _ => None,
+    }
+}
+
+/// By PCI address, what drivers offer on the auxiliary bus.
+fn offered(pack: &Pack) -> BTreeMap<&str, Family> {
+    let offer = |name: &str| {
+        let kind = name.rsplit_once('.')?.0;
+        let (_, family) = OFFERS.iter().find(|(offer, _)| *offer == kind)?;
+        let Some(Entry::Link { link }) = pack.entry(&format!("{AUXILIARY}/{name}")) else { return None };
+        Some((link.rsplit('/').nth(1)?, *family))
+    };
+    pack.names(AUXILIARY).into_iter().filter_map(offer).collect()
+}
+
+/// Whether there is an RDMA device, or a card that should be one.
+pub(super) fn has_rdma(pack: &Pack) -> bool {
+    let lists_some = pack.probes().verbs.get().is_ok_and(|verbs| !verbs.devices.is_empty());
+    !pack.devices().is_empty() || !cards(pack).is_empty() || lists_some || hidden(pack).is_some()
+}
+
+const DEVICES: &str = "/sys/class/infiniband";
+
+/// Why the kernel's RDMA devices are not to be seen; none where they are, and where there is none.
+pub(super) fn hidden(pack: &Pack) -> Option<Finding> {
+    // A folder that could not be read is kept as a file.
+    match pack.text(DEVICES) {
+        Err(missing @ Missing::Unreadable(_)) => Some(Finding::unread(DEVICES, &missing)),
+        _ => None,
+    }
+}
+
+/// The answer of a check of RDMA devices, where none is to be seen.
+pub(super) fn no_device(pack: &Pack) -> Answer {
+    hidden(pack).map_or_else(|| Answer::DoesNotApply(NO_DEVICE.to_owned()), Answer::from)
+}
+
+/// What a check says that has nothing to look at without an RDMA device.
+pub(super) const NO_DEVICE: &str = "there is no RDMA device";
+
+/// The RDMA devices that are Elastic Fabric Adapters.
+pub(super) fn efa_devices(pack: &Pack) -> Vec<&str> {
+    pack.devices().into_iter().filter(|device| driver(pack, device).as_deref() == Some(EFA.driver)).collect()
+}
+
+/// Whether there is an Elastic Fabric Adapter, with a driver or without.
+pub(super) fn has_efa(pack: &Pack) -> bool {
+    !efa_devices(pack).is_empty() || cards(pack).iter().any(|card| card.family == Some(EFA))
+}
+
+/// Whether there is nothing else. What has no device yet counts only where nothing has one.
+pub(super) fn is_efa_only(pack: &Pack) -> bool {
+    let devices = pack.devices();
+    if devices.is_empty() {
+        let cards = cards(pack);
+        return !cards.is_empty() && cards.iter().all(|card| card.family == Some(EFA));
+    }
+    efa_devices(pack).len() == devices.len()
+}
+
+/// Whether a module is loaded. One that is built in is not: what it offers tells.
+pub(super) fn is_loaded(pack: &Pack, module: &str) -> Result<bool, Missing> {
+    match pack.text(&format!("/sys/module/{module}/initstate")) {
+        Ok(state) => Ok(state == "live"),
+        Err(Missing::Absent) => Ok(false),
+        Err(missing) => Err(missing),
+    }
+}
+
+/// Whether every card has its driver, and every driver its RDMA device.
+pub(super) fn drivers(pack: &Pack) -> Answer {
+    // An older pack has none of these, and a folder that cannot be read has its reason.
+    let probe = pack.text(&format!("{PCI}/0000:00:00.0/vendor"));
+    match (pack.text(PCI), probe) {
+        (Err(missing @ Missing::Unreadable(_)), _) | (_, Err(missing @ Missing::NotRecorded)) => {
+            Finding::unread(PCI, &missing).into()
+        }
+        _ => Answer::of_each(all_cards(pack), "no PCI card here is known to be one for RDMA", |card| {
+            let place = format!("{PCI}/{}", card.address);
+            card_finding(pack, &card).of(card.address).read(place)
+        }),
+    }
+}
+
+fn card_finding(pack: &Pack, card: &Card<'_>) -> Finding {
+    let what = card.family.map_or("an RDMA card", |family| family.name);
+    match &card.driver {
+        Ok(driver) if card.is_given_away() => Finding::pass(format!(
+            "{what}, given to {driver}: for a virtual machine or a program, not for this host"
+        )),
+        Ok(driver) if !card.devices.is_empty() => {
+            Finding::pass(format!("{what}: {} by {driver}", card.devices.join(", ")))
+        }
+        Ok(driver) => without_device(pack, what, driver, card),
+        Err(Missing::Absent) if !card.devices.is_empty() => {
+            Finding::pass(format!("{what}: {}", card.devices.join(", ")))
+        }
+        Err(Missing::Absent) => without_driver(pack, what, card),
+        Err(missing) => Finding::unread(&format!("{PCI}/{}/driver", card.address), missing),
+    }
+}
+
+fn without_driver(pack: &Pack, what: &str, card: &Card<'_>) -> Finding {
+    let driver = card.family.map_or("its driver", |family| family.driver);
+    if is_loaded(pack, driver) == Ok(true) {
+        return Finding::fail(format!("{what}, and {driver} is loaded and has not taken it"))
+            .fix(format!("dmesg | grep -e {driver} -e {}: the driver tells why", card.address));
+    }
+    loads(Finding::fail(format!("{what} without a driver")), driver)
+}
+
+fn without_device(pack: &Pack, what: &str, driver: &str, card: &Card<'_>) -> Finding {
+    if pack.probes().rdma_namespaces.get().map(String::as_str) == Ok("exclusive") {
+        return Finding::unknown(format!(
+            "{what} with the driver {driver}; each network namespace has its own RDMA devices, and this card's may be \
+             in another one"
+        ));
+    }
+    let Some(family) = card.family else {
+        return Finding::unknown(format!("{what} with the driver {driver}"));
+    };
+    let module = family.module;
+    if module != driver && is_loaded(pack, module) == Ok(false) {
+        return loads(
+            Finding::fail(format!("{what} with {driver}, and without {module}: a network card only")),
+            module,
+        );
+    }
+    let finding = Finding::fail(format!("{what} with {driver}, of which no RDMA device was made"));
+    let finding = finding.fix(format!("dmesg | grep -e {module} -e {}: the driver tells why", card.address));
+    if family != MLX5 {
+        return finding;
+    }
+    let at = format!("pci/{}", card.address);
+    finding.fix_in(
+        "while nothing uses the card",
+        format!(
+            "if RoCE is off: devlink dev param set {at} name enable_roce value true cmode driverinit && devlink dev reload {at}"
+        ),
+    )
+}
+
+/// How a module is loaded.
+pub(super) fn loads(finding: Finding, module: &str) -> Finding {
+    finding
+        .fix(format!("modprobe {module}"))
+        .fix_in("at boot", format!("echo {module} > /etc/modules-load.d/{module}.conf"))
+        .fix_in("container", format!("on its host: modprobe {module}"))
+}

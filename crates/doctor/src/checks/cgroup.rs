@@ -1,0 +1,130 @@
+//! What control groups leave of a device: contexts (`hca_handle`) and everything made on them (`hca_object`).
+
+use super::cards::no_device;
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack};
+
+const OWN: &str = "/proc/self/cgroup";
+
+/// What one peer on one device takes, with room for a few more: queue pairs, completion queues, regions.
+const OBJECTS_MIN: u64 = 100;
+
+/// Whether a control group of this process limits RDMA.
+pub(super) fn cgroup(pack: &Pack) -> Answer {
+    if pack.devices().is_empty() {
+        return no_device(pack);
+    }
+    let groups = match pack.text(OWN) {
+        Ok(text) => folders(text),
+        Err(missing) => return Finding::unread(OWN, &missing).into(),
+    };
+    let mut findings = Vec::new();
+    for group in &groups {
+        let file = format!("{group}/rdma.max");
+        match pack.text(&file) {
+            Ok(limits) => {
+                let used = pack.text(&format!("{group}/rdma.current"));
+                findings.extend(limits.lines().filter_map(|line| limited(line, used.clone(), &file)));
+            }
+            // The root has none. Where a group has none, RDMA is not controlled in it, nor in what is below.
+            Err(Missing::Absent) if *group == groups[0] => {}
+            Err(Missing::Absent) => break,
+            Err(missing) => findings.push(Finding::unread(&file, &missing)),
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::pass("no control group limits RDMA").read(OWN));
+    }
+    Answer::Findings(findings)
+}
+
+/// The folders of this process's group, from the root down to it. A limit above counts too.
+fn folders(own: &str) -> Vec<String> {
+    let line = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let root = if controllers.is_empty() { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/rdma" };
+        let is_ours = controllers.is_empty() || controllers.split(',').any(|name| name == "rdma");
+        is_ours.then(|| (root, path.to_owned()))
+    };
+    // The old hierarchy, with a line of its own, comes before the new one.
+    let Some((root, path)) = own.lines().find_map(line) else { return Vec::new() };
+    let mut folders = vec![root.to_owned()];
+    for name in path.split('/').filter(|name| !name.is_empty() && *name != "..") {
+        folders.push(format!("{}/{name}", folders[folders.len() - 1]));
+    }
+    folders
+}
+
+/// `mlx5_0 hca_handle=2 hca_object=2000`: none where nothing in it is limited.
+fn limited(line: &str, used: Result<&str, Missing>, file: &str) -> Option<Finding> {
+    let mut words = line.split_whitespace();
+    let device = words.next()?;
+    let used_line =
+        used.ok().and_then(|used| used.lines().find(|line| line.split_whitespace().next() == Some(device)));
+    let mut worst: Option<Finding> = None;
+    for (name, max) in words.filter_map(|word| word.split_once('=')).filter(|(_, max)| *max != "max") {
+        let Ok(max) = max.parse::<u64>() else {
+            return Some(Finding::unknown(format!("\"{line}\" is no limit")).of(device).read(file));
+        };
+        let used = used_line.and_then(|line| {
+            line.split_whitespace()
+                .find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse::<u64>().ok())
+        });
+        let finding = resource(device, name, used, max, file).of(device).read(file);
+        if worst.as_ref().is_none_or(|worst| finding.verdict > worst.verdict) {
+            worst = Some(finding);
+        }
+    }
+    worst
+}
+
+fn resource(device: &str, name: &str, used: Option<u64>, max: u64, file: &str) -> Finding {
+    let what = match name {
+        "hca_handle" => "contexts",
+        "hca_object" => "objects (queue pairs, regions and the like)",
+        other => other,
+    };
+    let Some(used) = used else {
+        return Finding::unknown(format!("limited to {max} {what}; how many are in use is not known"));
+    };
+    let found = format!("{used} of {max} {what} are in use");
+    let raise = |finding: Finding| {
+        finding
+            .fix(format!("echo \"{device} {name}=max\" > {file}"))
+            .fix_in("container", "on its host, in the container's own group and in those above")
+    };
+    let left = max.saturating_sub(used);
+    match name {
+        _ if left == 0 => raise(Finding::fail(format!("{found}: no more can be made"))),
+        "hca_object" if left < OBJECTS_MIN => {
+            raise(Finding::warn(format!("{found}: a few peers need {OBJECTS_MIN}")))
+        }
+        _ => Finding::pass(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_groups_of_a_process_are_found_in_both_hierarchies() {
+        let new = folders("0::/system.slice/farreach.service\n");
+        let root = "/sys/fs/cgroup";
+        assert_eq!(
+            new,
+            [
+                root.to_owned(),
+                format!("{root}/system.slice"),
+                format!("{root}/system.slice/farreach.service")
+            ]
+        );
+        assert_eq!(folders("0::/"), [root]);
+        let old = folders("4:memory:/a\n3:rdma:/docker/1\n0::/b\n");
+        assert_eq!(
+            old,
+            ["/sys/fs/cgroup/rdma", "/sys/fs/cgroup/rdma/docker", "/sys/fs/cgroup/rdma/docker/1"]
+        );
+    }
+}

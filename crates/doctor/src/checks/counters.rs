@@ -1,0 +1,133 @@
+//! Counters of errors: what grows while nobody looks is a cable, a congested switch, or a peer that is gone.
+
+use std::collections::BTreeMap;
+
+use super::cards::no_device;
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack, Port};
+
+/// The counters of errors, and what each speaks of. All others count traffic, or what belongs to it.
+const ERRORS: &[(&[&str], &str)] = &[
+    (
+        &[
+            "symbol_error",
+            "link_error_recovery",
+            "link_downed",
+            "local_link_integrity_errors",
+            "port_rcv_errors",
+            "port_rcv_remote_physical_errors",
+            "rx_icrc_encapsulated",
+        ],
+        "replace or clean the cable, or its transceiver, and look at the same counters of the switch's port",
+    ),
+    (
+        &[
+            "port_xmit_discards",
+            "VL15_dropped",
+            "excessive_buffer_overrun_errors",
+            "packet_seq_err",
+            "out_of_sequence",
+            "implied_nak_seq_err",
+            "out_of_seq_request",
+            "rcvd_seq_err",
+            "duplicate_request",
+            "roce_adp_retrans",
+            "roce_adp_retrans_to",
+            "roce_slow_restart",
+            "rx_drops",
+            "retrans_pkts",
+            "retrans_timeout_events",
+            "completer_retry_err",
+        ],
+        "packets are lost on their way: see the checks pfc, ecn and mtu here and on the peer, and the switch's drops",
+    ),
+    (
+        &["rnr_nak_retry_err", "rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err", "out_of_buffer"],
+        "a receiver has no buffers posted: let it post more, and sooner",
+    ),
+    (
+        &[
+            "local_ack_timeout_err",
+            "retry_exceeded_err",
+            "send_err",
+            "unresponsive_remote_events",
+            "impaired_remote_conn_events",
+        ],
+        "a peer does not answer: see whether it runs, and whether packets get there: farreach ping PEER",
+    ),
+    (
+        &[
+            "port_xmit_constraint_errors",
+            "port_rcv_constraint_errors",
+            "port_rcv_switch_relay_errors",
+            "req_remote_access_errors",
+            "resp_remote_access_errors",
+            "req_remote_invalid_request",
+            "resp_local_length_error",
+        ],
+        "requests are refused: wrong keys, lengths or partitions; the program that sends them is told which",
+    ),
+];
+
+/// Whether a counter of errors grows on each port.
+pub(super) fn counters(pack: &Pack) -> Answer {
+    const NO_PORTS: &str = "there is no RDMA device";
+    match pack.probes().counters_growth.get() {
+        _ if pack.ports().is_empty() => no_device(pack),
+        Err(reason) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
+            Finding::unknown(reason).of(port.words()).read(port.path("counters"))
+        }),
+        Ok(growth) => Answer::of_each(pack.ports(), NO_PORTS, |port| {
+            counters_of(pack, &port, growth)
+                .of(port.words())
+                .read(port.path("counters"))
+                .read(port.path("hw_counters"))
+        }),
+    }
+}
+
+fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Finding {
+    let of_errors = |folder: &str| {
+        let names = pack.names(&port.path(folder)).into_iter();
+        let all: Vec<(String, &str)> =
+            names.filter_map(|name| Some((port.path(&format!("{folder}/{name}")), advice(name)?))).collect();
+        all
+    };
+    let mut errors = of_errors("counters");
+    errors.extend(of_errors("hw_counters"));
+    // A folder that could not be read is kept as a file.
+    let folders = ["counters", "hw_counters"].map(|folder| port.path(folder));
+    let unread =
+        folders.iter().chain(errors.iter().map(|(path, _)| path)).find_map(|path| match pack.number(path) {
+            Err(missing @ Missing::Unreadable(_)) => Some(missing.reason(path)),
+            _ => None,
+        });
+    // What was not read cannot be said to stand still.
+    errors.retain(|(path, _)| pack.number(path).is_ok());
+    if errors.is_empty() {
+        return Finding::unknown(unread.unwrap_or_else(|| "the port has no counters of errors".to_owned()));
+    }
+    let grown: Vec<_> =
+        errors.iter().filter(|(path, _)| growth.get(path).is_some_and(|by| *by > 0)).collect();
+    if grown.is_empty() {
+        let rest = unread.map(|reason| format!("; others could not be read: {reason}")).unwrap_or_default();
+        return Finding::pass(format!(
+            "none of {} counters of errors grew within a second{rest}",
+            errors.len()
+        ));
+    }
+    let words = grown.iter().map(|(path, _)| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let total = pack.number(path).map(|total| format!(", {total} in all")).unwrap_or_default();
+        format!("{name} grew by {}{total}", growth[path])
+    });
+    let finding = Finding::warn(format!("{}, within a second", words.collect::<Vec<_>>().join("; ")));
+    let mut advice: Vec<&str> = grown.iter().map(|(_, advice)| *advice).collect();
+    advice.dedup();
+    advice.into_iter().fold(finding, |finding, advice| finding.fix(advice))
+}
+
+/// What to do about a counter of errors; none where it is not one.
+fn advice(name: &str) -> Option<&'static str> {
+    ERRORS.iter().find(|(names, _)| names.contains(&name)).map(|(_, advice)| *advice)
+}

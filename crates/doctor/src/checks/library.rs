@@ -1,0 +1,285 @@
+//! What the two libraries say: devices, providers, what is left of a card, and whether bytes arrive.
+
+use std::collections::BTreeSet;
+
+use super::cards::{NO_DEVICE, efa_devices, has_efa, hidden, no_device};
+use super::stack::opens;
+use super::wire::is_anothers;
+use crate::figures;
+use crate::finding::{Answer, Finding};
+use crate::pack::Pack;
+use crate::probes::{Reading, Trial, Verbs, VerbsDevice};
+use crate::survey::driver;
+
+const VERBS_PACKAGE: &str =
+    "apt-get install libibverbs1 ibverbs-providers (Debian, Ubuntu) or dnf install libibverbs (Fedora, RHEL)";
+const FABRIC_PACKAGE: &str =
+    "apt-get install libfabric1 (Debian, Ubuntu) or dnf install libfabric (Fedora, RHEL)";
+const EFA_INSTALLER: &str = "install Amazon's libfabric: \
+                             curl -O https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz, unpack, \
+                             ./efa_installer.sh -y; or a libfabric that is built with efa";
+
+/// Whether the library itself is missing, in the words of the one that would have opened it: not known is something else.
+fn is_missing(reason: &str, soname: &str) -> bool {
+    reason.contains(&format!("cannot open {soname}"))
+}
+
+/// Whether libibverbs has every device that the kernel has.
+pub(super) fn provider(pack: &Pack) -> Answer {
+    const SOURCE: &str = "ibv_get_device_list";
+    let devices = pack.devices();
+    if devices.is_empty() {
+        return no_device(pack);
+    }
+    match pack.probes().verbs.get() {
+        Ok(verbs) => Answer::of_each(devices, NO_DEVICE, |device| {
+            listed(pack, verbs, device).of(device).read(SOURCE).read(verbs.library.as_str())
+        }),
+        Err(reason) if is_missing(reason, "libibverbs") => {
+            Finding::fail(reason).read(SOURCE).fix(VERBS_PACKAGE).into()
+        }
+        Err(reason) => Finding::unknown(reason).read(SOURCE).into(),
+    }
+}
+
+fn listed(pack: &Pack, verbs: &Verbs, device: &str) -> Finding {
+    let driver = driver(pack, device);
+    let driver = driver.as_deref().unwrap_or("its driver");
+    match verbs.devices.get(device) {
+        Some(VerbsDevice { error: None, .. }) => Finding::pass("libibverbs lists and opens it"),
+        // A node that does not open is told by its own check.
+        _ if opens(pack, device) == Some(false) => Finding::unknown("its node does not open"),
+        Some(VerbsDevice { error: Some(error), .. }) => {
+            Finding::fail(format!("libibverbs lists it, and cannot open it: {error}")).fix(format!(
+                "look for {driver} in dmesg; libibverbs and kernel may not fit each other: {VERBS_PACKAGE}"
+            ))
+        }
+        None => unlisted(pack, device, driver),
+    }
+}
+
+/// A device without a provider library, or with one that does not take it.
+fn unlisted(pack: &Pack, device: &str, driver: &str) -> Finding {
+    let name = provider_name(driver);
+    let file = format!("/etc/libibverbs.d/{name}.driver");
+    let abi = pack.names("/sys/class/infiniband_verbs").into_iter().find_map(|node| {
+        let folder = format!("/sys/class/infiniband_verbs/{node}");
+        let is_its = pack.text(&format!("{folder}/ibdev")) == Ok(device);
+        is_its.then(|| pack.text(&format!("{folder}/abi_version")).ok()).flatten()
+    });
+    let abi = abi.map(|abi| format!(" (its ABI is {abi})")).unwrap_or_default();
+    if pack.text(&file).is_ok() {
+        let found = format!(
+            "libibverbs does not list it, although {file} names its provider: the library lib{name} is missing, or \
+             does not take what the kernel offers{abi}"
+        );
+        return Finding::fail(found)
+            .fix("IBV_SHOW_WARNINGS=1 farreach devices: libibverbs tells why")
+            .fix(format!("reinstall: {VERBS_PACKAGE}; a vendor's driver may bring its own"));
+    }
+    Finding::fail(format!("libibverbs has no provider library for {driver}{abi}"))
+        .fix(format!("{VERBS_PACKAGE}; a vendor's driver may bring its own"))
+        .fix_in("container", "install it inside: the one on the host is not seen")
+}
+
+/// What rdma-core calls the provider of a driver's devices.
+fn provider_name(driver: &str) -> &str {
+    match driver {
+        "mlx4_core" => "mlx4",
+        "mlx5_core" => "mlx5",
+        "rdma_rxe" => "rxe",
+        "bnxt_en" => "bnxt_re",
+        "ice" | "i40e" | "idpf" => "irdma",
+        other => other,
+    }
+}
+
+/// One finding for each device that libibverbs opens.
+fn of_each_opened(pack: &Pack, source: &str, mut look: impl FnMut(&str, &VerbsDevice) -> Finding) -> Answer {
+    match pack.probes().verbs.get() {
+        _ if pack.devices().is_empty() => no_device(pack),
+        Err(reason) => Finding::unknown(reason).read(source).into(),
+        Ok(verbs) => Answer::of_each(pack.devices(), NO_DEVICE, |name| {
+            let finding = match verbs.devices.get(name) {
+                Some(device) if device.error.is_none() => look(name, device),
+                Some(_) => Finding::unknown("libibverbs cannot open it"),
+                None => Finding::unknown("libibverbs does not list it"),
+            };
+            finding.of(name).read(source)
+        }),
+    }
+}
+
+/// Whether memory may be given to a card by a process that forks.
+pub(super) fn fork(pack: &Pack) -> Answer {
+    const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET, copy on fork";
+    if pack.devices().is_empty() {
+        return no_device(pack);
+    }
+    let finding = match pack.probes().verbs.get().map(|verbs| verbs.is_fork_safe) {
+        Ok(Some(true)) => Finding::pass("a process may fork while a card has its memory"),
+        Ok(Some(false)) => Finding::warn(
+            "a process that forks while a card has its memory may no longer see what the card writes: this kernel, or \
+             this libibverbs, does not copy such pages",
+        )
+        .fix("boot a kernel of 5.12 or newer, with rdma-core 35 or newer: nothing else is to be done then")
+        .fix_in("until then", "export RDMAV_FORK_SAFE=1 (and RDMAV_HUGEPAGES_SAFE=1 for huge pages); it costs time"),
+        Ok(None) => Finding::unknown("the kernel does not tell whether it copies such pages for a child"),
+        Err(reason) => Finding::unknown(reason),
+    };
+    finding.read(SOURCE).into()
+}
+
+/// How many queue pairs are left of each device.
+pub(super) fn queue_pairs(pack: &Pack) -> Answer {
+    of_each_opened(pack, "netlink RDMA_NLDEV_CMD_RES_GET, ibv_query_device", |name, device| {
+        let max = device.queue_pairs_max;
+        let used =
+            pack.probes().resources.get().map(|all| all.get(name).and_then(|it| it.get("qp").copied()));
+        let who = "rdma resource show qp: who has them; end what was left behind";
+        match (&device.trial_queue_pair, used) {
+            (Some(error), Ok(Some(used))) => {
+                Finding::fail(format!("no queue pair can be made: {error}; {used} of {max} are in use"))
+                    .fix(who)
+            }
+            (Some(error), _) => Finding::fail(format!("no queue pair can be made: {error}")).fix(who),
+            (None, Err(reason)) => Finding::unknown(reason),
+            (None, Ok(None)) => Finding::unknown("the kernel does not tell how many are in use"),
+            (None, Ok(Some(used))) if used >= max => {
+                Finding::fail(format!("all {max} are in use, by {used}")).fix(who)
+            }
+            (None, Ok(Some(used))) if used.saturating_mul(5) > max.saturating_mul(4) => {
+                Finding::warn(format!("{used} of {max} are in use: more than four of five")).fix(who)
+            }
+            (None, Ok(Some(used))) => Finding::pass(format!("{used} of {max} are in use")),
+        }
+    })
+}
+
+/// How much memory a card has of its own.
+pub(super) fn on_chip_memory(pack: &Pack) -> Answer {
+    of_each_opened(pack, "ibv_query_device_ex", |_, device| match device.on_chip_memory_bytes {
+        0 => Finding::pass("none, as on most cards; nothing needs it"),
+        bytes => Finding::pass(figures::amount(bytes)),
+    })
+}
+
+/// Whether libfabric is there, and what it offers.
+pub(super) fn libfabric(pack: &Pack) -> Answer {
+    const SOURCE: &str = "fi_getinfo";
+    let finding = match pack.probes().fabric.get() {
+        Ok(fabric) if fabric.providers.is_empty() => {
+            Finding::warn(format!("libfabric {} offers nothing, not even tcp", fabric.version))
+                .fix("unset FI_PROVIDER: it leaves providers out")
+                .fix(format!("reinstall: {FABRIC_PACKAGE}"))
+                .read(fabric.library.as_str())
+        }
+        Ok(fabric) => {
+            let names: Vec<&str> = fabric.providers.keys().map(String::as_str).collect();
+            Finding::pass(format!("libfabric {} offers {}", fabric.version, names.join(", ")))
+                .read(fabric.library.as_str())
+        }
+        Err(reason) if is_missing(reason, "libfabric") && has_efa(pack) => {
+            Finding::fail(format!("{reason}; an EFA is used through it alone")).fix(EFA_INSTALLER)
+        }
+        Err(reason) if is_missing(reason, "libfabric") => {
+            Finding::warn(format!("{reason}; tcp, which needs no card, needs it")).fix(FABRIC_PACKAGE)
+        }
+        Err(reason) => Finding::unknown(reason),
+    };
+    finding.read(SOURCE).into()
+}
+
+/// Whether libfabric has every Elastic Fabric Adapter.
+pub(super) fn efa(pack: &Pack) -> Answer {
+    const SOURCE: &str = "fi_getinfo of the provider efa";
+    /// What no host tells of itself.
+    const SECURITY_GROUP: &str = "whether the security group lets traffic of its own members in and out shows only \
+                                  between two hosts: farreach doctor PEER";
+    if !has_efa(pack) {
+        return Answer::DoesNotApply("there is no Elastic Fabric Adapter".to_owned());
+    }
+    let why_none = "the adapter has no RDMA device";
+    match pack.probes().fabric.get() {
+        Err(reason) => Finding::unknown(reason).read(SOURCE).into(),
+        Ok(_) if hidden(pack).is_some() => no_device(pack),
+        Ok(fabric) => Answer::of_each(efa_devices(pack), why_none, |device| {
+            let finding = match fabric.providers.get("efa") {
+                Some(domains) if domains.iter().any(|domain| domain.starts_with(device)) => {
+                    Finding::pass(format!("libfabric {} offers it; {SECURITY_GROUP}", fabric.version))
+                }
+                Some(domains) => {
+                    let domains = domains.join(", ");
+                    Finding::fail(format!("libfabric's efa does not offer it, and offers {domains}"))
+                        .fix("FI_LOG_LEVEL=warn fi_info -p efa: libfabric tells why")
+                }
+                None => Finding::fail(format!(
+                    "libfabric {} ({}) has no provider efa",
+                    fabric.version, fabric.library
+                ))
+                .fix(EFA_INSTALLER)
+                .fix("unset FI_PROVIDER: it leaves providers out"),
+            };
+            finding.of(device).read(SOURCE)
+        }),
+    }
+}
+
+/// Whether bytes really arrive, over each rail from this host to itself.
+pub(super) fn transfer(pack: &Pack) -> Answer {
+    const SOURCE: &str = "a transfer from this host to itself";
+    const WHY_NONE: &str = "there is no rail: no card, and no libfabric";
+    if let Reading::LeftOut(reason) = &pack.probes().transfers {
+        return Answer::DoesNotApply(reason.clone());
+    }
+    let trials = match pack.probes().transfers.get() {
+        Ok(trials) => trials,
+        Err(reason) => return Finding::unknown(reason).read(SOURCE).into(),
+    };
+    // An EFA is a rail of libfabric's, and none of its own name. What is another's need not work here.
+    let efa = efa_devices(pack);
+    let anothers = pack.ports().into_iter().filter(|port| is_anothers(pack, port));
+    let anothers: Vec<&str> = anothers.map(|port| port.device).collect();
+    let is_asked = |device: &str| !efa.contains(&device) && !anothers.contains(&device);
+    // `mlx5_0/2` is a rail of mlx5_0.
+    let device_of = |rail: &'_ str| rail.split('/').next().unwrap_or(rail).to_owned();
+    let tried: Vec<String> = trials.keys().map(|rail| device_of(rail)).collect();
+    let mut findings: Vec<Finding> = trials
+        .iter()
+        .filter(|(rail, _)| is_asked(&device_of(rail)))
+        .map(|(rail, trial)| trial_finding(rail, trial).of(rail.as_str()))
+        .collect();
+    let cards = all_devices(pack).into_iter().filter(|device| is_asked(device));
+    let untried = cards.filter(|device| !tried.iter().any(|it| it == device));
+    findings.extend(untried.map(|device| Finding::unknown("it was not tried").of(device)));
+    findings.extend(hidden(pack));
+    if trials.is_empty() && findings.is_empty() && !efa.is_empty() {
+        findings.push(Finding::unknown("none of the devices is a rail, so none was tried"));
+    }
+    Answer::of_each(findings, WHY_NONE, |finding| finding.read(SOURCE))
+}
+
+/// Those that the kernel shows, and those that only libibverbs knows of: /sys may be closed.
+fn all_devices(pack: &Pack) -> BTreeSet<&str> {
+    let mut all: BTreeSet<&str> = pack.devices().into_iter().collect();
+    if let Ok(verbs) = pack.probes().verbs.get() {
+        all.extend(verbs.devices.keys().map(String::as_str));
+    }
+    all
+}
+
+fn trial_finding(rail: &str, trial: &Trial) -> Finding {
+    match trial {
+        Trial::Worked { latency_ns, rate_bits_per_second, bytes } => Finding::pass(format!(
+            "{} written and compared at {}; a short message takes {} (½ RTT)",
+            figures::size(*bytes),
+            figures::bit_rate(*rate_bits_per_second as f64),
+            figures::duration(*latency_ns as f64)
+        )),
+        Trial::Failed { error, cause, fix } => {
+            let cause = cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+            let finding = Finding::fail(format!("{error}{cause}"));
+            finding.fix(fix.clone().unwrap_or_else(|| format!("see what {rail} is here: farreach devices")))
+        }
+    }
+}

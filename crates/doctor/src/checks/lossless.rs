@@ -1,0 +1,208 @@
+//! What keeps RoCE from losing packets: pauses by priority, marks of congestion, and the way a packet gets its priority.
+//!
+//! Of cards only: Soft-RoCE packets are ordinary ones of the kernel, and InfiniBand has credits.
+
+use super::wire::{Wire, WiredPort, each_port, net_device, net_devices};
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack};
+use crate::probes::Dcb;
+use crate::survey::driver;
+
+const NO_CARD: &str = "no port is RoCE by a card";
+const DCB: &str = "DCB netlink";
+/// The paths are where it was read: in the words they would keep cards that are alike apart.
+const NOT_SHOWN: &str = "not to be seen here: only NVIDIA's own driver shows it";
+
+fn each_card(pack: &Pack, look: impl FnMut(&WiredPort) -> Finding) -> Answer {
+    each_port(pack, |wire| wire == Wire::Roce, NO_CARD, look)
+}
+
+/// What data centre bridging says of a port, and of which net device.
+fn dcb<'a>(pack: &'a Pack, it: &WiredPort) -> Result<(&'a str, &'a Dcb), String> {
+    let all = pack.probes().dcb.get()?;
+    let names = net_devices(pack, &it.port);
+    let told = names.iter().find_map(|name| all.get(*name).map(|dcb| (*name, dcb)));
+    told.ok_or_else(|| match names.first() {
+        // Without its name, so that many cards of one driver are told of at once.
+        Some(_) => "the driver does not tell of data centre bridging".to_owned(),
+        None => "the port has no net device here".to_owned(),
+    })
+}
+
+/// Whether some priority is paused instead of dropped.
+pub(super) fn pfc(pack: &Pack) -> Answer {
+    each_card(pack, |it| pfc_of(pack, it))
+}
+
+fn pfc_of(pack: &Pack, it: &WiredPort) -> Finding {
+    let (net, dcb) = match dcb(pack, it) {
+        Ok(told) => told,
+        Err(reason) => return Finding::unknown(reason).read(DCB),
+    };
+    let finding = if !dcb.lossless_priorities.is_empty() {
+        Finding::pass(format!("{net} pauses priority {}", list(&dcb.lossless_priorities)))
+    } else if ecn_priorities(pack, net).is_ok_and(|priorities| !priorities.is_empty()) {
+        Finding::pass(format!("{net} pauses no priority; ECN slows senders before packets are lost"))
+    } else {
+        Finding::warn(format!(
+            "{net} pauses no priority, and ECN is not known to be on: a full switch drops packets, and RoCE starts over"
+        ))
+        .fix(format!("dcb pfc set dev {net} prio-pfc all:off 3:on; and the same on the switch"))
+        .fix_in("with NVIDIA's tools", format!("mlnx_qos -i {net} --trust dscp --pfc 0,0,0,1,0,0,0,0"))
+    };
+    finding.read(DCB)
+}
+
+/// Whether a packet's priority is taken from its DSCP, which survives routers and needs no VLAN.
+pub(super) fn dscp_trust(pack: &Pack) -> Answer {
+    each_card(pack, |it| {
+        let (net, dcb) = match dcb(pack, it) {
+            Ok(told) => told,
+            Err(reason) => return Finding::unknown(reason).read(DCB),
+        };
+        let finding = match dcb.trust.as_deref() {
+            Some("dscp") => Finding::pass(format!("{net} takes a packet's priority from its DSCP")),
+            Some(other) => Finding::warn(format!(
+                "{net} takes a packet's priority from its {other}: without a VLAN tag every packet has priority 0"
+            ))
+            .fix(trust_dscp(pack, it, net, dcb))
+            .fix_in("with NVIDIA's tools", format!("mlnx_qos -i {net} --trust dscp")),
+            None => Finding::unknown("the driver does not tell; mlnx_qos -i NETDEVICE may"),
+        };
+        finding.read(DCB)
+    })
+}
+
+/// The command by which a driver takes priorities from the DSCP: mlx5 does so as soon as its table has an entry for one, and knows no other way.
+fn trust_dscp(pack: &Pack, it: &WiredPort, net: &str, dcb: &Dcb) -> String {
+    if driver(pack, it.port.device).as_deref() != Some("mlx5_core") {
+        return format!("dcb apptrust set dev {net} order dscp");
+    }
+    let priority = dcb.lossless_priorities.first().copied().unwrap_or(3);
+    format!("dcb app add dev {net} dscp-prio {}:{priority}", usual_dscp(priority))
+}
+
+/// Whether senders are slowed before a switch drops.
+pub(super) fn ecn(pack: &Pack) -> Answer {
+    each_card(pack, |it| ecn_of(pack, it))
+}
+
+fn ecn_of(pack: &Pack, it: &WiredPort) -> Finding {
+    let net = net_device(pack, &it.port);
+    let folder = format!("/sys/class/net/{net}/ecn");
+    let priorities = match ecn_priorities(pack, net) {
+        Ok(priorities) => priorities,
+        Err((path, Missing::Absent)) => return Finding::unknown(NOT_SHOWN).read(path),
+        Err((path, missing)) => return Finding::unread(&path, &missing),
+    };
+    let lossless = dcb(pack, it).map(|(_, dcb)| dcb.lossless_priorities.clone()).unwrap_or_default();
+    let bare: Vec<u8> = lossless.iter().copied().filter(|priority| !priorities.contains(priority)).collect();
+    let switch_on = |priority: u8| {
+        format!("echo 1 | tee {folder}/roce_np/enable/{priority} {folder}/roce_rp/enable/{priority}")
+    };
+    let finding = if priorities.is_empty() {
+        Finding::warn(format!(
+            "{net} marks no priority: one busy receiver pauses the whole fabric, or loses packets"
+        ))
+        .fix(switch_on(lossless.first().copied().unwrap_or(3)))
+    } else if let Some(priority) = bare.first() {
+        Finding::warn(format!("{net} pauses priority {}, and marks only {}", list(&bare), list(&priorities)))
+            .fix(switch_on(*priority))
+    } else {
+        Finding::pass(format!("{net} marks priority {}", list(&priorities)))
+    };
+    finding.read(format!("{folder}/roce_np/enable")).read(format!("{folder}/roce_rp/enable"))
+}
+
+/// The priorities that both notice marks and obey them.
+fn ecn_priorities(pack: &Pack, net: &str) -> Result<Vec<u8>, (String, Missing)> {
+    let mut priorities = Vec::new();
+    for priority in 0..8 {
+        let mut is_on = true;
+        for side in ["roce_np", "roce_rp"] {
+            let path = format!("/sys/class/net/{net}/ecn/{side}/enable/{priority}");
+            is_on &= pack.number(&path).map_err(|missing| (path, missing))? == 1;
+        }
+        if is_on {
+            priorities.push(priority);
+        }
+    }
+    Ok(priorities)
+}
+
+/// Whether packets of programs that ask for nothing get the priority that is not dropped.
+pub(super) fn traffic_class(pack: &Pack) -> Answer {
+    each_card(pack, |it| traffic_class_of(pack, it))
+}
+
+fn traffic_class_of(pack: &Pack, it: &WiredPort) -> Finding {
+    let path = format!("/sys/class/infiniband/{}/tc/{}/traffic_class", it.port.device, it.port.number);
+    let text = match pack.text(&path) {
+        Ok(text) => text,
+        Err(Missing::Absent) => return Finding::unknown(NOT_SHOWN).read(path),
+        Err(missing) => return Finding::unread(&path, &missing),
+    };
+    let dcb = match dcb(pack, it) {
+        Ok((_, dcb)) => dcb,
+        Err(reason) => {
+            return Finding::unknown(format!("\"{text}\"; which priority that is: {reason}")).read(path);
+        }
+    };
+    // Below the class for all there may be others, for single addresses.
+    let class = text.lines().find_map(|line| line.strip_prefix("Global tclass=")?.trim().parse::<u8>().ok());
+    let paused = list(&dcb.lossless_priorities);
+    let set = format!("echo {} > {path}", lossless_class(dcb));
+    let finding = match class {
+        _ if dcb.lossless_priorities.is_empty() => {
+            Finding::pass("no priority is paused, so all classes are alike")
+        }
+        _ if dcb.trust.as_deref() != Some("dscp") => Finding::unknown(match &dcb.trust {
+            Some(other) => format!(
+                "the class counts only where a packet's priority is taken from its DSCP, and here it is taken from its {other}: \
+                 see the check dscp trust"
+            ),
+            None => "the driver does not tell whether a packet's priority is taken from its DSCP".to_owned(),
+        }),
+        Some(class) => {
+            let (dscp, priority) = (class >> 2, priority_of(dcb, class >> 2));
+            let found = format!("class {class}, DSCP {dscp}: priority {priority}");
+            if dcb.lossless_priorities.contains(&priority) {
+                Finding::pass(format!("{found}, which is paused"))
+            } else if dcb.dscp_priorities.is_none() {
+                Finding::unknown(format!(
+                    "{found}, unless the driver's table, which it does not tell, says otherwise; {paused} is paused"
+                ))
+            } else {
+                Finding::warn(format!("{found}, which is not paused; {paused} is")).fix(set)
+            }
+        }
+        None if text.is_empty() => Finding::warn(format!(
+            "none is set: packets have priority 0 unless the program asks for more, and only {paused} is paused"
+        ))
+        .fix(set),
+        None => Finding::unknown(format!("\"{text}\" has no class for all packets")),
+    };
+    finding.read(path)
+}
+
+fn priority_of(dcb: &Dcb, dscp: u8) -> u8 {
+    let set = dcb.dscp_priorities.as_ref().and_then(|all| all.get(&dscp));
+    set.copied().unwrap_or(dscp >> 3)
+}
+
+/// A class whose packets are paused, and may be marked: 106 is DSCP 26, priority 3, with the lower bits for ECN.
+fn lossless_class(dcb: &Dcb) -> u8 {
+    // What people take for priority 3, and its like for the others, comes first.
+    let usual = dcb.lossless_priorities.iter().map(|priority| usual_dscp(*priority));
+    let dscp = usual.chain(0..64).find(|dscp| dcb.lossless_priorities.contains(&priority_of(dcb, *dscp)));
+    (dscp.unwrap_or_default() << 2) + 2
+}
+
+/// 26 for priority 3, which is what people take, and its like for the others. There are eight priorities, whatever a pack says.
+fn usual_dscp(priority: u8) -> u8 {
+    ((priority & 7) << 3) + 2
+}
+
+fn list(priorities: &[u8]) -> String {
+    priorities.iter().map(u8::to_string).collect::<Vec<_>>().join(", ")
+}

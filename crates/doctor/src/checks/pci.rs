@@ -1,0 +1,159 @@
+//! The card's way to memory and to other cards: its link, the IOMMU, and what bridges do on the way.
+
+use super::wire::{cards, device_path, no_cards, or_hidden, pci_address};
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack};
+
+/// Whether the link to each card is as wide and as fast as both ends could have it.
+pub(super) fn link(pack: &Pack) -> Answer {
+    // Only PCI Express has these files.
+    let has_link =
+        |device: &&str| pack.text(&device_path(device, "device/max_link_width")) != Err(Missing::Absent);
+    let linked = cards(pack).into_iter().filter(has_link);
+    let why_none = "no RDMA device is a PCI Express card";
+    or_hidden(pack, Answer::of_each(linked, why_none, |device| link_of(pack, device).of(device)))
+}
+
+fn link_of(pack: &Pack, device: &str) -> Finding {
+    let path = |file: &str| device_path(device, &format!("device/{file}"));
+    let text = |file: &str| pack.text(&path(file)).map_err(|missing| Finding::unread(&path(file), &missing));
+    let read = || -> Result<_, Finding> {
+        Ok((
+            (text("current_link_width")?, text("current_link_speed")?),
+            (text("max_link_width")?, text("max_link_speed")?),
+        ))
+    };
+    let ((width, speed), (width_max, speed_max)) = match read() {
+        Ok(read) => read,
+        Err(unread) => return unread,
+    };
+    let (Some(lanes), Some(lanes_max)) = (lanes(width), lanes(width_max)) else {
+        return Finding::unknown(
+            "a virtual function does not tell of its link; that of the card itself counts",
+        )
+        .read(path("current_link_width"));
+    };
+    let (Some(gigatransfers), Some(gigatransfers_max)) = (transfers(speed), transfers(speed_max)) else {
+        return Finding::unknown(format!("the link's speed is \"{speed}\" of \"{speed_max}\""))
+            .read(path("current_link_speed"));
+    };
+    let found = format!("x{lanes} of x{lanes_max}, {speed} of {speed_max}");
+    let address = pci_address(pack, device).unwrap_or_default();
+    let finding = if lanes < lanes_max {
+        Finding::warn(format!("{found}: the slot has fewer lanes than the card, or some do not work"))
+            .fix("move the card to a slot with as many lanes, or seat it anew; the BIOS may split slots (bifurcation)")
+            .fix(format!("see both ends: lspci -vv -s {address}"))
+    } else if gigatransfers < gigatransfers_max {
+        Finding::warn(format!("{found}: the slot is older than the card, or the link fell back"))
+            .fix("set the slot's link speed to auto in the BIOS, or move the card to a faster slot")
+            .fix(format!("see both ends: lspci -vv -s {address}"))
+    } else {
+        Finding::pass(found)
+    };
+    ["current_link_width", "current_link_speed", "max_link_width", "max_link_speed"]
+        .iter()
+        .fold(finding, |finding, file| finding.read(path(file)))
+}
+
+/// 0 and 255 stand for what is not known.
+fn lanes(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|lanes| (1..=32).contains(lanes))
+}
+
+/// `16.0 GT/s PCIe` in tenths.
+fn transfers(text: &str) -> Option<u64> {
+    let number: f64 = text.split_once(" GT/s")?.0.parse().ok()?;
+    Some((number * 10.0) as u64)
+}
+
+/// Whether the IOMMU translates each address that a card uses.
+pub(super) fn iommu(pack: &Pack) -> Answer {
+    let why_none = "no RDMA device is a PCI card";
+    or_hidden(pack, Answer::of_each(cards(pack), why_none, |device| iommu_of(pack, device).of(device)))
+}
+
+fn iommu_of(pack: &Pack, device: &str) -> Finding {
+    let link = device_path(device, "device/iommu_group");
+    let group = match pack.link_name(&link) {
+        Ok(group) => group,
+        Err(Missing::Absent) => return Finding::pass("no IOMMU stands before it").read(link),
+        Err(missing) => return Finding::unread(&link, &missing),
+    };
+    let path = format!("/sys/kernel/iommu_groups/{group}/type");
+    let address = pci_address(pack, device);
+    let finding = match pack.text(&path) {
+        Ok("identity") => Finding::pass("the IOMMU lets its addresses through as they are"),
+        Ok(kind @ ("DMA" | "DMA-FQ")) => {
+            Finding::warn(format!(
+                "the IOMMU translates every address ({kind}): large transfers get slower, and memory of a GPU may not be reached"
+            ))
+            .fix_in("at boot", "add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub; update-grub; reboot")
+        }
+        Ok("blocked") => Finding::fail("the IOMMU blocks the card: it was prepared for a virtual machine")
+            .fix(format!("give it back to its driver: driverctl unset-override {}", address.unwrap_or("ADDRESS"))),
+        Ok(other) => Finding::unknown(format!("its domain is \"{other}\": whoever made it decides")),
+        Err(missing) => return without_type(pack, &path, &missing),
+    };
+    finding.read(path)
+}
+
+/// What the boot says, where the group itself does not tell.
+fn without_type(pack: &Pack, path: &str, missing: &Missing) -> Finding {
+    const BOOT: &str = "/proc/cmdline";
+    match pack.text(BOOT) {
+        Ok(words) if words.split_whitespace().any(|word| word == "iommu=pt") => {
+            Finding::pass("booted with iommu=pt: the IOMMU lets its addresses through as they are").read(BOOT)
+        }
+        _ => Finding::unread(path, missing).read(BOOT),
+    }
+}
+
+/// Whether bridges send what one card sends to another all the way up to the root.
+pub(super) fn acs(pack: &Pack) -> Answer {
+    const CAPABILITY: &str = "PCI config, extended capability 0x0d";
+    if cards(pack).is_empty() {
+        return no_cards(pack);
+    }
+    let bridges = match pack.probes().acs.get() {
+        Ok(bridges) => bridges,
+        Err(reason) => return Finding::unknown(reason).read(CAPABILITY).into(),
+    };
+    let detours: Vec<&str> = bridges
+        .iter()
+        .filter(|(_, acs)| acs.redirects_requests || acs.redirects_completions)
+        .map(|(address, _)| address.as_str())
+        .collect();
+    let finding = match (detours.is_empty(), peer_card(pack)) {
+        (true, _) => Finding::pass("no bridge makes cards channel by way of the root"),
+        (false, None) => Finding::pass(format!(
+            "{} sends everything up to the root, and there is no GPU that would channel to a card",
+            detours.join(", ")
+        )),
+        (false, Some(peer)) => {
+            let turn_off = detours.iter().map(|address| format!("setpci -s {address} ECAP_ACS+6.w=0000"));
+            Finding::warn(format!(
+                "{} sends everything up to the root: what goes between a card and {peer} takes the long way",
+                detours.join(", ")
+            ))
+            // It is what keeps a virtual machine's card from the memory of the others.
+            .fix_in(
+                "where no virtual machine has a card, until the next boot",
+                turn_off.collect::<Vec<_>>().join("; "),
+            )
+            .fix_in("where no virtual machine has a card, for good", "switch ACS off in the BIOS")
+        }
+    };
+    finding.read(CAPABILITY).into()
+}
+
+/// A card that others talk to without the processor: a GPU, an accelerator.
+fn peer_card(pack: &Pack) -> Option<String> {
+    const DEVICES: &str = "/sys/bus/pci/devices";
+    let is_peer = |address: &&str| {
+        let of = |file: &str| pack.text(&format!("{DEVICES}/{address}/{file}")).unwrap_or_default();
+        let is_maker = matches!(of("vendor"), "0x10de" | "0x1002");
+        // Display and 3D controllers of those who make GPUs, and accelerators of anybody.
+        (of("class").starts_with("0x03") && is_maker) || of("class").starts_with("0x12")
+    };
+    pack.names(DEVICES).into_iter().find(is_peer).map(|address| format!("the GPU {address}"))
+}

@@ -1,0 +1,173 @@
+//! Several RDMA net devices in one subnet: the kernel then answers and routes by whichever it likes, unless told otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use super::wire::{net_devices, or_hidden, wire};
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack};
+
+const ROUTES: &str = "/proc/net/route";
+
+/// Whether net devices that share a subnet are kept apart.
+pub(super) fn routes(pack: &Pack) -> Answer {
+    let mut names: BTreeSet<&str> = BTreeSet::new();
+    for port in pack.ports() {
+        match wire(pack, &port) {
+            Ok(wire) if wire.is_roce() => names.extend(net_devices(pack, &port)),
+            Ok(_) => {}
+            Err((path, missing)) => return Finding::unread(&path, &missing).into(),
+        }
+    }
+    if names.len() < 2 {
+        let why_none = "there are no two net devices of RoCE ports".to_owned();
+        return or_hidden(pack, Answer::DoesNotApply(why_none));
+    }
+    let table = match pack.text(ROUTES) {
+        Ok(table) => table,
+        Err(missing) => return Finding::unread(ROUTES, &missing).into(),
+    };
+    let mut by_subnet: BTreeMap<(Ipv4Addr, u32), Vec<&str>> = BTreeMap::new();
+    for (name, subnet) in table.lines().filter_map(on_link).filter(|(name, _)| names.contains(name)) {
+        by_subnet.entry(subnet).or_default().push(name);
+    }
+    by_subnet.retain(|_, names| {
+        names.dedup();
+        names.len() > 1
+    });
+    let why_none = format!("{} are in subnets of their own", list(&names));
+    let findings = by_subnet.into_iter().flat_map(|(subnet, names)| shared(pack, subnet, &names));
+    match Answer::of_each(findings, &why_none, |finding| finding) {
+        Answer::DoesNotApply(found) => Finding::pass(found).read(ROUTES).into(),
+        findings => findings,
+    }
+}
+
+/// The subnet that a line of the routing table says is on a net device's own link.
+fn on_link(line: &str) -> Option<(&str, (Ipv4Addr, u32))> {
+    // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    let (destination, gateway, mask) = (hex(words.get(1)?)?, hex(words.get(2)?)?, hex(words.get(7)?)?);
+    // The bytes are those of the wire, read as a number of this machine.
+    let address = Ipv4Addr::from(destination.to_le_bytes());
+    (gateway == 0 && mask != 0).then(|| (words[0], (address, mask.count_ones())))
+}
+
+/// What a setting of each net device must be.
+struct Setting {
+    name: &'static str,
+    is_well: fn(u64) -> bool,
+    wanted: &'static str,
+    /// What comes of another value.
+    otherwise: &'static str,
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "rp_filter",
+        is_well: |value| value != 1,
+        wanted: "2",
+        otherwise: "strict: what comes in by the other one is dropped",
+    },
+    Setting {
+        name: "arp_ignore",
+        is_well: |value| value >= 1,
+        wanted: "1",
+        otherwise: "so one answers for the other's address (ARP flux)",
+    },
+    Setting {
+        name: "arp_announce",
+        is_well: |value| value >= 1,
+        wanted: "2",
+        otherwise: "so one tells the other's address to the neighbours (ARP flux)",
+    },
+];
+
+/// One finding for each setting that is wrong: of many net devices one sentence for all would be a page.
+fn shared(pack: &Pack, (address, bits): (Ipv4Addr, u32), names: &[&str]) -> Vec<Finding> {
+    let subnet = format!("{} share {address}/{bits}", names.join(" and "));
+    let mut findings = Vec::new();
+    for setting in SETTINGS {
+        match wrong(pack, setting, names) {
+            Ok(wrong) => findings.extend(fault(setting, &subnet, names, wrong)),
+            Err((path, missing)) => {
+                return vec![Finding::unknown(format!("{subnet}; {}", missing.reason(&path))).read(path)];
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::pass(format!("{subnet}, and each answers for itself")));
+    }
+    let read = |finding: Finding| {
+        let places = SETTINGS.iter().map(|it| format!("/proc/sys/net/ipv4/conf/*/{}", it.name));
+        places.fold(finding.read(ROUTES), |finding, place| finding.read(place))
+    };
+    findings.into_iter().map(read).collect()
+}
+
+/// The net devices of which a setting is wrong, by its value.
+fn wrong<'a>(
+    pack: &Pack,
+    setting: &Setting,
+    names: &[&'a str],
+) -> Result<BTreeMap<u64, Vec<&'a str>>, (String, Missing)> {
+    let mut by_value: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for name in names {
+        let value = effective(pack, name, setting.name)?;
+        if !(setting.is_well)(value) {
+            by_value.entry(value).or_default().push(name);
+        }
+    }
+    Ok(by_value)
+}
+
+fn fault(
+    setting: &Setting,
+    subnet: &str,
+    names: &[&str],
+    wrong: BTreeMap<u64, Vec<&str>>,
+) -> Option<Finding> {
+    let Setting { name, wanted, otherwise, .. } = setting;
+    let values = wrong.iter().map(|(value, these)| {
+        let of = if these.len() == names.len() { "each".to_owned() } else { these.join(", ") };
+        format!("{name} of {of} is {value}")
+    });
+    let values: Vec<String> = values.collect();
+    // With slashes, because the name of a VLAN has a dot in it.
+    let keys = wrong.values().flatten().map(|net| format!("net/ipv4/conf/{net}/{name}={wanted}"));
+    let keys = keys.collect::<Vec<_>>().join(" ");
+    (!wrong.is_empty()).then(|| {
+        Finding::warn(format!("{subnet}: {}, {otherwise}", values.join("; ")))
+            .fix(format!("sysctl -w {keys}"))
+            .fix_in("at boot", format!("/etc/sysctl.d/90-rdma.conf, one a line: {keys}"))
+            .fix("or give each net device a subnet of its own")
+    })
+}
+
+/// The kernel obeys the greater of a net device's own setting and that of all.
+fn effective(pack: &Pack, name: &str, setting: &str) -> Result<u64, (String, Missing)> {
+    let of = |name: &str| {
+        let path = format!("/proc/sys/net/ipv4/conf/{name}/{setting}");
+        pack.number(&path).map_err(|missing| (path, missing))
+    };
+    Ok(of("all")?.max(of(name)?))
+}
+
+fn list(names: &BTreeSet<&str>) -> String {
+    names.iter().copied().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_routing_table_tells_the_subnets() {
+        let line = "ens1f0np0\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0";
+        assert_eq!(on_link(line), Some(("ens1f0np0", (Ipv4Addr::new(192, 168, 0, 0), 24))));
+        let by_gateway = "eno1\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0";
+        assert_eq!(on_link(by_gateway), None);
+        assert_eq!(on_link("Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask"), None);
+    }
+}

@@ -1,0 +1,287 @@
+//! What stands between this program and a device: kernel, modules, nodes, namespaces.
+
+use std::collections::BTreeMap;
+
+use farreach_verbs::system::{KernelDevice, KernelSupport, NodeAccess};
+
+use super::cards::{NO_DEVICE, has_rdma, hidden, is_efa_only, is_loaded, loads, no_device};
+use crate::finding::{Answer, Finding};
+use crate::pack::{Missing, Pack};
+use crate::survey;
+
+const VERBS: &str = "/sys/class/infiniband_verbs";
+
+/// Whether the kernel speaks RDMA.
+pub(super) fn kernel(pack: &Pack) -> Answer {
+    const NETLINK: &str = "socket(AF_NETLINK, NETLINK_RDMA)";
+    let devices = pack.devices();
+    if !devices.is_empty() {
+        let found = format!("the kernel's RDMA devices: {}", devices.join(", "));
+        return Finding::pass(found).read("/sys/class/infiniband").into();
+    }
+    if let Some(hidden) = hidden(pack) {
+        return hidden.into();
+    }
+    let listed = pack.probes().verbs.get().map(|verbs| verbs.devices.keys().cloned().collect::<Vec<_>>());
+    match (survey::kernel(pack).support, pack.probes().rdma_netlink.get()) {
+        (KernelSupport::Present, _) if listed.as_ref().is_ok_and(|names| !names.is_empty()) => {
+            Finding::unknown(format!(
+                "libibverbs lists {}, and /sys/class/infiniband shows no device: it may not be mounted here",
+                listed.unwrap_or_default().join(", ")
+            ))
+            .read("/sys/class/infiniband")
+            .into()
+        }
+        (KernelSupport::Present, _) => Finding::pass(
+            "the kernel speaks RDMA, and has no device; to try it without a card: rdma link add rxe0 type rxe netdev \
+             NETDEV",
+        )
+        .read(NETLINK)
+        .into(),
+        (support, Ok(_)) => without_kernel_support(pack, support).read(NETLINK).into(),
+        (_, Err(reason)) => Finding::unknown(reason).read(NETLINK).into(),
+    }
+}
+
+fn without_kernel_support(pack: &Pack, support: KernelSupport) -> Finding {
+    const NOT_BUILT: &str = "boot a kernel that is built with CONFIG_INFINIBAND, or install its modules (Debian, Ubuntu: \
+                             the full kernel package, not the cloud one)";
+    const TCP: &str = "tcp needs none of this: farreach ping -d tcp PEER";
+    let release = pack.text("/proc/sys/kernel/osrelease").unwrap_or("of this host");
+    let folder = format!("/lib/modules/{release}/kernel/drivers/infiniband/core");
+    match support {
+        KernelSupport::NotLoaded => {
+            return loads(
+                Finding::fail("the kernel's RDMA modules are not loaded").read(folder),
+                "ib_uverbs",
+            );
+        }
+        KernelSupport::NotBuilt => {
+            let found =
+                format!("the kernel {release} has no RDMA support, and no modules for it are in {folder}");
+            Finding::fail(found).read(folder).fix(NOT_BUILT)
+        }
+        _ => loads(Finding::fail("the kernel has no RDMA support"), "ib_uverbs").fix(NOT_BUILT),
+    }
+    .fix_in("without RDMA", TCP)
+}
+
+/// Whether user space gets at the devices, and at the connection manager.
+pub(super) fn modules(pack: &Pack) -> Answer {
+    // Where the kernel speaks RDMA a device may come any time: a software one by a command.
+    if !has_rdma(pack) && pack.probes().rdma_netlink.get() != Ok(&true) {
+        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+    }
+    let user_verbs = module(pack, "ib_uverbs", "/sys/class/infiniband_verbs/abi_version", |found| {
+        Finding::fail(format!("{found}: no program gets at an RDMA device"))
+    });
+    // An EFA has no connection manager, so nobody misses it there.
+    if is_efa_only(pack) {
+        return user_verbs.into();
+    }
+    let connection_manager = module(pack, "rdma_ucm", "/sys/class/misc/rdma_cm/dev", |found| {
+        Finding::warn(format!(
+            "{found}: programs that meet by rdma_cm (rping, NFS, iSER, many others) cannot; farreach does without"
+        ))
+    });
+    Answer::Findings(vec![user_verbs, connection_manager])
+}
+
+/// `offers` is what the module makes, loaded or built in.
+fn module(pack: &Pack, name: &str, offers: &str, absent: impl Fn(String) -> Finding) -> Finding {
+    let state = format!("/sys/module/{name}/initstate");
+    match (pack.text(offers), is_loaded(pack, name)) {
+        (Ok(_), _) => Finding::pass("works").read(offers),
+        (Err(Missing::Absent), Ok(is_loaded)) => {
+            let found = if is_loaded { "loaded, and offers nothing" } else { "not loaded" };
+            loads(absent(found.to_owned()), name).read(state)
+        }
+        (Err(Missing::Absent), Err(missing)) => Finding::unread(&state, &missing),
+        (Err(missing), _) => Finding::unread(offers, &missing),
+    }
+    .of(name)
+}
+
+/// Whether every device has its node, and this process may open it.
+pub(super) fn nodes(pack: &Pack) -> Answer {
+    if pack.devices().is_empty() {
+        return no_device(pack);
+    }
+    if pack.text(&format!("{VERBS}/abi_version")) == Err(Missing::Absent) {
+        return Answer::DoesNotApply("ib_uverbs is not loaded, and makes them".to_owned());
+    }
+    let opened = match pack.probes().nodes.get() {
+        Ok(opened) => opened,
+        Err(reason) => return Finding::unknown(reason).read("/dev/infiniband").into(),
+    };
+    let devices = survey::kernel(pack).devices;
+    let mut findings: Vec<Finding> =
+        devices.iter().map(|device| device_finding(opened, device).of(device.name.as_str())).collect();
+    if pack.text("/sys/class/misc/rdma_cm/dev").is_ok() {
+        findings.push(node_finding(opened, "rdma_cm", Finding::warn).of("rdma_cm"));
+    }
+    Answer::Findings(findings)
+}
+
+fn device_finding(opened: &BTreeMap<String, Option<String>>, device: &KernelDevice) -> Finding {
+    match (&device.node, &device.access) {
+        (Some(node), _) => node_finding(opened, node, Finding::fail),
+        (None, NodeAccess::Unknown { path, reason }) => {
+            Finding::unknown(reason.as_str()).read(path.display().to_string())
+        }
+        (None, _) => Finding::fail("the kernel offers user space no node for it")
+            .read(VERBS)
+            .fix("dmesg | grep -i uverbs: the kernel tells why")
+            .fix_in("container", "mount the host's /sys, which tells of it"),
+    }
+}
+
+/// Whether this process may open the node of a device; none where that is not known.
+pub(super) fn opens(pack: &Pack, device: &str) -> Option<bool> {
+    let device = survey::kernel(pack).devices.into_iter().find(|it| it.name == device)?;
+    match device.access {
+        NodeAccess::Granted => Some(true),
+        NodeAccess::NoNode(_) | NodeAccess::Denied(_) => Some(false),
+        _ => None,
+    }
+}
+
+/// `problem` makes what is said of a node that does not open.
+fn node_finding(
+    opened: &BTreeMap<String, Option<String>>,
+    node: &str,
+    problem: impl Fn(String) -> Finding,
+) -> Finding {
+    let path = format!("/dev/infiniband/{node}");
+    match opened.get(node) {
+        Some(None) => Finding::pass(format!("{path} opens")),
+        Some(Some(error)) if error.contains("EPERM") => denied_by_group(problem(format!(
+            "{path} does not open: {error}: no matter of its owner, but of the devices that this control group may use"
+        )), &path),
+        Some(Some(error)) => denied_by_mode(problem(format!("{path} does not open: {error}")), &path, node),
+        None => problem(format!("{path} does not exist"))
+            .fix("udevadm trigger --action=add --subsystem-match=infiniband_verbs --subsystem-match=misc")
+            .fix_in("container", format!("docker run --device={path} (or all: --device=/dev/infiniband)"))
+            .fix_in("Kubernetes", "ask for the resource of the RDMA or EFA device plugin, such as vpc.amazonaws.com/efa: 1"),
+    }
+    .read(path.as_str())
+}
+
+fn denied_by_group(finding: Finding, path: &str) -> Finding {
+    finding
+        .fix_in(
+            "container",
+            format!("docker run --device={path}; a bind mount of /dev/infiniband alone is not enough"),
+        )
+        .fix_in(
+            "Kubernetes",
+            "ask for the resource of the RDMA or EFA device plugin, such as vpc.amazonaws.com/efa: 1",
+        )
+        .fix_in("systemd", format!("DeviceAllow={path} rw"))
+}
+
+fn denied_by_mode(finding: Finding, path: &str, node: &str) -> Finding {
+    let kernel = if node == "rdma_cm" { "rdma_cm" } else { "uverbs*" };
+    finding
+        .fix(format!("chmod 666 {path}"))
+        .fix_in("at boot", format!("/etc/udev/rules.d/99-rdma.rules: KERNEL==\"{kernel}\", MODE=\"0666\""))
+        .fix_in(
+            "for a group",
+            format!("/etc/udev/rules.d/99-rdma.rules: KERNEL==\"{kernel}\", GROUP=\"rdma\", MODE=\"0660\"; usermod -aG rdma USER"),
+        )
+        .fix_in("container", "run as a user that may open it on the host, or --group-add its group")
+}
+
+/// Whether the devices are in this network namespace.
+pub(super) fn namespaces(pack: &Pack) -> Answer {
+    const SOURCE: &str = "netlink RDMA_NLDEV_CMD_SYS_GET";
+    if !has_rdma(pack) {
+        return Answer::DoesNotApply(NO_DEVICE.to_owned());
+    }
+    let devices = pack.devices();
+    if let Some(hidden) = hidden(pack) {
+        return hidden.into();
+    }
+    let finding = match pack.probes().rdma_namespaces.get().map(String::as_str) {
+        Ok("shared") => Finding::pass("shared: every network namespace has all RDMA devices"),
+        Ok("exclusive") if devices.is_empty() => Finding::fail(
+            "exclusive: each network namespace has its own RDMA devices, and this one has none; there is a card",
+        )
+        .fix_in("container", "on its host: rdma dev set DEVICE netns NAMESPACE (`rdma dev` tells the names)")
+        .fix_in("for all", "rdma system set netns shared, while there is no other network namespace")
+        .fix_in("at boot", "/etc/modprobe.d/rdma.conf: options ib_core netns_mode=1"),
+        Ok("exclusive") => {
+            Finding::pass(format!("exclusive: this network namespace has {}", devices.join(", ")))
+        }
+        Ok(other) => Finding::unknown(format!("\"{other}\" is no mode that this farreach knows")),
+        Err(reason) => Finding::unknown(reason),
+    };
+    finding.read(SOURCE).into()
+}
+
+/// Whether cards can reach the memory of GPUs.
+pub(super) fn gpu(pack: &Pack) -> Answer {
+    if pack.devices().is_empty() {
+        return no_device(pack);
+    }
+    let mut findings = Vec::new();
+    match is_loaded(pack, "nvidia") {
+        Ok(true) => findings.push(nvidia(pack).of("NVIDIA")),
+        Ok(false) => {}
+        Err(missing) => findings.push(Finding::unread("/sys/module/nvidia/initstate", &missing).of("NVIDIA")),
+    }
+    if pack.text("/sys/class/kfd/kfd/uevent").is_ok() {
+        findings.push(amd(pack).of("AMD"));
+    }
+    if findings.is_empty() {
+        return Answer::DoesNotApply("there is no driver of a GPU".to_owned());
+    }
+    Answer::Findings(findings)
+}
+
+fn nvidia(pack: &Pack) -> Finding {
+    const VERSION: &str = "/proc/driver/nvidia/version";
+    for place in ["/sys/module/nvidia_peermem/initstate", "/sys/kernel/mm/memory_peers/nv_mem/version"] {
+        match pack.text(place) {
+            Ok(_) => return Finding::pass("cards reach its memory, by nvidia_peermem").read(place),
+            Err(Missing::Absent) => {}
+            Err(missing) => return Finding::unread(place, &missing),
+        }
+    }
+    let is_open = pack.text(VERSION).is_ok_and(|version| version.contains("Open Kernel Module"));
+    match takes_dma_buf(pack) {
+        Ok(true) if is_open => Finding::pass("cards reach its memory, by dma-buf").read(VERSION),
+        Err(finding) if is_open => finding,
+        _ => loads(
+            Finding::warn("cards cannot reach its memory: every byte goes through the host's"),
+            "nvidia_peermem",
+        )
+        .read("/sys/module/nvidia_peermem/initstate")
+        .fix_in("without it", "NVIDIA's open kernel modules and a kernel of 5.12 or newer: dma-buf"),
+    }
+}
+
+fn amd(pack: &Pack) -> Finding {
+    const PEERS: &str = "/sys/kernel/mm/memory_peers/amdkfd/version";
+    if pack.text(PEERS).is_ok() {
+        return Finding::pass("cards reach its memory, by amdkfd").read(PEERS);
+    }
+    match takes_dma_buf(pack) {
+        Ok(true) => Finding::pass("cards reach its memory, by dma-buf").read("/proc/sys/kernel/osrelease"),
+        Ok(false) => Finding::warn("cards cannot reach its memory: every byte goes through the host's")
+            .read("/proc/sys/kernel/osrelease")
+            .fix("boot a kernel of 5.12 or newer: it takes dma-buf"),
+        Err(finding) => finding,
+    }
+}
+
+/// Whether the kernel is new enough to register what a GPU's driver exports.
+fn takes_dma_buf(pack: &Pack) -> Result<bool, Finding> {
+    const RELEASE: &str = "/proc/sys/kernel/osrelease";
+    let release = pack.text(RELEASE).map_err(|missing| Finding::unread(RELEASE, &missing))?;
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>());
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Ok((major, minor) >= (5, 12)),
+        _ => Err(Finding::unknown(format!("\"{release}\" is no release of a kernel")).read(RELEASE)),
+    }
+}

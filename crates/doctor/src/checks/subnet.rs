@@ -1,0 +1,62 @@
+//! What a subnet manager gives to InfiniBand ports: their addresses, and the partitions they are in.
+
+use super::wire::{Wire, each_port};
+use crate::finding::{Answer, Finding};
+use crate::pack::{Pack, Port};
+
+const NO_INFINIBAND: &str = "no port speaks InfiniBand";
+
+/// Whether a subnet manager has given each port its address.
+pub(super) fn manager(pack: &Pack) -> Answer {
+    each_port(pack, |wire| wire == Wire::InfiniBand, NO_INFINIBAND, |it| manager_of(pack, &it.port))
+}
+
+fn manager_of(pack: &Pack, port: &Port) -> Finding {
+    let (own, theirs) = (port.path("lid"), port.path("sm_lid"));
+    let number = |path: &str| pack.number(path).map_err(|missing| Finding::unread(path, &missing));
+    let (lid, sm_lid) = match (number(&own), number(&theirs)) {
+        (Ok(lid), Ok(sm_lid)) => (lid, sm_lid),
+        (Err(unread), _) | (_, Err(unread)) => return unread,
+    };
+    let found = format!("LID {lid}, subnet manager at LID {sm_lid}");
+    let finding = if lid == 0 || sm_lid == 0 {
+        Finding::fail(format!("{found}: 0 stands for none, so no packet finds its way"))
+            .fix("systemctl start opensm, on one host of the subnet, or the subnet manager of the switch")
+            .fix("see whether one answers: sminfo")
+    } else {
+        Finding::pass(found)
+    };
+    finding.read(own).read(theirs)
+}
+
+/// The bit of a partition key by which a port may talk to every member.
+const FULL_MEMBER: u64 = 0x8000;
+
+/// Whether each port is a full member of a partition.
+pub(super) fn partition_keys(pack: &Pack) -> Answer {
+    each_port(pack, |wire| wire == Wire::InfiniBand, NO_INFINIBAND, |it| keys_of(pack, &it.port))
+}
+
+fn keys_of(pack: &Pack, port: &Port) -> Finding {
+    let folder = port.path("pkeys");
+    let mut keys = Vec::new();
+    for index in pack.names(&folder) {
+        let path = format!("{folder}/{index}");
+        match pack.number(&path) {
+            Ok(key) => keys.push(key),
+            Err(missing) => return Finding::unread(&path, &missing),
+        }
+    }
+    let named = keys.iter().map(|key| format!("{key:#06x}")).collect::<Vec<_>>().join(", ");
+    let finding = if keys.iter().any(|key| key & FULL_MEMBER != 0) {
+        Finding::pass(named)
+    } else if keys.is_empty() {
+        Finding::unknown("its table of partition keys was not to be seen")
+    } else {
+        Finding::fail(format!(
+            "{named}: a limited member only, and two of those cannot channel to each other"
+        ))
+        .fix("opensm: in partitions.conf, Default=0x7fff, ipoib : ALL=full; then start it anew")
+    };
+    finding.read(folder)
+}

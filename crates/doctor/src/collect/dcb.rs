@@ -1,0 +1,148 @@
+//! Data centre bridging: which priorities are paused instead of dropped, and what a priority is taken from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::netlink::{NetlinkError, ROUTE, Want, ask, attribute, attributes, packed};
+use super::sysfs::{names_in, rdma_devices};
+use crate::probes::{Dcb, Reading};
+
+// linux/dcbnl.h and linux/rtnetlink.h
+const RTM_GETDCB: u16 = 78;
+const CMD_IEEE_GET: u8 = 21;
+const ATTR_IFNAME: u16 = 1;
+const ATTR_IEEE: u16 = 13;
+const IEEE_PFC: u16 = 2;
+const IEEE_APP_TABLE: u16 = 3;
+const APP_TRUST_TABLE: u16 = 11;
+const SELECTOR_DSCP: u8 = 5;
+const SELECTOR_PCP: u8 = 255;
+
+/// `struct dcbmsg`: the family of addresses, the command, and two bytes that mean nothing.
+const HEADER: usize = 4;
+
+/// Of each net device that an RDMA device goes over; those whose driver knows nothing of it are left out.
+pub(super) fn read() -> Reading<BTreeMap<String, Dcb>> {
+    let mut found = BTreeMap::new();
+    for name in net_devices() {
+        let mut question = vec![0, CMD_IEEE_GET, 0, 0];
+        question.extend(packed(ATTR_IFNAME, &[name.as_bytes(), &[0]].concat()));
+        match ask(ROUTE, RTM_GETDCB, Want::One, &question) {
+            Ok(answers) => {
+                found.extend(answers.first().and_then(|it| parse(it, is_mlx5(&name))).map(|dcb| (name, dcb)));
+            }
+            // Its driver has no such thing, or it is of another network namespace.
+            Err(NetlinkError::Refused(Errno::OPNOTSUPP | Errno::NODEV)) => {}
+            Err(error) => {
+                return Reading::Unread(format!("data centre bridging of {name}, asked by netlink: {error}"));
+            }
+        }
+    }
+    Reading::Read(found)
+}
+
+/// The net devices of all RDMA devices: of cards by their place, of Soft-RoCE by its GIDs.
+fn net_devices() -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for device in rdma_devices() {
+        all.extend(names_in(device.join("device/net")));
+        for port in names_in(device.join("ports")) {
+            let folder = device.join("ports").join(port).join("gid_attrs/ndevs");
+            let names =
+                names_in(&folder).into_iter().filter_map(|it| fs::read_to_string(folder.join(it)).ok());
+            all.extend(names.map(|name| name.trim().to_owned()));
+        }
+    }
+    all.remove("");
+    all
+}
+
+fn is_mlx5(net_device: &str) -> bool {
+    let driver = Path::new("/sys/class/net").join(net_device).join("device/driver");
+    fs::read_link(driver).is_ok_and(|driver| driver.ends_with("mlx5_core"))
+}
+
+fn parse(answer: &[u8], is_mlx5: bool) -> Option<Dcb> {
+    let ieee = attribute(answer.get(HEADER..)?, ATTR_IEEE)?;
+    // `struct ieee_pfc`: how many there may be, then a bit for each that is on.
+    let enabled = attribute(ieee, IEEE_PFC)?.get(1)?;
+    let lossless_priorities = (0..8).filter(|priority| enabled >> priority & 1 == 1).collect();
+    let dscp_priorities = attribute(ieee, IEEE_APP_TABLE).map(dscp_priorities);
+    Some(Dcb { lossless_priorities, trust: trust(ieee, is_mlx5), dscp_priorities })
+}
+
+/// Entries are `struct dcb_app`: selector, priority, and what is selected, in two bytes of this machine's order.
+fn dscp_priorities(table: &[u8]) -> BTreeMap<u8, u8> {
+    let entry = |entry: &[u8]| match *entry {
+        [SELECTOR_DSCP, priority, first, second, ..] => {
+            Some((u8::try_from(u16::from_ne_bytes([first, second])).ok()?, priority))
+        }
+        _ => None,
+    };
+    attributes(table).filter_map(|(_, bytes)| entry(bytes)).collect()
+}
+
+/// Where a driver does not tell what it trusts, mlx5 still does: it trusts DSCP as soon as its table has an entry for one.
+fn trust(ieee: &[u8], is_mlx5: bool) -> Option<String> {
+    if let Some(table) = attribute(ieee, APP_TRUST_TABLE) {
+        let selector = attributes(table).next()?.1.first()?;
+        return match *selector {
+            SELECTOR_DSCP => Some("dscp".to_owned()),
+            SELECTOR_PCP => Some("pcp".to_owned()),
+            _ => None,
+        };
+    }
+    let table = attribute(ieee, IEEE_APP_TABLE).filter(|_| is_mlx5)?;
+    let has_dscp = attributes(table).any(|(_, entry)| entry.first() == Some(&SELECTOR_DSCP));
+    Some(if has_dscp { "dscp" } else { "pcp" }.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(ieee: &[Vec<u8>]) -> Vec<u8> {
+        [&[0, CMD_IEEE_GET, 0, 0][..], &packed(ATTR_IFNAME, b"eth0\0"), &packed(ATTR_IEEE, &ieee.concat())]
+            .concat()
+    }
+
+    fn pfc(enabled: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 136];
+        bytes[..2].copy_from_slice(&[8, enabled]);
+        packed(IEEE_PFC, &bytes)
+    }
+
+    fn trust_of(ieee: &[Vec<u8>], is_mlx5: bool) -> Option<String> {
+        parse(&answer(ieee), is_mlx5).unwrap().trust
+    }
+
+    #[test]
+    fn priorities_are_a_bit_each() {
+        let told = parse(&answer(&[pfc(0b0000_1001)]), false).unwrap();
+        assert_eq!(told, Dcb { lossless_priorities: vec![0, 3], trust: None, dscp_priorities: None });
+        assert_eq!(parse(&answer(&[]), false), None);
+    }
+
+    #[test]
+    fn the_first_that_is_trusted_counts() {
+        let table = |selectors: &[u8]| {
+            let entries: Vec<u8> = selectors.iter().flat_map(|it| packed(1, &[*it])).collect();
+            packed(APP_TRUST_TABLE, &entries)
+        };
+        assert_eq!(trust_of(&[pfc(8), table(&[5, 255])], false).as_deref(), Some("dscp"));
+        assert_eq!(trust_of(&[pfc(8), table(&[255])], false).as_deref(), Some("pcp"));
+    }
+
+    #[test]
+    fn mlx5_tells_by_its_table_of_priorities() {
+        let table = packed(IEEE_APP_TABLE, &packed(1, &[SELECTOR_DSCP, 3, 26, 0]));
+        assert_eq!(trust_of(&[pfc(8), table.clone()], true).as_deref(), Some("dscp"));
+        assert_eq!(trust_of(&[pfc(8), packed(IEEE_APP_TABLE, &[])], true).as_deref(), Some("pcp"));
+        let told = parse(&answer(&[pfc(8), table.clone()]), true).unwrap();
+        assert_eq!(told.dscp_priorities, Some([(26, 3)].into()));
+        assert_eq!(trust_of(&[pfc(8), table], false), None);
+    }
+}

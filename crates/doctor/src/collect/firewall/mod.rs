@@ -1,0 +1,137 @@
+//! What filters packets, as far as it is for our two ports. The kernel is asked first whether there are rules at all: where there are none, no program is
+//! needed to list them.
+
+mod iptables;
+mod nft;
+mod walk;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use rustix::io::Errno;
+
+use self::walk::{Table, chains};
+use super::netlink::{NETFILTER, NetlinkError, Want, ask, attribute, text};
+use super::runner::{ProgramError, Runner};
+use crate::probes::{Chain, Reading};
+
+// linux/netfilter/nfnetlink.h and nf_tables.h
+const NFT_GETTABLE: u16 = 10 << 8 | 1;
+const NFTA_TABLE_NAME: u16 = 1;
+
+/// `struct nfgenmsg`: the family, a version, and a number that means nothing here.
+const HEADER: usize = 4;
+
+/// The chains that packets of this host pass.
+pub(super) fn read(runner: &impl Runner) -> Reading<Vec<Chain>> {
+    tables(runner).map(|tables| chains(&tables)).into()
+}
+
+fn tables(runner: &impl Runner) -> Result<Vec<Table>, String> {
+    let modern = modern_tables()?;
+    let mut tables = if modern.is_empty() { Vec::new() } else { of_nft(runner, &modern)? };
+    if has_legacy_tables()? {
+        let legacy = saved(runner, ["iptables-legacy-save", "ip6tables-legacy-save"])
+            .or_else(|| saved(runner, ["iptables-save", "ip6tables-save"]));
+        tables.extend(legacy.ok_or(
+            "the kernel has rules of iptables-legacy, and no program is here that lists them: apt-get install iptables",
+        )??);
+    }
+    Ok(tables)
+}
+
+/// Rules of nf_tables, whoever has made them.
+fn of_nft(runner: &impl Runner, names: &BTreeSet<String>) -> Result<Vec<Table>, String> {
+    let Some(listed) = output(runner, "nft", &["-j", "list", "ruleset"]) else {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        return of_iptables(runner, &names).unwrap_or_else(|| {
+            Err(format!(
+                "the kernel has tables of rules ({}), and nft, which lists them, is not installed: apt-get install nftables",
+                names.join(", ")
+            ))
+        });
+    };
+    let tables = nft::parse(&listed?)?;
+    let (opaque, mut tables): (Vec<Table>, Vec<Table>) =
+        tables.into_iter().partition(|table| table.is_opaque);
+    if !opaque.is_empty() {
+        let names: Vec<&str> = opaque.iter().map(|table| table.name.as_str()).collect();
+        let readable = of_iptables(runner, &names).ok_or(
+            "iptables has made rules that nft cannot show, and iptables-save is not installed: apt-get install iptables",
+        )??;
+        tables.extend(readable.into_iter().filter(|table| names.contains(&table.name.as_str())));
+    }
+    Ok(tables)
+}
+
+/// Rules of nf_tables that iptables has made; none where it is not here, or does not list all of these tables: it knows its own ones only.
+fn of_iptables(runner: &impl Runner, names: &[&str]) -> Option<Result<Vec<Table>, String>> {
+    let found = saved(runner, ["iptables-nft-save", "ip6tables-nft-save"])
+        .or_else(|| saved(runner, ["iptables-save", "ip6tables-save"]))?;
+    let has_all =
+        |tables: &Vec<Table>| names.iter().all(|name| tables.iter().any(|table| table.name == *name));
+    Some(found).filter(|found| found.as_ref().map_or(true, has_all))
+}
+
+/// nf_tables' tables in this network namespace: `inet filter`.
+fn modern_tables() -> Result<BTreeSet<String>, String> {
+    match ask(NETFILTER, NFT_GETTABLE, Want::List, &[0; HEADER]) {
+        Ok(answers) => Ok(answers.iter().filter_map(|answer| table_name(answer)).collect()),
+        // The kernel has no nf_tables, or has not loaded it.
+        Err(NetlinkError::Refused(Errno::PROTONOSUPPORT | Errno::INVAL | Errno::OPNOTSUPP)) => {
+            Ok(BTreeSet::new())
+        }
+        Err(NetlinkError::Refused(Errno::PERM | Errno::ACCESS)) => {
+            Err("only root may list the rules of the firewall: run it as root".to_owned())
+        }
+        Err(error) => Err(format!("nf_tables, asked by netlink: {error}")),
+    }
+}
+
+fn table_name(answer: &[u8]) -> Option<String> {
+    let family = match answer.first()? {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        _ => "unknown",
+    };
+    Some(format!("{family} {}", text(attribute(answer.get(HEADER..)?, NFTA_TABLE_NAME)?)))
+}
+
+/// Whether the old part of the kernel has tables: it keeps those that were ever asked for.
+fn has_legacy_tables() -> Result<bool, String> {
+    for path in ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"] {
+        match fs::read_to_string(path) {
+            Ok(names) if !names.trim().is_empty() => return Ok(true),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("{path}: {error}: run it as root")),
+        }
+    }
+    Ok(false)
+}
+
+/// What these two programs print, for IPv4 and for IPv6; none where they are not here.
+fn saved(runner: &impl Runner, programs: [&str; 2]) -> Option<Result<Vec<Table>, String>> {
+    let mut tables = Vec::new();
+    for (program, family) in programs.into_iter().zip(["ip", "ip6"]) {
+        match output(runner, program, &[])? {
+            Ok(text) => tables.extend(iptables::parse(&text, family)),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(tables))
+}
+
+/// What a program prints; none where it is not here.
+fn output(runner: &impl Runner, program: &str, args: &[&str]) -> Option<Result<String, String>> {
+    match runner.output(program, args) {
+        Ok(printed) => Some(Ok(printed)),
+        Err(ProgramError::NotInstalled) => None,
+        Err(ProgramError::Failed(why)) => Some(Err(why)),
+    }
+}

@@ -1,0 +1,93 @@
+//! Reads a host into a [`Pack`]: nothing is changed, and no secret is kept.
+//!
+//! Files are read by their patterns, the kernel is asked by netlink. What may hang or crash a process, or starts one, is left to a [`Runner`]: the two
+//! libraries, the programs that list a firewall's rules, and transfers.
+
+mod acs;
+mod counters;
+mod dcb;
+mod errno;
+mod fabric;
+mod firewall;
+mod netlink;
+mod nodes;
+mod patterns;
+mod rdma;
+mod runner;
+mod sysfs;
+mod verbs;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::SystemTime;
+
+use farreach_verbs::gid::Interfaces;
+
+use crate::pack::{Entry, Pack};
+use crate::probes::{NetInterface, Probes, Reading, Verbs};
+
+pub use runner::{InProcess, ProgramError, Runner};
+
+/// Everything that the checks look at, of this host. It takes about a second where there is an RDMA device, and what `runner` takes for its transfers.
+pub fn host(runner: &impl Runner) -> Pack {
+    let now = SystemTime::now();
+    let (files, probes) = read(runner);
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let looked_for = patterns::PATTERNS.iter().map(|pattern| (*pattern).to_owned()).collect();
+    Pack::new(name.trim(), now, looked_for, files, probes)
+}
+
+/// What takes time is done at once: counters need a second, and libraries look around. Transfers come last, when nothing else runs.
+fn read(runner: &impl Runner) -> (BTreeMap<String, Entry>, Probes) {
+    // First, or what the libraries are tried with would be counted among it.
+    let (system, resources) = (rdma::system(), rdma::resources());
+    let (files, mut probes) = thread::scope(|scope| {
+        let counters = scope.spawn(counters::growth);
+        let verbs = scope.spawn(|| runner.verbs());
+        let fabric = scope.spawn(|| runner.fabric());
+        let firewall = scope.spawn(|| firewall::read(runner));
+        let files = walk::read(patterns::PATTERNS);
+        let probes = Probes {
+            rdma_netlink: rdma::has_netlink(),
+            resources,
+            nodes: nodes::read(),
+            interfaces: interfaces(),
+            dcb: dcb::read(),
+            acs: acs::read(),
+            firewall: joined(firewall.join()),
+            verbs: with_fork(joined(verbs.join()), system.as_ref().ok()),
+            rdma_namespaces: system.map(|system| system.namespaces).into(),
+            fabric: joined(fabric.join()),
+            counters_growth: joined(counters.join()),
+            transfers: Reading::default(),
+        };
+        (files, probes)
+    });
+    probes.transfers = runner.transfers();
+    (files, probes)
+}
+
+/// What a thread has read; one that panicked has read nothing.
+fn joined<T>(reading: thread::Result<Reading<T>>) -> Reading<T> {
+    reading.unwrap_or_else(|_| Reading::Unread("it panicked while it was read: tell the authors".to_owned()))
+}
+
+fn with_fork(verbs: Reading<Verbs>, system: Option<&rdma::System>) -> Reading<Verbs> {
+    match verbs {
+        Reading::Read(verbs) => {
+            Reading::Read(Verbs { is_fork_safe: system.map(|system| system.copies_on_fork), ..verbs })
+        }
+        unread => unread,
+    }
+}
+
+fn interfaces() -> Reading<Vec<NetInterface>> {
+    let all: Vec<NetInterface> = Interfaces::of_this_namespace()
+        .iter()
+        .map(|it| NetInterface { name: it.name.clone(), is_up: it.is_up, addresses: it.addresses.clone() })
+        .collect();
+    // Every namespace has a loopback.
+    if all.is_empty() { Reading::Unread("getifaddrs(3) lists none".to_owned()) } else { Reading::Read(all) }
+}

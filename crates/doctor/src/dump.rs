@@ -1,0 +1,96 @@
+//! What is written of a host or a pair, for someone who cannot reach it, and read again elsewhere.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::pack::{self, Pack};
+use crate::pair::PairPack;
+
+/// A pack of a host or of a pair. Its JSON has the one or the other, without a name for it: only of a pair are there `readings`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Dump {
+    /// What was read of one host.
+    Host(Box<Pack>),
+    /// What was read of two hosts, and tried between them.
+    Pair(Box<PairPack>),
+}
+
+/// Why what was read is no dump.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DumpError {
+    /// It is no JSON, or none of this shape.
+    #[error("it is none: {0}")]
+    Malformed(#[from] serde_json::Error),
+    /// Another version of Farreach has written it, in another shape.
+    #[error("its version is {found}, and this farreach knows {known}", known = pack::SCHEMA_VERSION)]
+    Version {
+        /// The version of its shape, as it stands there.
+        found: String,
+        /// The version of Farreach that has written it, where it tells.
+        farreach: Option<String>,
+    },
+}
+
+impl Dump {
+    /// Reads JSON that [`to_json`](Self::to_json) has written.
+    pub fn from_json(json: &[u8]) -> Result<Self, DumpError> {
+        let value: Value = serde_json::from_slice(json)?;
+        // Before all else: what another version has written may be of another shape.
+        for pack in ["/schema_version", "/here/schema_version", "/peer/schema_version"] {
+            let Some(version) = value.pointer(pack) else { continue };
+            if *version != pack::SCHEMA_VERSION {
+                let farreach = value.pointer(&pack.replace("schema_version", "farreach"));
+                let farreach = farreach.and_then(Value::as_str).map(str::to_owned);
+                return Err(DumpError::Version { found: version.to_string(), farreach });
+            }
+        }
+        Ok(match value.get("readings") {
+            Some(_) => Self::Pair(typed(value)?),
+            None => Self::Host(typed(value)?),
+        })
+    }
+
+    /// Writes it as JSON, in lines.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self)
+    }
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> Result<Box<T>, serde_json::Error> {
+    serde_json::from_value(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_of_another_version_names_the_farreach_that_reads_it() {
+        let host = r#"{"schema_version": 99, "farreach": "7.1.0"}"#;
+        let pair = format!(r#"{{"here": {host}, "peer": {host}, "readings": {{}}}}"#);
+        for text in [host, &pair] {
+            let error = Dump::from_json(text.as_bytes()).unwrap_err();
+            assert_eq!(error.to_string(), "its version is 99, and this farreach knows 1");
+            assert!(matches!(error, DumpError::Version { farreach: Some(it), .. } if it == "7.1.0"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_dump_is_refused() {
+        for text in ["not JSON", "{}", r#"{"readings": {}}"#, r#"{"schema_version": 1}"#] {
+            let error = Dump::from_json(text.as_bytes()).unwrap_err();
+            assert!(matches!(error, DumpError::Malformed(_)), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let text = include_bytes!("../tests/packs/soft-roce.json");
+        let dump = Dump::from_json(text).unwrap();
+        assert!(matches!(&dump, Dump::Host(pack) if pack.devices() == ["rxe0"]), "{dump:?}");
+        assert_eq!(Dump::from_json(dump.to_json().unwrap().as_bytes()).unwrap(), dump);
+    }
+}

@@ -1,0 +1,130 @@
+//! What packet filters do with the packets of our two ports, as far as their chains were read.
+
+use crate::probes::Chain;
+
+/// The UDP port that RoCE v2 packets are sent to.
+pub(crate) const ROCE_PORT: u16 = 4791;
+
+/// The TCP port that `farreach serve` listens on, unless told otherwise.
+pub const CONTROL_PORT: u16 = 18520;
+
+/// [`ROCE_PORT`] as rules of a pack name it.
+pub(crate) const ROCE: &str = "udp 4791";
+
+/// [`CONTROL_PORT`] as rules of a pack name it.
+pub(crate) const CONTROL: &str = "tcp 18520";
+
+/// What becomes of packets to a port in the chains that they pass.
+pub(crate) enum Blocked<'a> {
+    All(&'a Chain),
+    /// Those of some address, interface or length.
+    Some(&'a Chain),
+}
+
+/// The first of these chains that stops all packets to a port; else the first that stops some.
+pub(crate) fn blocked<'a>(chains: impl IntoIterator<Item = &'a Chain>, port: &str) -> Option<Blocked<'a>> {
+    let mut partly = None;
+    for chain in chains {
+        match fate(chain, port) {
+            Fate::Passes => {}
+            Fate::Stops => return Some(Blocked::All(chain)),
+            Fate::Depends => partly = partly.or(Some(Blocked::Some(chain))),
+        }
+    }
+    partly
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passes,
+    Stops,
+    Depends,
+}
+
+/// The first rule that is for all of the packets decides, else the policy; those before it that disagree are for some of them.
+fn fate(chain: &Chain, port: &str) -> Fate {
+    let of = |verdict: &str| if verdict == "accept" { Fate::Passes } else { Fate::Stops };
+    let mut earlier = Vec::new();
+    for rule in chain.rules.iter().filter(|rule| rule.port == port) {
+        let verdict = of(&rule.verdict);
+        if !rule.is_partial {
+            return together(&earlier, verdict);
+        }
+        earlier.push(verdict);
+    }
+    together(&earlier, of(&chain.policy))
+}
+
+fn together(earlier: &[Fate], last: Fate) -> Fate {
+    if earlier.iter().all(|fate| *fate == last) { last } else { Fate::Depends }
+}
+
+/// What decides: the rule for all packets, else the policy; where that lets them through, the rule that takes some away before.
+pub(crate) fn why(chain: &Chain, port: &str) -> String {
+    let mut rules = chain.rules.iter().filter(|rule| rule.port == port);
+    let is_stop = |verdict: &str| verdict != "accept";
+    let (whole, name) = (rules.clone().find(|rule| !rule.is_partial), &chain.name);
+    match (whole, rules.find(|rule| rule.is_partial && is_stop(&rule.verdict))) {
+        (Some(rule), _) if is_stop(&rule.verdict) => {
+            format!("a rule of {name} says {} to {port}", rule.verdict)
+        }
+        (None, _) if is_stop(&chain.policy) => {
+            format!("{name} drops what no rule admits, and none admits all of {port}")
+        }
+        (_, Some(rule)) => format!("a rule of {name} says {} to some of {port}", rule.verdict),
+        (_, None) => format!("{name} lets {port} through"),
+    }
+}
+
+/// The command that lets a port through.
+pub(crate) fn admit(chain: &Chain, port: &str) -> String {
+    let (protocol, number) = port.split_once(' ').unwrap_or((port, ""));
+    let words: Vec<&str> = chain.name.split(' ').collect();
+    match words[..] {
+        // Chains that iptables has made are changed by iptables: it writes their names in capitals.
+        [family @ ("ip" | "ip6"), table, name] if name.chars().all(|letter| letter.is_ascii_uppercase()) => {
+            let program = if family == "ip6" { "ip6tables" } else { "iptables" };
+            let table = if table == "filter" { String::new() } else { format!("-t {table} ") };
+            format!("{program} {table}-I {name} -p {protocol} --dport {number} -j ACCEPT")
+        }
+        _ => format!("nft insert rule {} {protocol} dport {number} accept", chain.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::Rule;
+
+    #[test]
+    fn rules_name_the_ports_by_protocol_and_number() {
+        assert_eq!((ROCE, CONTROL), (&*format!("udp {ROCE_PORT}"), &*format!("tcp {CONTROL_PORT}")));
+    }
+
+    fn chain(policy: &str, rules: &[(&str, &str, bool)]) -> Chain {
+        let rule = |(port, verdict, is_partial): &(&str, &str, bool)| Rule {
+            port: (*port).to_owned(),
+            verdict: (*verdict).to_owned(),
+            is_partial: *is_partial,
+        };
+        Chain {
+            name: "inet filter input".to_owned(),
+            hook: "input".to_owned(),
+            policy: policy.to_owned(),
+            rules: rules.iter().map(rule).collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_for_all_packets_decides() {
+        let of = |policy: &str, rules: &[(&str, &str, bool)]| fate(&chain(policy, rules), ROCE);
+        assert_eq!(of("accept", &[]), Fate::Passes);
+        assert_eq!(of("drop", &[]), Fate::Stops);
+        assert_eq!(of("drop", &[(CONTROL, "accept", false)]), Fate::Stops);
+        assert_eq!(of("drop", &[(ROCE, "accept", false), (ROCE, "drop", false)]), Fate::Passes);
+        assert_eq!(of("accept", &[(ROCE, "reject", false)]), Fate::Stops);
+        assert_eq!(of("accept", &[(ROCE, "drop", true)]), Fate::Depends);
+        assert_eq!(of("drop", &[(ROCE, "accept", true)]), Fate::Depends);
+        assert_eq!(of("accept", &[(ROCE, "drop", true), (ROCE, "drop", false)]), Fate::Stops);
+    }
+}

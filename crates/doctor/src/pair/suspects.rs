@@ -1,0 +1,144 @@
+//! Who may drop packets: what the packs of both hosts say of their firewalls.
+
+use super::names::Names;
+use super::readings::{CardEnd, CardsTried};
+use crate::filter::{Blocked, ROCE, admit, blocked};
+use crate::finding::Finding;
+use crate::pack::Pack;
+use crate::probes::Chain;
+
+/// With the chains that drop packets of these ways, of those that go there (`true`) and come back; and whether they explain that none arrives.
+pub(super) fn with_suspects(
+    mut finding: Finding,
+    tried: &CardsTried,
+    names: &Names<'_>,
+    ways: &[bool],
+) -> (Finding, bool) {
+    let mut is_explained = true;
+    for is_there in ways {
+        let mut is_blocked = false;
+        // The sender's way out, and the receiver's way in.
+        for (is_here, way) in [(*is_there, Way::Out), (!*is_there, Way::In)] {
+            let (end, pack) =
+                if is_here { (&tried.local, names.here_pack) } else { (&tried.remote, names.peer_pack) };
+            let Some(suspect) = is_filtered(end).then(|| suspect(pack, way)).flatten() else { continue };
+            let host = names.host(is_here);
+            finding.found.push_str(&format!("; on {host}, {}", suspect.words()));
+            // What drops some packets may drop others than these.
+            is_blocked |= !suspect.is_partial;
+            finding = finding.fix_in(&format!("on {host}"), suspect.fix);
+        }
+        is_explained &= is_blocked;
+    }
+    (finding, is_explained)
+}
+
+/// Whether its packets pass the host's firewall, as UDP: those of a hardware card do not.
+pub(super) fn is_filtered(end: &CardEnd) -> bool {
+    let is_soft = end.driver.as_deref().is_none_or(|driver| driver.contains("rxe"));
+    is_soft && end.gid.kind == "RoCE v2"
+}
+
+/// The way of packets through a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    fn has(self, hook: &str) -> bool {
+        match self {
+            Self::In => matches!(hook, "input" | "prerouting" | "ingress"),
+            Self::Out => matches!(hook, "output" | "postrouting" | "egress"),
+        }
+    }
+}
+
+/// A chain that drops RoCE v2 packets, or some of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Suspect {
+    /// `inet filter input`
+    chain: String,
+    /// By a rule, or because no rule lets them through.
+    is_by_rule: bool,
+    /// Only those of some address, interface or length.
+    is_partial: bool,
+    /// The command that lets them through.
+    fix: String,
+}
+
+impl Suspect {
+    /// `chain inet filter input drops UDP port 4791`
+    fn words(&self) -> String {
+        let chain = &self.chain;
+        match (self.is_by_rule, self.is_partial) {
+            (true, false) => format!("chain {chain} drops UDP port 4791"),
+            (true, true) => format!("chain {chain} drops some packets of UDP port 4791"),
+            (false, false) => {
+                format!("chain {chain} drops what it has no rule for, and it has none for UDP port 4791")
+            }
+            (false, true) => {
+                format!(
+                    "chain {chain} drops what it has no rule for, and lets only some packets of UDP port 4791 through"
+                )
+            }
+        }
+    }
+}
+
+/// The chain of a host that drops them on this way. None is also where the firewall could not be read.
+fn suspect(pack: &Pack, way: Way) -> Option<Suspect> {
+    let chains = pack.probes().firewall.get().ok()?;
+    of_chains(chains.iter().filter(|chain| way.has(&chain.hook)))
+}
+
+fn of_chains<'a>(chains: impl IntoIterator<Item = &'a Chain>) -> Option<Suspect> {
+    let (chain, is_partial) = match blocked(chains, ROCE)? {
+        Blocked::All(chain) => (chain, false),
+        Blocked::Some(chain) => (chain, true),
+    };
+    let is_by_rule = chain.rules.iter().any(|rule| rule.port == ROCE && rule.verdict != "accept");
+    Some(Suspect { chain: chain.name.clone(), is_by_rule, is_partial, fix: admit(chain, ROCE) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::Rule;
+
+    fn chain(policy: &str, rules: &[(&str, bool)]) -> Chain {
+        let rule = |(verdict, is_partial): &(&str, bool)| Rule {
+            port: ROCE.to_owned(),
+            verdict: (*verdict).to_owned(),
+            is_partial: *is_partial,
+        };
+        Chain {
+            name: "inet filter input".to_owned(),
+            hook: "input".to_owned(),
+            policy: policy.to_owned(),
+            rules: rules.iter().map(rule).collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_is_for_all_of_them_decides() {
+        for (policy, rules, expected) in [
+            ("accept", &[][..], None),
+            ("drop", &[][..], Some((false, false))),
+            ("drop", &[("accept", false)][..], None),
+            ("accept", &[("drop", false)][..], Some((true, false))),
+            ("accept", &[("accept", false), ("drop", false)][..], None),
+            ("accept", &[("drop", true)][..], Some((true, true))),
+            ("drop", &[("accept", true)][..], Some((false, true))),
+        ] {
+            let found = of_chains([&chain(policy, rules)]).map(|it| (it.is_by_rule, it.is_partial));
+            assert_eq!(found, expected, "{policy} {rules:?}");
+        }
+    }
+
+    #[test]
+    fn ways_are_told_apart() {
+        assert!(Way::In.has("input") && !Way::In.has("output") && Way::Out.has("postrouting"));
+    }
+}

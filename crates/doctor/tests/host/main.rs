@@ -1,0 +1,5 @@
+//! The checks where no RDMA library or device is needed: on recorded hosts, and on this one.
+
+mod faults;
+mod recorded;
+mod this_host;
