@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap_complete::ArgValueCompleter;
 use farreach::rails::fabric::{self, FabricSettings};
 use farreach::rails::verbs::{self, VerbsSettings};
-use farreach_fabric::Info;
+use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
@@ -111,18 +111,63 @@ fn verbs_settings(args: &RailArgs) -> VerbsSettings {
 }
 
 fn providers() -> Result<Vec<Found>, Failure> {
+    Ok(offers()?.iter().map(found_through).collect())
+}
+
+fn offers() -> Result<Vec<Info>, Failure> {
     let providers = PROVIDERS.map(str::to_owned).into();
     let offers = fabric::offers(&FabricSettings { providers, ..FabricSettings::default() });
-    let found = |info: &Info| {
-        let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
-        let address = info.source().map(|it| it.to_string()).unwrap_or_default();
-        // A port comes with each client.
-        let address = address.strip_suffix(":0").unwrap_or(&address);
-        let through = if address.is_empty() { String::new() } else { format!(", {address}") };
-        let through = format!("libfabric {}{through}", info.provider());
-        Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
+    offers.map_err(|error| Failure::of(&error.into()))
+}
+
+fn found_through(info: &Info) -> Found {
+    // libfabric 1.x calls the provider behind the rail `tcp` `net`.
+    let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
+    let address = info.source().map(|it| it.to_string()).unwrap_or_default();
+    // A port comes with each client.
+    let address = address.strip_suffix(":0").unwrap_or(&address);
+    let through = if address.is_empty() { String::new() } else { format!(", {address}") };
+    let through = format!("libfabric {}{through}", info.provider());
+    Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
+}
+
+/// A libfabric rail of this host, and what it can do.
+#[derive(Debug)]
+pub(crate) struct FabricRail {
+    pub(crate) rail: Found,
+    /// The provider behind it, as libfabric names it.
+    pub(crate) provider: String,
+    pub(crate) has_atomics: bool,
+}
+
+/// The libfabric rails of this host. None where libfabric is missing or fails.
+pub(crate) fn fabric_rails() -> Vec<FabricRail> {
+    let rail = |info: &Info| FabricRail {
+        rail: found_through(info),
+        provider: info.provider().to_owned(),
+        has_atomics: has_atomics(info),
     };
-    offers.map(|offers| offers.iter().map(found).collect()).map_err(|error| Failure::of(&error.into()))
+    offers().unwrap_or_default().iter().map(rail).collect()
+}
+
+/// The verbs rails of this host.
+pub(crate) fn verbs_rails() -> Vec<Found> {
+    cards(&RailArgs::default())
+}
+
+/// Returns whether an endpoint of this offer has the atomic operations that `bench` and `chip` use.
+///
+/// The offer alone does not tell: `net` of libfabric 1.17 has the capability and no operation. So an endpoint is opened and asked.
+fn has_atomics(info: &Info) -> bool {
+    if !info.capabilities().contains(Capabilities::ATOMIC) {
+        return false;
+    }
+    let atomics = || {
+        let domain = Fabric::open(info)?.open_domain(info)?;
+        let (cq, av) = (domain.open_cq()?, domain.open_av()?);
+        Ok::<_, farreach_fabric::Error>(EndpointBuilder::new(&cq, &av).build(&domain)?.atomics())
+    };
+    atomics().is_ok_and(|atomics| atomics.fetch_add && atomics.compare_swap)
 }
 
 /// Why this name is no rail of this host's: which layer is missing where it is a card's, and what there is instead.
