@@ -105,14 +105,19 @@ fn has_rdma() -> bool {
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_rail_that_is_not_here_is_told_with_what_is() {
     let server = Server::start(&[]);
-    for name in ["nonsense", "rxe77"] {
-        let words =
-            [&format!("error: there is no rail {name} here"), "of libfabric's providers there are tcp"];
+    for (name, fix) in [
+        ("nonsense", "fix: name one of them: `farreach devices` lists the rails"),
+        ("rxe77", ""),
+        // Another kernel would not help who mistyped it.
+        ("tpc", "fix: did you mean `tcp`?"),
+    ] {
+        let words = [&format!("error: there is no rail {name} here"), "the rails of this host are tcp", fix];
         assert_fails(server.client("ping", &[]).args(["-d", name]), 3, &words);
         assert_fails_as_json(server.client("ping", &[]).args(["-d", name]), 3, &words);
         assert_fails(&mut serve(&["-d", name]), 3, &words);
     }
-    let efa = ["error: there is no rail efa here", "libfabric does not offer it", "there are tcp"];
+    let efa =
+        ["error: there is no rail efa here", "libfabric does not offer it", "the rails of this host are tcp"];
     assert_fails(&mut serve(&["-d", "efa"]), 3, &efa);
 }
 
