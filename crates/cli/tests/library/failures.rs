@@ -10,7 +10,7 @@ use farreach::{Engine, Settings};
 
 use crate::support::client::{Client, TOLD_WITHIN, assert_failed, assert_fails, assert_fails_as_json};
 use crate::support::run::FARREACH;
-use crate::support::server::Server;
+use crate::support::server::{Server, sooner_or_later};
 
 /// Every kind of test, for longer than anybody waits here.
 const LONG: [(&str, &[&str]); 6] = [
@@ -73,6 +73,43 @@ fn a_server_that_is_told_to_end_says_so_to_its_clients() {
             assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the server was told to end\n"]);
         }
     }
+}
+
+/// Minutes of measuring are not thrown away with the server.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_blast_prints_what_it_has_measured_when_its_server_ends() {
+    for (way, told) in [(&[][..], "to server "), (&["-r"], "to client "), (&["-b"], "to server ")] {
+        let mut server = Server::start(&[]);
+        let words = [&["-D", "300", "-s", "64K"], way].concat();
+        let mut client = server.start_client("blast", &words);
+        client.wait_for("b/s", TOLD_WITHIN);
+        assert_eq!(server.end("TERM", Duration::from_secs(5)), Some(0), "{:#?}", server.log());
+        let ended =
+            assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the server was told to end\n"]);
+        let line = ended.stdout.lines().find(|line| line.starts_with(told));
+        assert!(line.is_some_and(|line| !line.contains(" in 0 messages")), "{ended:#?}");
+        for line in
+            ["verified   nothing: the test did not finish", "ended      early: the server was told to end"]
+        {
+            assert!(ended.stdout.lines().any(|it| it == line), "{line}: {ended:#?}");
+        }
+    }
+    let mut server = Server::start(&[]);
+    let kill_after = |pause| {
+        let client = server.start_served("blast", &["-D", "300", "-s", "64K", "--json"]);
+        std::thread::sleep(pause);
+        server.signal_agents("KILL");
+        assert_failed(client.end_within(TOLD_WITHIN), 4, &["error: the peer is lost\n"])
+    };
+    let ended = sooner_or_later(kill_after, |ended| ended.json()["command"] == "blast");
+    let report = ended.json();
+    crate::support::schema::assert_valid("blast", &report);
+    assert!(report["to_server"]["messages"].as_u64() > Some(0), "{report:#}");
+    assert_eq!(
+        (&report["is_verified"], &report["error"]["error"]),
+        (&false.into(), &"the peer is lost".into())
+    );
 }
 
 #[test]

@@ -53,7 +53,7 @@ blast N:N over RAIL
 writes messages of N UNIT, N at once, for N UNIT
 WAYS
 CPU client N % of a core, server N %
-verified what lies there at the end is what was written
+verified final contents match
 ";
 
 impl Rail {
