@@ -94,7 +94,7 @@ pub(crate) fn run(args: &AgentArgs) -> Result<Exit> {
 }
 
 fn log(client: SocketAddr, what: &str) {
-    terminal::tell(&format!("{client}: {what}"));
+    terminal::log(&format!("{client}: {what}"));
 }
 
 /// The first words: what the client orders.

@@ -182,13 +182,14 @@ fn of_send(error: &SendError) -> Failure {
 }
 
 fn of_word(error: &AtomicError) -> Failure {
-    let failure = |exit| Failure::new(exit, "change a word of the peer's memory").cause(error.to_string());
+    let failure =
+        |exit| Failure::new(exit, "run an atomic operation on the peer's memory").cause(error.to_string());
     match error {
         AtomicError::PeerLost { reason } => lost(reason),
         AtomicError::Rail(error) => of_rail(error),
-        AtomicError::TimedOut(after) => stuck("a word is being changed", *after),
+        AtomicError::TimedOut(after) => stuck("an atomic operation is in flight", *after),
         AtomicError::Unsupported => {
-            failure(Exit::Unavailable).fix("take a rail that has them: an RDMA card, or Soft-RoCE")
+            failure(Exit::Unavailable).fix("use a rail that has them: an RDMA card or Soft-RoCE")
         }
         _ => failure(Exit::Failed),
     }
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn an_error_that_nothing_was_put_around_is_told_once() {
         let failure = Failure::of(&AtomicError::Unsupported.into());
-        assert_eq!(failure.error, "change a word of the peer's memory");
+        assert_eq!(failure.error, "run an atomic operation on the peer's memory");
         assert_eq!(failure.cause, Some(AtomicError::Unsupported.to_string()));
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
 use farreach::rails::fabric::{self, FabricSettings};
 use farreach::rails::verbs::{self, VerbsSettings};
-use farreach_fabric::Info;
+use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
 use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
@@ -110,39 +110,137 @@ fn verbs_settings(args: &RailArgs) -> VerbsSettings {
 }
 
 fn providers() -> Result<Vec<Found>, Failure> {
-    let providers = PROVIDERS.map(str::to_owned).into();
-    let offers = fabric::offers(&FabricSettings { providers, ..FabricSettings::default() });
-    let found = |info: &Info| {
-        let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
-        let address = info.source().map(|it| it.to_string()).unwrap_or_default();
-        // A port comes with each client.
-        let address = address.strip_suffix(":0").unwrap_or(&address);
-        let through = if address.is_empty() { String::new() } else { format!(", {address}") };
-        let through = format!("libfabric {}{through}", info.provider());
-        Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
-    };
-    offers.map(|offers| offers.iter().map(found).collect()).map_err(|error| Failure::of(&error.into()))
+    Ok(offers()?.iter().map(found_through).collect())
 }
 
-/// Why this name is no rail of this host's: which layer is missing where it is a card's, and what there is instead.
+fn offers() -> Result<Vec<Info>, Failure> {
+    let providers = PROVIDERS.map(str::to_owned).into();
+    let offers = fabric::offers(&FabricSettings { providers, ..FabricSettings::default() });
+    offers.map_err(|error| Failure::of(&error.into()))
+}
+
+fn found_through(info: &Info) -> Found {
+    // libfabric 1.x calls the provider behind the rail `tcp` `net`.
+    let name = PROVIDERS.iter().find(|name| is_of(info.provider(), name)).unwrap_or(&"tcp");
+    let address = info.source().map(|it| it.to_string()).unwrap_or_default();
+    // A port comes with each client.
+    let address = address.strip_suffix(":0").unwrap_or(&address);
+    let through = if address.is_empty() { String::new() } else { format!(", {address}") };
+    let through = format!("libfabric {}{through}", info.provider());
+    Found { name: (*name).to_owned(), through, is_rdma: *name == "efa" }
+}
+
+/// A libfabric rail of this host, and what it can do.
+#[derive(Debug)]
+pub(crate) struct FabricRail {
+    pub(crate) rail: Found,
+    /// The provider behind it, as libfabric names it.
+    pub(crate) provider: String,
+    pub(crate) has_atomics: bool,
+}
+
+/// The libfabric rails of this host. None where libfabric is missing or fails.
+pub(crate) fn fabric_rails() -> Vec<FabricRail> {
+    let rail = |info: &Info| FabricRail {
+        rail: found_through(info),
+        provider: info.provider().to_owned(),
+        has_atomics: has_atomics(info),
+    };
+    offers().unwrap_or_default().iter().map(rail).collect()
+}
+
+/// The verbs rails of this host.
+pub(crate) fn verbs_rails() -> Vec<Found> {
+    cards(&RailArgs::default())
+}
+
+/// Returns whether an endpoint of this offer has the atomic operations that `bench` and `chip` use.
+///
+/// The offer alone does not tell: `net` of libfabric 1.17 has the capability and no operation. So an endpoint is opened and asked.
+fn has_atomics(info: &Info) -> bool {
+    if !info.capabilities().contains(Capabilities::ATOMIC) {
+        return false;
+    }
+    let atomics = || {
+        let domain = Fabric::open(info)?.open_domain(info)?;
+        let (cq, av) = (domain.open_cq()?, domain.open_av()?);
+        Ok::<_, farreach_fabric::Error>(EndpointBuilder::new(&cq, &av).build(&domain)?.atomics())
+    };
+    atomics().is_ok_and(|atomics| atomics.fetch_add && atomics.compare_swap)
+}
+
+/// Why this name is not a rail of this host, which names are, and the one that was probably meant.
 pub(crate) fn missing(name: &str, args: &RailArgs) -> Failure {
     let failure = Failure::new(Exit::Unavailable, format!("there is no rail {name} here"));
-    let others: Vec<String> = providers().unwrap_or_default().into_iter().map(|rail| rail.name).collect();
-    let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
+    let names = names(args);
+    let listed = match &names[..] {
+        [] => "this host has no rail".to_owned(),
+        names => format!("the rails of this host are {}", names.join(", ")),
+    };
+    // A device that is here and cannot be used has a reason of its own.
+    let is_device = DeviceList::get().is_ok_and(|all| all.find(device_of(name)).is_some());
+    if !is_device && let Some(near) = nearest(name, &names) {
+        return failure
+            .cause(listed)
+            .fix(format!("did you mean `{near}`? `farreach devices` lists the rails"));
+    }
     if fabric::is_provider(name) {
-        let cards: Vec<String> = cards(args).into_iter().map(|rail| rail.name).collect();
-        let cards = if cards.is_empty() { "none".to_owned() } else { cards.join(", ") };
-        let cause = format!(
-            "libfabric does not offer it, or an engine cannot rely on it; of its providers there are {others}, and of cards {cards}"
-        );
-        return failure.cause(cause).fix("name one of them; see `farreach devices` for what there is");
+        let cause = format!("libfabric does not offer it, or it cannot be a rail; {listed}");
+        return failure.cause(cause).fix("name another rail: `farreach devices` lists them");
     }
-    match why_no_card(name, args) {
-        Some((cause, fix)) => {
-            failure.cause(format!("{cause}; of libfabric's providers there are {others}")).fix(fix)
+    // Only for a name that a card may have: who mistyped `tcp` needs no other kernel.
+    match why_no_card(name, args).filter(|_| is_device || may_be_card(name)) {
+        Some((cause, fix)) => failure.cause(format!("{cause}; {listed}")).fix(fix),
+        None => failure.cause(listed).fix("name one of them: `farreach devices` lists the rails"),
+    }
+}
+
+/// The names that `-d` takes on this host, each once.
+fn names(args: &RailArgs) -> Vec<String> {
+    let (found, _) = look(args);
+    let mut names = Vec::new();
+    for rail in found {
+        if !names.contains(&rail.name) {
+            names.push(rail.name);
         }
-        None => failure.cause("it came up just now").fix("try again"),
     }
+    names
+}
+
+/// The device of a name that may have a port: `mlx5_0` of `mlx5_0/2`.
+fn device_of(name: &str) -> &str {
+    name.split('/').next().unwrap_or(name)
+}
+
+/// Returns whether an RDMA device may have this name: all that drivers and udev give out have a number in it.
+fn may_be_card(name: &str) -> bool {
+    name.contains(|letter: char| letter.is_ascii_digit())
+}
+
+/// The name that was probably meant, if one differs by few letters only.
+fn nearest<'a>(typed: &str, names: &'a [String]) -> Option<&'a str> {
+    let typos_max = (typed.chars().count() / 3).max(1);
+    let near = names.iter().map(|name| (typos(typed, name), name.as_str()));
+    near.filter(|(count, _)| *count <= typos_max).min_by_key(|(count, _)| *count).map(|(_, name)| name)
+}
+
+/// The number of letters to insert, delete, replace or swap with the next one (optimal string alignment).
+fn typos(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
 }
 
 /// What stands between this host and this card: cause and fix. Where nothing does there is none.
@@ -328,6 +426,29 @@ mod tests {
         let here = "10.0.0.8:99".parse().expect("an address");
         assert_eq!(wish.among(&names(&["mlx5_0", "efa", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
         assert_eq!(wanting(&names(&["tcp@10.0.0.7", "efa"]), &wish), Some("efa"));
+    }
+
+    #[test]
+    fn a_mistyped_name_finds_the_one_that_was_meant() {
+        let here = names(&["mlx5_0", "mlx5_1", "tcp"]);
+        for (typed, meant) in [
+            ("tpc", Some("tcp")),
+            ("tcpp", Some("tcp")),
+            ("mlx50", Some("mlx5_0")),
+            ("mlx5_7", Some("mlx5_0")),
+            ("rxe0", None),
+            ("efa", None),
+            ("nonsense", None),
+        ] {
+            assert_eq!(nearest(typed, &here), meant, "{typed}");
+        }
+        assert_eq!(typos("", "tcp"), 3);
+    }
+
+    #[test]
+    fn only_a_name_with_a_number_may_be_a_card() {
+        assert!(["rxe0", "mlx5_0", "rocep1s0f0"].into_iter().all(may_be_card));
+        assert!(!["tpc", "nonsense"].into_iter().any(may_be_card));
     }
 
     #[test]

@@ -227,10 +227,36 @@ impl Told {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// What a report over tcp begins with.
+    pub(crate) fn head(command: &str) -> Head {
+        let rail = RailReport {
+            name: "tcp 192.0.2.1".to_owned(),
+            library: "libfabric".to_owned(),
+            is_rdma: false,
+            native_address: "192.0.2.1:7".to_owned(),
+            rate_bits_per_second: None,
+        };
+        Head {
+            schema_version: SCHEMA_VERSION,
+            command: command.to_owned(),
+            started_unix_seconds: 1_750_000_000,
+            is_interrupted: false,
+            versions: Versions {
+                farreach: "0.1.0".to_owned(),
+                peer_farreach: "0.1.0".to_owned(),
+                libfabric: Some("2.1".to_owned()),
+            },
+            peer: PeerReport { address: "storage-7:18520".to_owned(), host: "storage-7".to_owned() },
+            rails: vec![rail],
+            rails_why: "named by -d".to_owned(),
+            wait: Wait::Adaptive,
+        }
+    }
 
     #[test]
     fn percentiles_are_those_of_the_histogram() {

@@ -1,10 +1,12 @@
 //! What a person sees: results on stdout, all else on stderr, nothing wider than the terminal.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::SystemTime;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::exit::{Exit, Failure};
+use crate::units;
 
 /// Prints a result. A reader who has had enough (`| head`) is no error: the command goes on, and ends as it would have.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -41,6 +43,11 @@ pub(crate) fn tell_failure(failure: &Failure, wants_json: bool) -> Exit {
 /// A line on stderr for whoever watches: what happens, never a result.
 pub(crate) fn tell(line: &str) {
     tell_raw(&format!("{line}\n"));
+}
+
+/// A line of the server's log on stderr, with the time before it.
+pub(crate) fn log(line: &str) {
+    tell(&format!("{} {line}", units::utc(SystemTime::now())));
 }
 
 fn tell_raw(text: &str) {

@@ -6,9 +6,35 @@
 pub(crate) mod parse;
 pub(crate) mod sweep;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use farreach_doctor::figures::scaled;
 
 pub(crate) use farreach_doctor::figures::{amount, bit_rate, digits, duration, size};
+
+/// A time as RFC 3339 has it, in UTC to the millisecond: `2026-11-17T16:08:00.123Z`.
+pub(crate) fn utc(time: SystemTime) -> String {
+    // A clock before 1970 was never set: it counts as 1970.
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
+}
+
+/// Year, month and day of a day since 1970, by the Gregorian calendar. Years begin in March here, so that the leap day is the last.
+fn date(days: u64) -> (u64, u64, u64) {
+    const DAYS_OF_400_YEARS: u64 = 146_097;
+    // Days from 0000-03-01 to 1970-01-01.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
 
 /// `11.0 GiB/s`
 pub(crate) fn byte_rate(bytes_per_second: f64) -> String {
@@ -35,7 +61,27 @@ pub(crate) fn percent(part: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_time_is_what_date_says() {
+        // By `date -u -d @SECONDS +%FT%TZ`.
+        for (seconds, written) in [
+            (0, "1970-01-01T00:00:00.007Z"),
+            (951_782_399, "2000-02-28T23:59:59.007Z"),
+            (951_782_400, "2000-02-29T00:00:00.007Z"),
+            (1_709_164_800, "2024-02-29T00:00:00.007Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.007Z"),
+            (1_735_689_600, "2025-01-01T00:00:00.007Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.007Z"),
+        ] {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(7_999);
+            assert_eq!(utc(time), written);
+        }
+        assert_eq!(utc(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
+    }
 
     #[test]
     fn rates_have_three_digits_and_a_prefix() {

@@ -42,6 +42,28 @@ fn tcp_and_shared_memory_are_listed() {
     }
 }
 
+/// `bench --op cas -d tcp` sends people here: what is listed is what works, under the name that they typed.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_rail_is_listed_by_the_name_that_tests_take_with_what_works_over_it() {
+    let report = devices(&["--json"]).json();
+    let rails = report["rails"].as_array().expect("rails are a list");
+    let tcp = rails.iter().find(|rail| rail["name"] == "tcp").expect("tcp is always here");
+    assert_eq!((&tcp["has_atomics"], &tcp["is_rdma"]), (&false.into(), &false.into()), "{tcp:#}");
+    let provider = tcp["provider"].as_str().expect("its provider");
+    let text = devices(&[]).stdout;
+    let row_of = |name: &str| {
+        let mut rows = text.lines().filter(|line| line.split_whitespace().next() == Some(name));
+        rows.next_back().unwrap_or_else(|| panic!("no row of {name}:\n{text}")).to_owned()
+    };
+    assert!(row_of("tcp").contains(&format!("send write read  libfabric {provider}")), "{text}");
+    assert!(!row_of(provider).contains("atomic"), "{text}");
+    // The provider is found by both names.
+    for name in ["tcp", provider] {
+        assert!(distinct(&devices(&["-d", name, "--json"]).json(), "provider").contains(&provider), "{name}");
+    }
+}
+
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn offers_agree_with_fi_info() {

@@ -30,10 +30,23 @@ fn it_logs_each_client() {
     let mut server = Server::start(&[]);
     assert_eq!(server.run("ping", &["-d", "tcp", "-n", "10"]).code, Some(0));
     let done = server.wait_for_log("ping is done");
-    let (client, _) = done.split_once(": ").expect("whose it is");
+    let (time, rest) = done.split_once(' ').expect("when it was");
+    assert!(is_utc(time), "{done}");
+    let (client, _) = rest.split_once(": ").expect("whose it is");
     assert!(client.parse::<std::net::SocketAddr>().is_ok_and(|it| it.ip().is_loopback()), "{done}");
     let begun = server.wait_for_log("ping from ");
-    assert!(begun.starts_with(&format!("{client}: ")) && begun.ends_with(" 127.0.0.1"), "{begun}");
+    assert!(begun.contains(&format!(" {client}: ")) && begun.ends_with(" 127.0.0.1"), "{begun}");
+    assert!(
+        server.log().iter().all(|line| line.split(' ').next().is_some_and(is_utc)),
+        "{:#?}",
+        server.log()
+    );
+}
+
+/// `2026-11-17T16:08:00.123Z`
+fn is_utc(word: &str) -> bool {
+    let shape: String = word.chars().map(|it| if it.is_ascii_digit() { '0' } else { it }).collect();
+    shape == "0000-00-00T00:00:00.000Z"
 }
 
 #[test]

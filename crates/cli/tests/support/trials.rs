@@ -45,7 +45,7 @@ written N pages of N UNIT into N regions: N UNIT in N UNIT
 rate N UNIT, N UNIT
 by RAIL: N UNIT in N writes, N with immediate
 CPU client N % of a core, server N %
-verified N UNIT, every byte is right (seed N)
+verified N UNIT: N UNIT written, N UNIT of gaps unchanged (seed N)
 ";
 
 const BLAST: &str = "\
@@ -53,7 +53,7 @@ blast N:N over RAIL
 writes messages of N UNIT, N at once, for N UNIT
 WAYS
 CPU client N % of a core, server N %
-verified what lies there at the end is what was written
+verified final contents match
 ";
 
 impl Rail {

@@ -17,10 +17,10 @@ use super::pair::{A, B, Pair, Place, write};
 pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     let rail = place.open(&FabricSettings::default());
     let properties = rail.properties();
-    // 1.x has another name for it.
+    // A rail has the name that was asked for. The library has its own: 1.x calls this tcp `net`.
     let is_named =
         |name: &str| name.starts_with(place.name) || place.name == "tcp" && name.starts_with("net");
-    assert!(is_named(&properties.name), "{properties:?}");
+    assert!(properties.name.starts_with(place.name), "{properties:?}");
     assert!(properties.kind.starts_with("fabric/"), "{properties:?}");
     assert_eq!(properties.is_rdma, place.is_rdma);
     assert!(properties.limits.is_usable(), "{properties:?}");

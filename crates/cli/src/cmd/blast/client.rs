@@ -7,13 +7,15 @@ use anyhow::{Context, Result};
 use super::lane::{Sink, Source};
 use super::report::{BlastReport, Totals};
 use super::{BlastArgs, End, Ends, Order, State, Task};
+use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::{self, Stopwatch};
-use crate::report::{Head, Processors};
+use crate::report::{Head, Processors, Told};
 use crate::session::{Channel, Rules, Session};
 use crate::show::progress::BlastProgress;
 
-pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
+/// The figures, and what ended the test before its time, if something did. An error where nothing was measured before.
+pub(super) fn run(args: &BlastArgs) -> Result<(BlastReport, Option<Failure>)> {
     let task = Task {
         direction: super::direction(args),
         message_bytes: args.size,
@@ -24,10 +26,14 @@ pub(super) fn run(args: &BlastArgs) -> Result<BlastReport> {
     };
     let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
     let session = Session::open(&args.client, rules, "Blast", &task)?;
-    blast(args, &task, &session).map_err(|error| session.explained(error))
+    let blasted = blast(args, &task, &session).map_err(|error| session.explained(error));
+    let (mut report, error) = blasted?;
+    let failure = error.map(|error| Failure::of(&session.explained(error)));
+    report.error = failure.as_ref().map(Told::from);
+    Ok((report, failure))
 }
 
-fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport> {
+fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastReport, Option<anyhow::Error>)> {
     let channel = session.channel();
     let theirs: Ends = channel.recv_within(task.word_patience())?;
     let sink =
@@ -40,45 +46,59 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<BlastReport
         }
         false => None,
     };
-    let head = Head::new("blast", session, args.client.wait);
+    let mut report = BlastReport::new(Head::new("blast", session, args.client.wait), task);
     channel.send(Order::Go)?;
     let stopwatch = Stopwatch::start();
-    let progress = BlastProgress::new(args.client.json);
-    let mut watch = Watch { args, task, channel, from_server: 0, progress, own_part_took: None };
-    let is_interrupted = watch.run(source.as_mut(), &stopwatch)?;
-    channel.send(Order::Enough)?;
-    if let Some(source) = &mut source {
-        source.end()?;
-    }
-    let messages = source.as_ref().map_or(0, |source| source.messages);
-    let own_part_took = watch.own_part_took.unwrap_or_else(|| stopwatch.elapsed());
-    let (last, end) = watch.last_word()?;
-    let processors = Processors { client: stopwatch.usage(), server: end.usage };
-    let course = watch.progress.finish();
-    let totals = |messages, elapsed| Totals::new(messages, task.message_bytes, elapsed);
-    let to_server = task.direction.client_writes().then(|| totals(messages, own_part_took));
-    let server_took = Duration::from_nanos(end.writing_ns);
-    let from_server = task.direction.server_writes().then(|| totals(last.messages, server_took));
-    let elapsed_ns = [to_server, from_server].iter().flatten().map(|way| way.elapsed_ns).max().unwrap_or(0);
-    let report = BlastReport {
-        head: Head { is_interrupted, ..head },
-        direction: task.direction,
-        message_bytes: task.message_bytes,
-        depth: task.depth,
-        elapsed_ns,
-        to_server,
-        from_server,
-        processors,
-        course,
+    let mut watch = Watch {
+        args,
+        task,
+        channel,
+        from_server: 0,
+        from_server_at: Duration::ZERO,
+        progress: BlastProgress::new(args.client.json),
+        own_part_took: None,
     };
-    if source.is_some() {
-        channel.send(messages)?;
+    let measured = watch.measure(source.as_mut(), &stopwatch, &mut report);
+    let messages = source.as_ref().map_or(0, |source| source.messages);
+    if let Err(error) = measured {
+        if messages + watch.from_server == 0 {
+            return Err(error);
+        }
+        // What was measured until then: each way to its last message, because who waits for a lost peer waits for seconds.
+        let last_message = source.as_ref().map_or(Duration::ZERO, |source| source.last_at(&stopwatch));
+        let (own, theirs) = (watch.own_part_took.unwrap_or(last_message), watch.from_server_at);
+        report.sum_up(task, (messages, own), (watch.from_server, theirs));
+        report.course = watch.progress.finish();
+        return Ok((report, Some(error)));
+    }
+    report.course = watch.progress.finish();
+    let verified = verify(task, channel, &report, source.is_some(), sink);
+    match verified {
+        Ok(()) => report.is_verified = true,
+        // Figures of bytes that are wrong are of no use.
+        Err(error) if Failure::of(&error).exit == Exit::Mismatch => return Err(error),
+        Err(error) => return Ok((report, Some(error))),
+    }
+    Ok((report, None))
+}
+
+/// Compares what was written, on both sides.
+fn verify(
+    task: &Task,
+    channel: &Channel,
+    report: &BlastReport,
+    has_source: bool,
+    sink: Option<Sink>,
+) -> Result<()> {
+    let messages = |totals: Option<Totals>| totals.map_or(0, |totals| totals.messages);
+    if has_source {
+        channel.send(messages(report.to_server))?;
         let () = channel.recv_within(task.word_patience())?;
     }
     if let Some(sink) = sink {
-        sink.check(task, last.messages)?;
+        sink.check(task, messages(report.from_server))?;
     }
-    Ok(report)
+    Ok(())
 }
 
 struct Watch<'a> {
@@ -87,12 +107,36 @@ struct Watch<'a> {
     channel: &'a Channel,
     /// Messages that the server has told of.
     from_server: u64,
+    /// When it last told of more of them.
+    from_server_at: Duration,
     progress: BlastProgress,
     /// Until all of this side's messages were at the server, where their number was given.
     own_part_took: Option<Duration>,
 }
 
 impl Watch<'_> {
+    /// Runs it to its end, and notes the figures of both sides.
+    fn measure(
+        &mut self,
+        mut source: Option<&mut Source>,
+        stopwatch: &Stopwatch,
+        report: &mut BlastReport,
+    ) -> Result<()> {
+        report.head.is_interrupted = self.run(source.as_deref_mut(), stopwatch)?;
+        self.channel.send(Order::Enough)?;
+        if let Some(source) = source.as_deref_mut() {
+            source.end()?;
+        }
+        let own_part_took = self.own_part_took.unwrap_or_else(|| stopwatch.elapsed());
+        self.own_part_took = Some(own_part_took);
+        let (last, end) = self.last_word()?;
+        report.processors = Some(Processors { client: stopwatch.usage(), server: end.usage });
+        let messages = source.map_or(0, |source| source.messages);
+        let server_took = Duration::from_nanos(end.writing_ns);
+        report.sum_up(self.task, (messages, own_part_took), (last.messages, server_took));
+        Ok(())
+    }
+
     /// Until it is enough; whether it was the person who said so.
     fn run(&mut self, mut source: Option<&mut Source>, stopwatch: &Stopwatch) -> Result<bool> {
         let mut looked = Instant::now();
@@ -117,18 +161,18 @@ impl Watch<'_> {
                         continue;
                     }
                     looked = Instant::now();
-                    self.recv(Duration::ZERO)?;
+                    self.recv(Duration::ZERO, stopwatch)?;
                 }
-                None => self.recv(Duration::from_millis(50))?,
+                None => self.recv(Duration::from_millis(50), stopwatch)?,
             }
             let messages = self.from_server + source.as_ref().map_or(0, |source| source.messages);
             self.progress.tick(messages * self.task.message_bytes);
         }
     }
 
-    fn recv(&mut self, patience: Duration) -> Result<()> {
+    fn recv(&mut self, patience: Duration, stopwatch: &Stopwatch) -> Result<()> {
         if let Some(State { messages, .. }) = self.channel.recv_for(patience)? {
-            self.from_server = messages;
+            (self.from_server, self.from_server_at) = (messages, stopwatch.elapsed());
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! One way of a blast: who writes, and who is written to. Both sides may be either.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, Transfer};
 
 use super::Task;
 use crate::exit::{Exit, Failure};
-use crate::measure::Pattern;
+use crate::measure::{Pattern, Stopwatch};
 use crate::session::Channel;
 use crate::stream::{Flow, Stream};
 
@@ -59,6 +59,8 @@ pub(super) struct Source {
     flow: Flow,
     left: Option<u64>,
     pub(super) messages: u64,
+    /// When the last of them was at the other side.
+    last: Instant,
 }
 
 #[derive(Debug)]
@@ -92,7 +94,7 @@ impl Source {
         let (source, map) = (source.share(), PageMap::contiguous(len, 1));
         let (patience, under_way) = (task.patience(), VecDeque::new());
         let writes = Writes { channel: channel.clone(), source, map, places, next: 0, patience, under_way };
-        Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0 })
+        Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0, last: Instant::now() })
     }
 
     /// Whether all is written that was asked for.
@@ -113,7 +115,13 @@ impl Source {
         Ok(())
     }
 
+    /// When the last message was at the other side, by a stopwatch that was started before the first.
+    pub(super) fn last_at(&self, stopwatch: &Stopwatch) -> Duration {
+        stopwatch.elapsed().saturating_sub(self.last.elapsed())
+    }
+
     fn count(&mut self) {
+        self.last = Instant::now();
         self.messages += 1;
         self.left = self.left.map(|left| left.saturating_sub(1));
     }

@@ -64,7 +64,8 @@ Examples:
   farreach blast storage-7 -s 8 --depth 128  how many small ones
 
 A message counts when its bytes are at the other side.
-Exit code: 0 if all went well, 4 peer lost, 5 bytes are wrong at the end.";
+Exit code: 0 if all went well, 4 peer lost (what was measured until then is
+printed), 5 bytes are wrong at the end.";
 
 /// Who writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -148,14 +149,22 @@ const MEMORY_MAX: u64 = 1 << 32;
 /// Measures, and prints.
 pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
     check(args)?;
-    let report = client::run(args)?;
-    let exit = if report.head.is_interrupted { Exit::Interrupted } else { Exit::Ok };
+    let (report, failure) = client::run(args)?;
+    let exit = match &failure {
+        Some(failure) => failure.exit,
+        None if report.head.is_interrupted => Exit::Interrupted,
+        None => Exit::Ok,
+    };
     let text = if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
         report::text(&report, terminal::width())
     };
     terminal::print(&text)?;
+    if let Some(failure) = &failure {
+        // For people: the report has it for programs.
+        terminal::tell_failure(failure, false);
+    }
     Ok(exit)
 }
 

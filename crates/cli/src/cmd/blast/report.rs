@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Direction;
-use crate::report::{Head, Processors};
+use super::{Direction, Task};
+use crate::report::{Head, Processors, Told};
 use crate::show::paint::Paint;
 use crate::show::sparkline::Sparkline;
 use crate::{terminal, units};
@@ -22,9 +22,42 @@ pub(crate) struct BlastReport {
     pub(crate) elapsed_ns: u64,
     pub(crate) to_server: Option<Totals>,
     pub(crate) from_server: Option<Totals>,
-    pub(crate) processors: Processors,
+    /// Null where the test ended before its time: the server has told nothing then.
+    pub(crate) processors: Option<Processors>,
+    /// Whether the final contents of all memory were compared and match.
+    pub(crate) is_verified: bool,
+    /// What ended the test before its time: the figures are those until then.
+    pub(crate) error: Option<Told>,
     #[serde(skip)]
     pub(crate) course: Sparkline,
+}
+
+impl BlastReport {
+    /// Nothing is measured yet.
+    pub(super) fn new(head: Head, task: &Task) -> Self {
+        Self {
+            head,
+            direction: task.direction,
+            message_bytes: task.message_bytes,
+            depth: task.depth,
+            elapsed_ns: 0,
+            to_server: None,
+            from_server: None,
+            processors: None,
+            is_verified: false,
+            error: None,
+            course: Sparkline::default(),
+        }
+    }
+
+    /// Notes the messages of each side, and how long they took.
+    pub(super) fn sum_up(&mut self, task: &Task, client: (u64, Duration), server: (u64, Duration)) {
+        let totals = |(messages, elapsed)| Totals::new(messages, task.message_bytes, elapsed);
+        self.to_server = task.direction.client_writes().then(|| totals(client));
+        self.from_server = task.direction.server_writes().then(|| totals(server));
+        let ways = [self.to_server, self.from_server];
+        self.elapsed_ns = ways.iter().flatten().map(|way| way.elapsed_ns).max().unwrap_or(0);
+    }
 }
 
 /// What went one way.
@@ -41,13 +74,14 @@ pub(crate) struct Totals {
 
 impl Totals {
     pub(super) fn new(messages: u64, message_bytes: u64, elapsed: Duration) -> Self {
-        let (bytes, seconds) = (messages * message_bytes, elapsed.as_secs_f64());
+        let bytes = messages * message_bytes;
+        let per_second = |count: f64| if elapsed.is_zero() { 0.0 } else { count / elapsed.as_secs_f64() };
         Self {
             elapsed_ns: elapsed.as_nanos() as u64,
             messages,
             bytes,
-            messages_per_second: messages as f64 / seconds,
-            bits_per_second: bytes as f64 * 8.0 / seconds,
+            messages_per_second: per_second(messages as f64),
+            bits_per_second: per_second(bytes as f64 * 8.0),
         }
     }
 }
@@ -77,10 +111,19 @@ pub(super) fn text(report: &BlastReport, width: Option<u16>) -> String {
     if !course.is_empty() {
         text.push_str(&format!("course     {course}\n"));
     }
-    text.push_str(&format!("CPU        {}\n", report.processors.words()));
-    text.push_str(&format!("verified   {}\n", paint.good("what lies there at the end is what was written")));
+    if let Some(processors) = &report.processors {
+        text.push_str(&format!("CPU        {}\n", processors.words()));
+    }
+    let verified = if report.is_verified {
+        paint.good("final contents match")
+    } else {
+        paint.bad("nothing: the test did not finish")
+    };
+    text.push_str(&format!("verified   {verified}\n"));
     if report.head.is_interrupted {
         text.push_str("interrupted: this is what was measured until then\n");
+    } else if let Some(told) = &report.error {
+        text.push_str(&terminal::folded("ended      ", &format!("early: {}", told.error), width));
     }
     text
 }
@@ -92,5 +135,37 @@ mod tests {
     #[test]
     fn the_schema_is_what_the_type_says() {
         crate::schema::assert_current::<BlastReport>("blast.json");
+    }
+
+    #[test]
+    fn a_test_that_ended_early_tells_its_figures_and_why_they_are_few() {
+        let task = Task {
+            direction: Direction::BothWays,
+            message_bytes: 1 << 20,
+            depth: 16,
+            count: None,
+            seed: 7,
+            alter_byte: false,
+        };
+        let mut report = BlastReport::new(crate::report::tests::head("blast"), &task);
+        report.sum_up(&task, (1000, Duration::from_secs(1)), (0, Duration::ZERO));
+        report.error = Some(Told {
+            error: "the server was told to end".to_owned(),
+            cause: None,
+            fix: Some("start it again, and the test".to_owned()),
+        });
+        let text = text(&report, Some(80));
+        assert_eq!(
+            text,
+            "\
+blast storage-7:18520 over tcp 192.0.2.1 (no RDMA)
+writes     messages of 1 MiB, 16 at once, for 1.00 s
+to server  8.39 Gb/s, 1000 MiB/s, 1.00 k/s (1000 MiB in 1000 messages)
+to client  0 b/s, 0 B/s, 0 /s (0 B in 0 messages)
+verified   nothing: the test did not finish
+ended      early: the server was told to end
+"
+        );
+        crate::schema::assert_describes(&report);
     }
 }

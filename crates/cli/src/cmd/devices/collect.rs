@@ -6,12 +6,46 @@ use farreach_verbs::context::Context;
 use farreach_verbs::device::{Device as VerbsDevice, DeviceList};
 use farreach_verbs::system::{self, NodeAccess, Obstacle};
 
-use super::report::{Device, Fabric, Gid, Limits, Nic, Offer, Port, Problem, Report, SCHEMA_VERSION, Verbs};
+use super::report::{
+    Device, Fabric, Gid, Limits, Nic, Offer, Port, Problem, Rail, Report, SCHEMA_VERSION, Verbs,
+};
+use crate::rails::{self, FabricRail, Found};
 
 /// All that this host has.
 pub(crate) fn report() -> Report {
-    Report { schema_version: SCHEMA_VERSION, verbs: verbs(), fabric: fabric() }
+    let (verbs, fabric) = (verbs(), fabric());
+    let rails = rails(&verbs);
+    Report { schema_version: SCHEMA_VERSION, verbs, fabric, rails }
 }
+
+/// The rails, cards first.
+fn rails(verbs: &Verbs) -> Vec<Rail> {
+    let card = |found: Found| {
+        let device = found.name.split('/').next().unwrap_or(&found.name);
+        let has_atomics = verbs.devices.iter().any(|it| it.name == device && it.atomics != NO_ATOMICS);
+        Rail {
+            name: found.name,
+            library: "verbs".to_owned(),
+            provider: None,
+            through: found.through,
+            is_rdma: found.is_rdma,
+            has_atomics,
+        }
+    };
+    let provider = |it: FabricRail| Rail {
+        name: it.rail.name,
+        library: "libfabric".to_owned(),
+        provider: Some(it.provider),
+        through: it.rail.through,
+        is_rdma: it.rail.is_rdma,
+        has_atomics: it.has_atomics,
+    };
+    let cards = rails::verbs_rails().into_iter().map(card);
+    cards.chain(rails::fabric_rails().into_iter().map(provider)).collect()
+}
+
+/// What a device without atomics reports.
+const NO_ATOMICS: &str = "none";
 
 fn verbs() -> Verbs {
     let survey = system::survey();

@@ -19,6 +19,8 @@ pub(crate) struct Report {
     pub(crate) schema_version: u32,
     pub(crate) verbs: Verbs,
     pub(crate) fabric: Fabric,
+    /// What the tests' `-d` takes.
+    pub(crate) rails: Vec<Rail>,
 }
 
 impl Report {
@@ -30,7 +32,51 @@ impl Report {
     /// Drops every device and offer that is not called `name`.
     pub(crate) fn keep_only(&mut self, name: &str) {
         self.verbs.devices.retain(|device| device.name == name);
-        self.fabric.offers.retain(|offer| offer.provider == name || offer.domain == name);
+        self.fabric.offers.retain(|offer| {
+            // The rail `tcp` is the provider `net` in libfabric 1.x: both names find it.
+            let is_behind =
+                |rail: &Rail| rail.name == name && rail.provider.as_ref() == Some(&offer.provider);
+            offer.provider == name || offer.domain == name || self.rails.iter().any(is_behind)
+        });
+        self.rails.retain(|rail| rail.is_called(name));
+    }
+
+    /// Returns whether a provider's offers have atomic operations that work. One that is not a rail was not tried: its offer says.
+    pub(crate) fn has_atomics(&self, provider: &str) -> bool {
+        let rail = self.rails.iter().find(|rail| rail.provider.as_deref() == Some(provider));
+        rail.map_or_else(
+            || {
+                let mut offers = self.fabric.offers.iter().filter(|offer| offer.provider == provider);
+                offers.any(|offer| offer.capabilities.contains(&"ATOMIC"))
+            },
+            |rail| rail.has_atomics,
+        )
+    }
+}
+
+/// A rail that the tests can use.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Rail {
+    /// The name that `-d` takes and that reports have: `rxe0`, `tcp`.
+    pub(crate) name: String,
+    /// `verbs` or `libfabric`
+    pub(crate) library: String,
+    /// The libfabric provider behind it; null for a verbs device.
+    pub(crate) provider: Option<String>,
+    /// The library and the address, for people.
+    pub(crate) through: String,
+    pub(crate) is_rdma: bool,
+    /// Whether compare-and-swap and fetch-and-add work over it.
+    pub(crate) has_atomics: bool,
+}
+
+impl Rail {
+    fn is_called(&self, name: &str) -> bool {
+        // A port is of its device: `mlx5_0/2` of `mlx5_0`.
+        self.name == name
+            || self.name.split('/').next() == Some(name)
+            || self.provider.as_deref() == Some(name)
     }
 }
 
@@ -199,5 +245,82 @@ mod tests {
     #[test]
     fn the_schema_is_what_the_type_says() {
         crate::schema::assert_current::<Report>("devices.json");
+    }
+
+    /// A host with libfabric 1.17, whose `net` is the rail `tcp` and offers atomics that it does not have.
+    fn with_net() -> Report {
+        let offer = |provider: &str| Offer {
+            provider: provider.to_owned(),
+            provider_version: "117.0".to_owned(),
+            fabric: "192.0.2.0/24".to_owned(),
+            domain: "eth0".to_owned(),
+            endpoint_type: "rdm".to_owned(),
+            protocol: "xnet".to_owned(),
+            capabilities: vec!["MSG", "RMA", "ATOMIC"],
+            mode: Vec::new(),
+            registration_modes: Vec::new(),
+            order: Vec::new(),
+            writes_ordered: true,
+            ordered_write_bytes: 0,
+            immediate_bytes: 8,
+            inject_bytes: 128,
+            message_bytes_max: 1 << 30,
+            transmit_queue: 256,
+            receive_queue: 256,
+            buffers_per_operation: 4,
+            key_bytes: 8,
+            progress: "manual".to_owned(),
+            threading: "safe".to_owned(),
+            address_format: "sockaddr_in".to_owned(),
+            address: Some("192.0.2.1:0".to_owned()),
+            nic: None,
+        };
+        Report {
+            schema_version: SCHEMA_VERSION,
+            verbs: Verbs { library: None, devices: Vec::new(), problems: Vec::new() },
+            fabric: Fabric {
+                library: None,
+                version: Some("1.17".to_owned()),
+                offers: vec![offer("net"), offer("tcp;ofi_rxm")],
+                problems: Vec::new(),
+            },
+            rails: vec![Rail {
+                name: "tcp".to_owned(),
+                library: "libfabric".to_owned(),
+                provider: Some("net".to_owned()),
+                through: "libfabric net, 192.0.2.1".to_owned(),
+                is_rdma: false,
+                has_atomics: false,
+            }],
+        }
+    }
+
+    #[test]
+    fn an_offer_of_atomics_counts_only_where_they_work() {
+        let report = with_net();
+        assert!(!report.has_atomics("net"));
+        assert!(report.has_atomics("tcp;ofi_rxm"), "not a rail: what the library says");
+        crate::schema::assert_describes(&report);
+    }
+
+    #[test]
+    fn the_name_that_tests_use_finds_its_provider() {
+        for name in ["tcp", "net"] {
+            let mut report = with_net();
+            report.keep_only(name);
+            let kept: Vec<_> = report.fabric.offers.iter().map(|offer| offer.provider.as_str()).collect();
+            assert_eq!((kept, report.rails.len()), (vec!["net"], 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_text_names_a_rail_as_tests_do_and_says_what_it_can() {
+        let args = super::super::DevicesArgs { device: None, verbose: false, json: false };
+        let text = super::super::text::render(&with_net(), &args, Some(80));
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(words).collect();
+        assert!(lines.contains(&"tcp no send write read libfabric net, 192.0.2.1".to_owned()), "{text}");
+        assert!(lines.contains(&"net rdm msg rma ordered eth0".to_owned()), "{text}");
+        assert!(lines.contains(&"tcp;ofi_rxm rdm msg rma atomic ordered eth0".to_owned()), "{text}");
     }
 }

@@ -1,13 +1,16 @@
 //! The report for a person: a line for each port, address and provider; problems with their fix.
 
 use super::DevicesArgs;
-use super::report::{Device, Fabric, Offer, Port, Problem, Report, Verbs};
+use super::report::{Device, Offer, Port, Problem, Rail, Report, Verbs};
 use crate::terminal::{folded, table};
 use crate::units::size;
 
 /// The whole text.
 pub(crate) fn render(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
-    let mut sections = vec![verbs(&report.verbs, args, width), fabric(&report.fabric, args, width)];
+    let mut sections = vec![verbs(&report.verbs, args, width), fabric(report, args, width)];
+    if !report.rails.is_empty() {
+        sections.push(rails(&report.rails, width));
+    }
     sections.extend(summary(report, args).map(|text| folded("", &text, width)));
     sections.join("\n")
 }
@@ -121,14 +124,27 @@ fn port_details(port: &Port) -> String {
     text
 }
 
-fn fabric(fabric: &Fabric, args: &DevicesArgs, width: Option<u16>) -> String {
+/// What the tests can use, by the names that they take.
+fn rails(rails: &[Rail], width: Option<u16>) -> String {
+    let row = |rail: &Rail| {
+        let can = if rail.has_atomics { "send write read atomic" } else { "send write read" };
+        let is_rdma = if rail.is_rdma { "yes" } else { "no" };
+        vec![rail.name.clone(), is_rdma.to_owned(), can.to_owned(), rail.through.clone()]
+    };
+    let mut text = folded("rails: ", "what the tests use; -d NAME chooses one", width);
+    text.push_str(&table(&["NAME", "RDMA", "CAN", "THROUGH"], rails.iter().map(row), width));
+    text
+}
+
+fn fabric(report: &Report, args: &DevicesArgs, width: Option<u16>) -> String {
+    let fabric = &report.fabric;
     let version = fabric.version.as_deref().unwrap_or_default();
     let library = fabric.library.as_ref().map(|path| format!("libfabric {version}, {}", path.display()));
     let mut text = heading("fabric", library, fabric.offers.is_empty(), width);
     if !fabric.offers.is_empty() {
         let providers = grouped(&fabric.offers, |offer| vec![offer.provider.as_str()]);
         let header = ["PROVIDER", "ENDPOINTS", "CAN", "WRITES", "DOMAINS"];
-        text.push_str(&table(&header, providers.iter().map(provider_row), width));
+        text.push_str(&table(&header, providers.iter().map(|offers| provider_row(report, offers)), width));
         text.push('\n');
         let domains = grouped(&fabric.offers, |offer| vec![offer.domain.as_str()]);
         text.push_str(&table(&["DOMAIN", "ADDRESS"], domains.iter().flat_map(address_rows), width));
@@ -155,10 +171,11 @@ fn grouped<'a>(offers: &'a [Offer], key: impl Fn(&'a Offer) -> Vec<&'a str>) -> 
     groups
 }
 
-fn provider_row(offers: &Vec<&Offer>) -> Vec<String> {
+fn provider_row(report: &Report, offers: &[&Offer]) -> Vec<String> {
     let can = [("MSG", "msg"), ("RMA", "rma"), ("ATOMIC", "atomic"), ("TAGGED", "tagged")]
         .into_iter()
         .filter(|(name, _)| offers.iter().any(|offer| offer.capabilities.contains(name)))
+        .filter(|(name, _)| *name != "ATOMIC" || report.has_atomics(&offers[0].provider))
         .map(|(_, word)| word.to_owned());
     let order = offers.iter().map(|offer| if offer.writes_ordered { "ordered" } else { "any order" });
     vec![

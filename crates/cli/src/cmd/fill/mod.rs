@@ -54,8 +54,9 @@ Examples:
   farreach fill storage-7 -n 16 -v         which page went where
   farreach fill storage-7 --seed 7         the same bytes and places again
 
-The pages go to random places. The last write of each batch has immediate data,
-which raises the counter that this side waits for.
+The pages go to random places of a region, which has a quarter more places than
+pages: the gaps must stay unchanged. The last write of each batch has immediate
+data, which raises the counter that this side waits for.
 Exit code: 0 if every byte is right, 4 peer lost, 5 a byte is wrong.";
 
 /// What the agent is told. Both sides know by it which byte goes where.

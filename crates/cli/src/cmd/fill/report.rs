@@ -86,8 +86,7 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
     if report.head.is_interrupted {
         text.push_str(&format!("verified  {}\n", paint.bad("nothing: it was interrupted")));
     } else {
-        let words = format!("{}, every byte is right", units::amount(report.verified_bytes));
-        text.push_str(&format!("verified  {} (seed {})\n", paint.good(&words), report.seed));
+        text.push_str(&verified(report, width, paint));
     }
     if is_verbose {
         for number in 0..report.regions {
@@ -95,6 +94,20 @@ pub(super) fn text(report: &FillReport, task: &Task, is_verbose: bool, width: Op
         }
     }
     text
+}
+
+/// What was compared: the pages, and the gaps between them, where nothing may have been written.
+fn verified(report: &FillReport, width: Option<u16>, paint: Paint) -> String {
+    let written = report.pages_arrived * report.page_bytes;
+    let gaps = report.verified_bytes.saturating_sub(written);
+    let [all, written, gaps] = [report.verified_bytes, written, gaps].map(units::amount);
+    let words = format!("{all}: {written} written, {gaps} of gaps unchanged");
+    let seed = format!("(seed {})", report.seed);
+    let lead = "verified  ";
+    let is_one_line =
+        width.is_none_or(|width| lead.len() + words.len() + 1 + seed.len() <= usize::from(width));
+    let between = if is_one_line { " ".to_owned() } else { format!("\n{:1$}", "", lead.len()) };
+    format!("{lead}{}{between}{seed}\n", paint.good(&words))
 }
 
 /// Up to so many pages are told one by one.
@@ -145,6 +158,17 @@ mod tests {
         assert_eq!(text.matches('█').count(), 8, "{text}");
         assert_eq!(text.matches('·').count(), 2, "{text}");
         assert_eq!(text.matches('→').count(), 9, "{text}");
+    }
+
+    #[test]
+    fn both_amounts_are_told_and_fit_the_screen() {
+        let task = Task { page_bytes: 65536, pages: 1024, regions: 2, seed: u32::MAX, alter_byte: false };
+        let mut report = FillReport::new(crate::report::tests::head("fill"), &task);
+        (report.pages_arrived, report.verified_bytes) = (2048, 2048 * 65536 / 4 * 5);
+        let line = |width| verified(&report, Some(width), Paint::PLAIN);
+        let words = "verified  160 MiB: 128 MiB written, 32.0 MiB of gaps unchanged";
+        assert_eq!(line(80), format!("{words} (seed 4294967295)\n"));
+        assert_eq!(line(70), format!("{words}\n          (seed 4294967295)\n"));
     }
 
     #[test]

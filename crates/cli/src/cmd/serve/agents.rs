@@ -60,7 +60,7 @@ impl Agents {
         command.process_group(0);
         match command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).spawn() {
             Ok(child) => self.running.push((child, client)),
-            Err(error) => terminal::tell(&format!("{client}: cannot start an agent: {error}")),
+            Err(error) => terminal::log(&format!("{client}: cannot start an agent: {error}")),
         }
     }
 
@@ -95,7 +95,7 @@ impl Agents {
             thread::sleep(Duration::from_millis(10));
         }
         for (child, client) in &mut self.running {
-            terminal::tell(&format!("{client}: its agent does not end, and is killed"));
+            terminal::log(&format!("{client}: its agent does not end, and is killed"));
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -105,6 +105,6 @@ impl Agents {
 /// An agent logs its own end, but not when it has crashed.
 fn tell_crash(client: SocketAddr, status: ExitStatus) {
     if let Some(signal) = status.signal() {
-        terminal::tell(&format!("{client}: its agent was ended by signal {signal}"));
+        terminal::log(&format!("{client}: its agent was ended by signal {signal}"));
     }
 }

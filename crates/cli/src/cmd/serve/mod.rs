@@ -154,7 +154,7 @@ fn serve(args: &ServeArgs, listener: &TcpListener, agents: &mut Agents) -> Resul
             Ok((stream, client)) => refusals.tell(stream, client, agents.count()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                terminal::tell(&format!("cannot let a client in: {error}"));
+                terminal::log(&format!("cannot let a client in: {error}"));
                 // Most often descriptors have run out, and come back when somebody leaves.
                 thread::sleep(Duration::from_millis(100));
             }

@@ -36,7 +36,7 @@ impl Refusals {
             return;
         };
         if Arc::strong_count(&self.telling) > TOLD_AT_ONCE_MAX {
-            terminal::tell(&format!("{client}: refused without a word, {}", served(count)));
+            terminal::log(&format!("{client}: refused without a word, {}", served(count)));
             return;
         }
         let telling = Arc::clone(&self.telling);
@@ -45,7 +45,7 @@ impl Refusals {
             drop(telling);
         };
         if let Err(error) = thread::Builder::new().name("refusal".to_owned()).spawn(tell) {
-            terminal::tell(&format!("{client}: refused without a word, {}: {error}", served(count)));
+            terminal::log(&format!("{client}: refused without a word, {}: {error}", served(count)));
         }
     }
 
@@ -82,7 +82,7 @@ fn tell_over_tls(stream: TcpStream, folder: &Path, refusal: &Failure) -> Result<
 }
 
 fn log(client: SocketAddr, count: usize, told: Result<()>) {
-    terminal::tell(&match told {
+    terminal::log(&match told {
         Ok(()) => format!("{client}: refused, {}", served(count)),
         Err(error) => format!("{client}: refused, and not told so: {}", Failure::of(&error).sentence()),
     });

@@ -64,7 +64,7 @@ fn refused(error: &Error) -> RailError {
 }
 
 /// The provider by which libfabric 1.x speaks datagrams over tcp by itself; 2.x calls it `tcp`.
-const OWN_DATAGRAMS: &str = "net";
+pub(super) const OWN_DATAGRAMS: &str = "net";
 
 /// The offers of one provider, the best of each domain, or of all domains where there is no card.
 ///

@@ -5,6 +5,7 @@ use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
 
 use super::FabricSettings;
+use super::offers::OWN_DATAGRAMS;
 use crate::rail::{EndedKeys, Proof, Properties};
 
 /// One operation is at most this long, also where the library would take more: what is under way cannot be stopped, nor shared among rails.
@@ -23,7 +24,7 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
     let atomics = endpoint.atomics();
     let proves_delivery = settings.asks_for_delivery && domain.delivers();
     Properties {
-        name: name(info),
+        name: name(info, settings),
         native: endpoint.address().to_string(),
         kind: kind(info),
         is_rdma: is_rdma(info),
@@ -44,12 +45,18 @@ fn rate_bps(info: &Info) -> u64 {
     info.nic().map_or(0, |nic| nic.speed_bits_per_second as u64)
 }
 
-/// The provider, and where it is: two rails of one host differ in that.
-fn name(info: &Info) -> String {
+/// The provider as it was asked for, and its address: two rails of one host differ in that.
+fn name(info: &Info, settings: &FabricSettings) -> String {
+    let provider = name_asked_for(info.provider(), &settings.providers);
     match info.source().and_then(|source| source.socket_addr()) {
-        Some(address) => format!("{} {}", info.provider(), address.ip()),
-        None => format!("{} {}", info.provider(), info.domain()),
+        Some(address) => format!("{provider} {}", address.ip()),
+        None => format!("{provider} {}", info.domain()),
     }
+}
+
+/// `tcp` where libfabric 1.x answered with `net`: the user asked for `tcp` and finds no `net` in what was typed.
+fn name_asked_for<'a>(provider: &'a str, asked: &[String]) -> &'a str {
+    if provider == OWN_DATAGRAMS && !asked.iter().any(|name| name == provider) { "tcp" } else { provider }
 }
 
 /// Keys that the provider chooses are a card's.
@@ -99,4 +106,18 @@ fn kind(info: &Info) -> String {
         return format!("fabric/tcp/{protocol}");
     }
     format!("fabric/{provider}/{protocol}.{version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rail_has_the_name_that_was_asked_for() {
+        let asked = |name: &str| vec![name.to_owned()];
+        assert_eq!(name_asked_for("net", &asked("tcp")), "tcp");
+        assert_eq!(name_asked_for("net", &FabricSettings::default().providers), "tcp");
+        assert_eq!(name_asked_for("net", &asked("net")), "net");
+        assert_eq!(name_asked_for("tcp;ofi_rxm", &asked("tcp;ofi_rxm")), "tcp;ofi_rxm");
+    }
 }
