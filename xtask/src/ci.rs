@@ -74,6 +74,8 @@ const PHASES: &[&[Step]] = &[
         },
         both("memcheck"),
         both("layout"),
+        // It documents what `check` has built.
+        both("api --check"),
         // It goes on with what `cleanroom` has built.
         both("start"),
         Step {

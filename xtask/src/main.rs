@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a program that talks to developers
 
+mod api;
 mod attempts;
 mod bench;
 mod binaries;
@@ -51,6 +52,8 @@ enum Task {
     Ci(ci::CiArgs),
     /// Format, lints, documentation, house rules, licences: about a minute.
     Check(check::CheckArgs),
+    /// Write the lists of public items of the published libraries, or compare them with the code.
+    Api(api::ApiArgs),
     /// cargo-deny: licences, sources and banned crates.
     Deny,
     /// Fetch what other tasks need from Debian's archive: roots with the libraries, headers, kernels.
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Task::Quick(args) => quick::execute(&args).map(|()| 0),
         Task::Ci(args) => ci::execute(&args).map(|()| 0),
         Task::Check(args) => check::execute(&args).map(|()| 0),
+        Task::Api(args) => api::execute(&args).map(|()| 0),
         Task::Deny => licences::deny().map(|()| 0),
         Task::Fetch => fetch::execute().map(|()| 0),
         Task::Flaky(args) => flaky::execute(&args).map(|()| 0),

@@ -4,8 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use farreach::rail::RailError;
-use farreach::{AtomicError, Error, SendError, TransferError, TransferReason};
+use farreach::{Error, ErrorKind, RailError, RevokeError, TransferError};
 use serde::{Deserialize, Serialize};
 
 /// Why the command ended. Usage mistakes (2) that clap sees are clap's to tell.
@@ -88,9 +87,9 @@ impl Failure {
         }
         let known = known(error, of_engine)
             .or_else(|| known(error, of_rail))
-            .or_else(|| known(error, of_transfer))
-            .or_else(|| known(error, of_send))
-            .or_else(|| known(error, of_word));
+            .or_else(|| known(error, |error: &TransferError| of_engine(&error.error)))
+            .or_else(|| known(error, |error: &RevokeError| of_engine(&error.error)))
+            .or_else(|| known(error, NotHeard::failure));
         let Some((mut failure, own_words)) = known else {
             let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
             let cause = (!causes.is_empty()).then(|| causes.join(": "));
@@ -115,17 +114,17 @@ fn known<E: std::error::Error + Send + Sync + 'static>(
 }
 
 fn of_engine(error: &Error) -> Failure {
-    let exit = match error {
-        Error::Rail(_) | Error::NoRail { .. } => Exit::Unavailable,
-        Error::Connect { .. } | Error::PeerLost { .. } | Error::TimedOut { .. } => Exit::PeerLost,
-        Error::Address { .. } => Exit::Usage,
+    let exit = match error.kind() {
+        ErrorKind::Rail | ErrorKind::NoRail | ErrorKind::Unsupported => Exit::Unavailable,
+        ErrorKind::Connect | ErrorKind::PeerLost | ErrorKind::TimedOut => Exit::PeerLost,
+        ErrorKind::Address => Exit::Usage,
         _ => Exit::Failed,
     };
-    let (told, cause) = (error.to_string(), error.cause());
-    // Those that have their cause in their sentence are told once.
-    let what = told.strip_suffix(&format!(": {cause}")).unwrap_or(&told).to_owned();
-    let cause = (what != cause).then_some(cause);
-    Failure { error: what, cause, fix: Some(error.fix()), exit }
+    let (message, cause) = (error.to_string(), error.cause());
+    // A message that contains its cause is not followed by it.
+    let what = message.strip_suffix(&format!(": {cause}")).unwrap_or(&message).to_owned();
+    let cause = (what != cause).then(|| cause.to_owned());
+    Failure { error: what, cause, fix: Some(error.fix().to_owned()), exit }
 }
 
 fn of_rail(error: &RailError) -> Failure {
@@ -138,61 +137,34 @@ pub(crate) fn lost(reason: impl fmt::Display) -> Failure {
     Failure::new(Exit::PeerLost, "the peer is lost").cause(reason.to_string()).fix(fix)
 }
 
-/// Something was not done in time, though the other side is not lost.
-fn stuck(what: &str, after: Duration) -> Failure {
-    Failure::new(Exit::PeerLost, format!("{what} for more than {after:?}"))
-        .cause("the other side is there, and its memory is not reached")
-        .fix("see the server's log, and whether its host is overloaded")
+/// The other side has not sent anything for this long.
+#[derive(Debug, thiserror::Error)]
+#[error("the other side has sent nothing for {0:?}")]
+pub(crate) struct NotHeard(pub(crate) Duration);
+
+impl NotHeard {
+    fn failure(&self) -> Failure {
+        Failure::new(Exit::PeerLost, self.to_string())
+            .fix("see the server's log, and whether its host is overloaded")
+    }
 }
 
-/// Whether it says that something was not done in time.
+/// The error of the engine in an error, if there is one.
+fn engine_error(error: &anyhow::Error) -> Option<&Error> {
+    let transfer = || error.downcast_ref().map(|error: &TransferError| &error.error);
+    error.downcast_ref().or_else(transfer)
+}
+
+/// Whether an error says that something was not done in time.
 pub(crate) fn is_timeout(error: &anyhow::Error) -> bool {
-    let is = |found: Option<bool>| found == Some(true);
-    is(error.downcast_ref().map(|error: &Error| matches!(error, Error::TimedOut { .. })))
-        || is(error
-            .downcast_ref()
-            .map(|error: &TransferError| matches!(error.reason, TransferReason::TimedOut(_))))
-        || is(error.downcast_ref().map(|error: &SendError| matches!(error, SendError::TimedOut(_))))
-        || is(error.downcast_ref().map(|error: &AtomicError| matches!(error, AtomicError::TimedOut(_))))
+    engine_error(error).is_some_and(|error| error.kind() == ErrorKind::TimedOut)
+        || error.downcast_ref::<NotHeard>().is_some()
 }
 
-/// Whether it says that memory of the other side may not be reached any more.
+/// Whether an error says that memory of the other side cannot be accessed any more.
 pub(crate) fn is_revoked(error: &anyhow::Error) -> bool {
-    let transfer =
-        |error: &TransferError| matches!(error.reason, TransferReason::Revoked | TransferReason::NotGranted);
-    error.downcast_ref().is_some_and(transfer)
-        || error.downcast_ref().is_some_and(|error: &AtomicError| matches!(error, AtomicError::NotGranted))
-}
-
-fn of_transfer(error: &TransferError) -> Failure {
-    match &error.reason {
-        TransferReason::PeerLost(reason) => lost(reason),
-        TransferReason::Rail(error) => of_rail(error),
-        TransferReason::TimedOut(after) => stuck("pages are on their way", *after),
-        other => Failure::new(Exit::Failed, "move pages").cause(other.to_string()),
-    }
-}
-
-fn of_send(error: &SendError) -> Failure {
-    match error {
-        SendError::PeerLost { reason } => lost(reason),
-        SendError::TimedOut(after) => stuck("a message is on its way", *after),
-        other => Failure::new(Exit::Failed, "send a message").cause(other.to_string()),
-    }
-}
-
-fn of_word(error: &AtomicError) -> Failure {
-    let failure =
-        |exit| Failure::new(exit, "run an atomic operation on the peer's memory").cause(error.to_string());
-    match error {
-        AtomicError::PeerLost { reason } => lost(reason),
-        AtomicError::Rail(error) => of_rail(error),
-        AtomicError::TimedOut(after) => stuck("an atomic operation is in flight", *after),
-        AtomicError::Unsupported => {
-            failure(Exit::Unavailable).fix("use a rail that has them: an RDMA card or Soft-RoCE")
-        }
-        _ => failure(Exit::Failed),
-    }
+    let is_gone = |error: &Error| matches!(error.kind(), ErrorKind::Revoked | ErrorKind::NotGranted);
+    engine_error(error).is_some_and(is_gone)
 }
 
 #[cfg(test)]
@@ -227,19 +199,24 @@ mod tests {
 
     #[test]
     fn an_error_that_nothing_was_put_around_is_told_once() {
-        let failure = Failure::of(&AtomicError::Unsupported.into());
-        assert_eq!(failure.error, "run an atomic operation on the peer's memory");
-        assert_eq!(failure.cause, Some(AtomicError::Unsupported.to_string()));
+        let failure = Failure::of(&NotHeard(Duration::from_secs(3)).into());
+        assert_eq!((failure.error.as_str(), failure.cause), ("the other side has sent nothing for 3s", None));
+        assert_eq!(failure.exit.code(), 4);
     }
 
     #[test]
-    fn a_sentence_that_has_its_cause_is_told_once() {
-        let error = Error::PeerLost { reason: farreach::LostReason::Goodbye };
+    fn an_error_of_the_engine_has_its_exit_code() {
+        let error = farreach::Engine::with(farreach::Settings::new().rails(["nowhere0"])).unwrap_err();
         let failure = Failure::of(&error.into());
-        assert_eq!(
-            (failure.error.as_str(), failure.cause.as_deref()),
-            ("the peer is lost", Some("the peer closed the connection"))
-        );
-        assert_eq!(failure.exit.code(), 4);
+        assert_eq!(failure.exit.code(), 3, "{failure:?}");
+        assert!(failure.fix.is_some() && failure.cause.is_some(), "{failure:?}");
+    }
+
+    #[test]
+    fn a_message_that_contains_its_cause_is_told_once() {
+        let rail = RailError::new("open rxe0", "it is down", "set it up");
+        let failure = Failure::of(&Error::from(rail).into());
+        let expected = Failure::new(Exit::Unavailable, "open rxe0").cause("it is down").fix("set it up");
+        assert_eq!(failure, expected);
     }
 }

@@ -10,6 +10,7 @@ mod interrupt;
 mod measure;
 mod native;
 mod rails;
+mod registered;
 mod report;
 #[cfg(test)]
 mod schema;
@@ -23,7 +24,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
-
 use command::{Args, Command};
 use exit::Exit;
 

@@ -5,9 +5,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farreach::rail::Properties;
 use farreach::rails::fabric;
 use farreach_fabric::Library;
+use farreach_rail::Properties;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,7 @@ impl RailReport {
 impl Head {
     pub(crate) fn new(command: &str, session: &Session, wait: Wait) -> Self {
         let ready = session.rails();
-        let rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
+        let rails = session.engine.rail_properties().iter().filter(|rail| ready.contains(&rail.name));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             schema_version: SCHEMA_VERSION,

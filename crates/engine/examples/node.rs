@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use farreach::{
-    Counter, Done, Engine, Error, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights,
-    Settings, Slice, TransferReason,
+    Counter, Engine, Error, ErrorKind, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
+    Slice, Transferred,
 };
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -69,9 +69,10 @@ fn settings(role: &str, options: &HashMap<String, String>) -> Result<Settings> {
     let settings = Settings::new()
         .name(role)
         .rails(rails.split(','))
-        .heartbeat(ms("heartbeat", 500)?, ms("silence", 3000)?);
+        .heartbeat(ms("heartbeat", 500)?)
+        .peer_timeout(ms("silence", 3000)?);
     Ok(match options.contains_key("stall") {
-        true => settings.stall(ms("stall", 0)?),
+        true => settings.link_timeout(ms("stall", 0)?),
         false => settings,
     })
 }
@@ -94,15 +95,17 @@ fn accept(engine: &Engine, options: &HashMap<String, String>) -> Result<Peer> {
 /// Writes round after round, without a pause, until the peer is gone or wants its memory back.
 fn send(engine: &Engine, peer: &Peer) -> Result<()> {
     let (destination, counter) = granted(peer)?;
-    let mut source = engine.allocate(LEN)?;
+    let mut source = engine.allocate(LEN).wait(SOON)?;
     let pages = (LEN / PAGE) as u32;
     for round in 1_u64.. {
         source.fill(round as u8);
-        let order = (0..pages).map(|page| page * 29 % pages).collect();
-        let map = PageMap::scattered(PAGE as u64, (0..pages).collect(), order);
+        let order = (0..pages).map(|page| page * 29 % pages);
+        let map = PageMap::of(PAGE as u64).from(0..pages).to(order);
         match peer.write_pages(source, &map, &destination, Some(&counter)).wait(LONG) {
-            Ok(Done { buffer, .. }) => source = buffer.into_slice().map_err(|_| "a slice was given")?,
-            Err(error) if is_end(&error.reason) => {
+            Ok(Transferred { buffer, .. }) => {
+                source = buffer.into_slice().map_err(|_| "a slice was given")?
+            }
+            Err(error) if is_end(&error.error) => {
                 println!("ended in round {round}: {error}");
                 return Ok(());
             }
@@ -112,14 +115,14 @@ fn send(engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-fn is_end(reason: &TransferReason) -> bool {
-    matches!(reason, TransferReason::PeerLost(_) | TransferReason::Revoked | TransferReason::NotGranted)
+fn is_end(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::Revoked | ErrorKind::NotGranted)
 }
 
 /// Lets the peer write until it is gone; then has its memory back, and sees that nothing lands in it any more.
 fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     let (grant, counter) = grant(engine, peer, LEN)?;
-    let outcome = counter.wait(u64::MAX, LONG);
+    let outcome = counter.reach(u64::MAX).wait(LONG).err().map(|error| error.kind());
     let lost_at = Instant::now();
     let memory = grant.revoke(SOON)?;
     let back_after = lost_at.elapsed();
@@ -129,7 +132,8 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     if memory.to_vec().iter().any(|byte| *byte != 0xEE) {
         return Err("a late write has landed".into());
     }
-    println!("ended {outcome:?} after {} pages; the memory was back after {back_after:?}", counter.reached());
+    let (why, pages) = (outcome.ok_or("no peer writes as many pages")?, counter.reached());
+    println!("ended {why:?} after {pages} pages; the memory was back after {back_after:?}");
     Ok(())
 }
 
@@ -145,15 +149,12 @@ fn sum(bytes: &[u8]) -> u64 {
 fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
     let (grant, arrived) = grant(engine, peer, ECHO_LEN)?;
     let (destination, counter) = granted(peer)?;
-    let mut source = engine.allocate(ECHO_LEN)?;
+    let mut source = engine.allocate(ECHO_LEN).wait(SOON)?;
     let pages = (ECHO_LEN / ECHO_PAGE) as u64;
     for round in 1_u64.. {
-        match arrived.wait(round * pages, LONG) {
-            Outcome::Reached => {}
-            outcome => {
-                println!("ended {outcome:?} in round {round}");
-                return Ok(());
-            }
+        if let Err(error) = arrived.reach(round * pages).wait(LONG) {
+            println!("ended {:?} in round {round}", error.kind());
+            return Ok(());
         }
         grant.read_at(0, &mut source);
         source = match write_all(peer, source, &destination, &counter) {
@@ -172,9 +173,9 @@ fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
 /// Grants memory for everything, writes to what it is granted where it is told to, and looks for bytes that the peer never sends; until the peer is gone,
 /// or says that it is done.
 fn hold(engine: &Engine, peer: &Peer) -> Result<()> {
-    let mut memory = engine.allocate(HOLD_LEN)?;
+    let mut memory = engine.allocate(HOLD_LEN).wait(SOON)?;
     memory.fill(0x33);
-    let grant = peer.grant(memory, Rights::all())?;
+    let grant = peer.grant(memory, Rights::all()).wait(SOON)?;
     peer.send(grant.token().to_string()).wait(SOON)?;
     let begun = Instant::now();
     while begun.elapsed() < LONG {
@@ -190,7 +191,7 @@ fn hold(engine: &Engine, peer: &Peer) -> Result<()> {
                     }
                 }
             }
-            Err(Error::TimedOut { .. }) => {}
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
             Err(_) => break,
         }
     }
@@ -211,37 +212,37 @@ fn look_for_poison(grant: &Grant) -> Result<()> {
 
 /// Writes until the peer wants its memory back, is gone, or says that it is done; whether it has said so.
 fn write_until_the_end(engine: &Engine, peer: &Peer, destination: &RemoteSlice) -> Result<bool> {
-    let source = engine.allocate(HOLD_LEN)?.share();
-    let map = PageMap::contiguous(PAGE as u64, (HOLD_LEN / PAGE) as u32);
+    let source = engine.allocate(HOLD_LEN).wait(SOON)?.share();
+    let map = PageMap::of(PAGE as u64).first((HOLD_LEN / PAGE) as u32);
     loop {
         match peer.write_pages(source.clone(), &map, destination, None).wait(LONG) {
             Ok(_) if peer.recv().wait(Duration::ZERO).is_ok_and(|message| message == b"done") => {
                 return Ok(true);
             }
             Ok(_) => {}
-            Err(error) if is_end(&error.reason) => return Ok(false),
+            Err(error) if is_end(&error.error) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
 fn write_all(peer: &Peer, source: Slice, to: &RemoteSlice, counter: &RemoteCounter) -> Result<Slice> {
-    let map = PageMap::contiguous(ECHO_PAGE as u64, (ECHO_LEN / ECHO_PAGE) as u32);
+    let map = PageMap::of(ECHO_PAGE as u64).first((ECHO_LEN / ECHO_PAGE) as u32);
     let done = peer.write_pages(source, &map, to, Some(counter)).wait(SOON)?;
     Ok(done.buffer.into_slice().map_err(|_| "a slice was given")?)
 }
 
 /// Memory and a counter for the peer, and tells him of both.
 fn grant(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
-    let grant = peer.grant(engine.allocate(len)?, Rights::WRITE)?;
-    let counter = peer.counter()?;
+    let grant = peer.grant(engine.allocate(len).wait(SOON)?, Rights::WRITE).wait(SOON)?;
+    let counter = peer.open_counter().wait(SOON)?;
     peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
     Ok((grant, counter))
 }
 
 /// What the peer has told of.
 fn granted(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter), Box<dyn std::error::Error>> {
-    let message = peer.recv().wait(SOON).map_err(|error: Error| error.cause())?;
+    let message = peer.recv().wait(SOON).map_err(|error: Error| error.cause().to_owned())?;
     let message = String::from_utf8(message)?;
     let (grant, counter) = message.split_once(' ').ok_or("two names are expected")?;
     let memory = peer.remote(grant.parse()?).wait(SOON)?;

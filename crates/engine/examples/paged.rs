@@ -9,9 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use farreach::{
-    Counter, Engine, Grant, Outcome, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings,
-};
+use farreach::{Counter, Engine, Grant, PageMap, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -106,8 +104,8 @@ impl Options {
     /// The places of the pages, as both sides draw them.
     fn map(&self) -> PageMap {
         let places = self.region / self.page;
-        let chosen = |seed| draw(places, seed).into_iter().take(self.pages).collect();
-        PageMap::scattered(self.page as u64, chosen(1), chosen(2))
+        let chosen = |seed| draw(places, seed).into_iter().take(self.pages);
+        PageMap::of(self.page as u64).from(chosen(1)).to(chosen(2))
     }
 }
 
@@ -136,7 +134,7 @@ fn target(options: &Options) -> Result<()> {
     match options.test.as_str() {
         "write" => {
             let pages = options.rounds * options.pages as u64;
-            expect(counter.wait(pages, LONG))?;
+            counter.reach(pages).wait(LONG)?;
             peer.send("there").wait(SOON)?;
             verify(options, &grant)?;
         }
@@ -155,8 +153,8 @@ fn target(options: &Options) -> Result<()> {
 
 /// Memory and a counter, told to the peer.
 fn offer(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
-    let grant = peer.grant(engine.allocate(len)?, Rights::WRITE)?;
-    let counter = peer.counter()?;
+    let grant = peer.grant(engine.allocate(len).wait(SOON)?, Rights::WRITE).wait(SOON)?;
+    let counter = peer.open_counter().wait(SOON)?;
     peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
     Ok((grant, counter))
 }
@@ -166,10 +164,6 @@ fn taken(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter)> {
     let message = String::from_utf8(peer.recv().wait(SOON)?)?;
     let (grant, counter) = message.split_once(' ').ok_or("two names are expected")?;
     Ok((peer.remote(grant.parse()?).wait(SOON)?, peer.remote_counter(counter.parse()?).wait(SOON)?))
-}
-
-fn expect(outcome: Outcome) -> Result<()> {
-    if outcome == Outcome::Reached { Ok(()) } else { Err(format!("{outcome:?}").into()) }
 }
 
 fn verify(options: &Options, grant: &Grant) -> Result<()> {
@@ -189,7 +183,7 @@ fn verify(options: &Options, grant: &Grant) -> Result<()> {
 
 fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, counter) = taken(peer)?;
-    let mut source = engine.allocate(options.region)?;
+    let mut source = engine.allocate(options.region).wait(SOON)?;
     for (page, bytes) in source.chunks_exact_mut(options.page).enumerate() {
         for (word, value) in bytes.chunks_exact_mut(8).enumerate() {
             value.copy_from_slice(&content(page, word).to_ne_bytes());
@@ -225,7 +219,7 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
 fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, raises) = taken(peer)?;
     let (_grant, counter) = offer(engine, peer, options.region)?;
-    let source = engine.allocate(8)?.share();
+    let source = engine.allocate(8).wait(SOON)?.share();
     let mut pinger = Pinger { peer, remote, raises, counter: &counter, source, sent: None };
     let mut start = Instant::now();
     for round in 0..WARM_UP + options.count {
@@ -253,7 +247,7 @@ fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
 
 fn answer(options: &Options, engine: &Engine, peer: &Peer, counter: &Counter) -> Result<()> {
     let (remote, raises) = taken(peer)?;
-    let source = engine.allocate(8)?.share();
+    let source = engine.allocate(8).wait(SOON)?.share();
     let mut pinger = Pinger { peer, remote, raises, counter, source, sent: None };
     for round in 0..WARM_UP + options.count {
         if options.by_message {
@@ -282,14 +276,14 @@ impl Pinger<'_> {
         if let Some(mut sent) = self.sent.take() {
             sent.wait(SOON)?;
         }
-        let map = PageMap::contiguous(8, 1);
+        let map = PageMap::of(8).first(1);
         let sent = self.peer.write_pages(self.source.clone(), &map, &self.remote, Some(&self.raises));
         self.sent = Some(sent);
         Ok(())
     }
 
     fn await_one(&self, count: u64) -> Result<()> {
-        expect(self.counter.wait(count, SOON))
+        Ok(self.counter.reach(count).wait(SOON)?)
     }
 }
 
@@ -310,10 +304,10 @@ fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
         );
         return Ok(());
     }
-    let source = engine.allocate(options.region)?.share();
+    let source = engine.allocate(options.region).wait(SOON)?.share();
     // Pages that do not touch, so that each is an operation.
     let places: Vec<u32> = (0..BATCH as u32).map(|place| place * 2).collect();
-    let map = PageMap::scattered(options.page as u64, places.clone(), places);
+    let map = PageMap::of(options.page as u64).from(places.clone()).to(places);
     for _ in 0..options.count / BATCH {
         peer.write_pages(source.clone(), &map, &remote, None).wait(SOON)?;
     }

@@ -11,9 +11,9 @@ pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(Socke
     match address.to_socket_addrs() {
         Ok(mut found) => match found.next() {
             Some(found) => Ok((found, text)),
-            None => Err(Error::Address { address: text, cause: "it has none".to_owned() }),
+            None => Err(Error::address(&text, "it has no IP address")),
         },
-        Err(error) => Err(Error::Address { address: text, cause: error.to_string() }),
+        Err(error) => Err(Error::address(&text, &error.to_string())),
     }
 }
 

@@ -8,27 +8,27 @@ use std::time::Duration;
 use farreach_proto::counter::CounterId;
 
 use crate::driver::Command;
-use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::pending::{Answer, Pending};
 use crate::progress::Listener;
 use crate::running::Running;
-use crate::watch::{CounterCell, Watcher};
-use crate::{Outcome, ParseTokenError};
+use crate::watch::{CounterCell, PeerCell, Watcher};
+use crate::{Error, ParseTokenError};
 
-/// Counts the pages that a peer has written: when it has reached N, the bytes of N pages are there, and visible to whoever has seen it.
+/// Counts the pages that a peer has written.
 ///
-/// The peer names it by its [token](Self::token), which the user sends him.
+/// When the counter has reached N, the bytes of N pages have arrived, and are visible to a thread that has seen the N. The peer names
+/// the counter by its [token](Self::token), which the program sends to the peer.
 ///
 /// ```no_run
-/// # fn receive(peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn receive(peer: &farreach::Peer) -> Result<(), farreach::Error> {
 /// use std::time::Duration;
-/// use farreach::Outcome;
 ///
-/// let counter = peer.counter()?;
-/// peer.send(counter.token().to_string()).wait(Duration::from_secs(1))?;
-/// match counter.wait(100, Duration::from_secs(5)) {
-///     Outcome::Reached => println!("100 pages are there"),
-///     other => println!("{other:?} after {} pages", counter.reached()),
-/// }
+/// const SOON: Duration = Duration::from_secs(5);
+///
+/// let counter = peer.open_counter().wait(SOON)?;
+/// peer.send(counter.token().to_string()).wait(SOON)?;
+/// counter.reach(100).wait(SOON)?;
+/// println!("100 pages have arrived");
 /// # Ok(())
 /// # }
 /// ```
@@ -36,28 +36,27 @@ pub struct Counter {
     pub(crate) progress: Arc<Running>,
     pub(crate) id: CounterId,
     pub(crate) cell: Arc<CounterCell>,
+    pub(crate) peer: Arc<PeerCell>,
 }
 
 impl Counter {
-    /// What the peer names it by.
+    /// Returns the name of the counter, for the peer.
     pub fn token(&self) -> CounterToken {
         CounterToken(self.id.to_raw())
     }
 
-    /// How many pages have arrived. Their bytes are visible to whoever has read this.
+    /// Returns how many pages have arrived. Their bytes are visible to the caller.
     pub fn reached(&self) -> u64 {
         self.cell.reached()
     }
 
-    /// Waits until so many pages have arrived, at most so long.
-    pub fn wait(&self, pages: u64, timeout: Duration) -> Outcome {
-        self.reach(pages).wait(timeout)
-    }
-
-    /// So many pages, to be waited for or awaited.
-    pub fn reach(&self, pages: u64) -> Pending<Arrival> {
+    /// Returns a wait for `pages` pages in total.
+    ///
+    /// It ends with [`ErrorKind::PeerLost`](crate::ErrorKind::PeerLost) or [`ErrorKind::Aborted`](crate::ErrorKind::Aborted) if the
+    /// pages cannot arrive any more. Pages that have arrived count even then.
+    pub fn reach(&self, pages: u64) -> Pending<()> {
         let (cell, watcher) = (Arc::clone(&self.cell), self.cell.watch.watcher());
-        Pending { progress: Arc::clone(&self.progress), answer: Arrival { cell, watcher, pages } }
+        Pending::new(&self.progress, Arrival { cell, peer: Arc::clone(&self.peer), watcher, pages })
     }
 }
 
@@ -77,21 +76,14 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// The arrival of so many pages.
-#[derive(Debug)]
-pub struct Arrival {
+struct Arrival {
     cell: Arc<CounterCell>,
+    peer: Arc<PeerCell>,
     watcher: Watcher,
     pages: u64,
 }
 
-impl Answer for Arrival {
-    type Output = Outcome;
-}
-
-impl Sealed for Arrival {
-    type Found = Outcome;
-
+impl Answer<Result<(), Error>> for Arrival {
     fn is_ready(&self) -> bool {
         self.cell.outcome(self.pages).is_some()
     }
@@ -100,43 +92,33 @@ impl Sealed for Arrival {
         self.watcher.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Outcome> {
-        self.cell.outcome(self.pages)
+    fn take(&mut self) -> Option<Result<(), Error>> {
+        Some(Error::of_arrival(self.cell.outcome(self.pages)?, self.peer.lost()))
     }
 
-    fn timed_out(&mut self, _after: Duration) -> Outcome {
-        Outcome::TimedOut
+    fn timed_out(&mut self, after: Duration) -> Result<(), Error> {
+        let (pages, reached) = (self.pages, self.cell.reached());
+        Err(Error::timed_out(&format!("wait for {pages} pages, of which {reached} have arrived"), after))
     }
 
-    fn ended(&mut self) -> Outcome {
-        Outcome::Aborted
+    fn ended(&mut self) -> Result<(), Error> {
+        Err(Error::ended())
     }
 }
 
-/// What a peer names a counter by: told to him in a message, or in any other way.
+/// The name of a counter, for the peer that raises it. A program sends it as text, or by serde.
 ///
 /// ```
 /// use farreach::CounterToken;
 ///
 /// let token: CounterToken = "c-102".parse()?;
 /// assert_eq!(token.to_string(), "c-102");
-/// assert_eq!(CounterToken::from_bytes(token.to_bytes()), token);
 /// # Ok::<(), farreach::ParseTokenError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct CounterToken(u32);
 
 impl CounterToken {
-    /// As bytes, for a message.
-    pub fn to_bytes(self) -> [u8; 4] {
-        self.0.to_le_bytes()
-    }
-
-    /// From such bytes.
-    pub fn from_bytes(bytes: [u8; 4]) -> Self {
-        Self(u32::from_le_bytes(bytes))
-    }
-
     pub(crate) fn id(self) -> CounterId {
         CounterId::from_raw(self.0)
     }

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use farreach_proto::counter::CounterId;
+use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{Event, IdMap, OpId, PeerChange, PeerKey};
 use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 
 use crate::progress::oneshot::Sender;
 use crate::watch::{CounterCell, PeerCell};
-use crate::{AtomicError, SendError};
 
 /// Names of whatever is asked, for whole processes: a caller has the name before the machine hears of it.
 static NEXT_OP: AtomicU64 = AtomicU64::new(0);

@@ -7,16 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{IdMap, Machine, NewAtomic, NewTransfer, OpId, Output, PeerKey, TransferFault};
 use farreach_proto::wire::Frame;
 use farreach_rail::{Carrier, Held, TransferAnswer};
 
+use crate::LostReason;
 use crate::control::{CloseReason, ConnectionId, Control, ControlEvent, ControlStream, RecordLayer, Wakeup};
 use crate::delivery::{Delivery, Waiter};
 use crate::error::Error;
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
-use crate::{AtomicError, LostReason, SendError};
 
 /// How often sockets are looked at while cards are busy: a system call each time.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
@@ -200,7 +201,7 @@ impl Driver {
             Err(error) => {
                 let (address, cause) = (connecting.address.to_string(), error.to_string());
                 let fix = "see the limits of this process: ulimit -n".to_owned();
-                self.answer(connecting.sender, Err(Error::Connect { address, cause, fix }));
+                self.answer(connecting.sender, Err(Error::connect(address, &cause, &fix)));
             }
         }
     }
@@ -245,7 +246,7 @@ impl Driver {
             ControlEvent::Closed(id, reason) => self.on_closed(id, &reason, now),
             ControlEvent::CannotAccept { local, cause, fix } => {
                 let (whom, fix) = (format!("at {local}"), fix.to_owned());
-                self.backlog.set_error(Error::Accept { whom, cause, fix });
+                self.backlog.set_error(Error::accept(whom, &cause, &fix));
             }
         }
     }
@@ -253,11 +254,11 @@ impl Driver {
     fn on_closed(&mut self, id: ConnectionId, reason: &CloseReason, now: u64) {
         let (cause, fix) = (reason.cause(), reason.fix());
         if let Some(Connecting { address, sender, .. }) = self.connecting.remove(&id) {
-            let failed = Error::Connect { address: address.to_string(), cause, fix };
+            let failed = Error::connect(address, &cause, &fix);
             return self.answer(sender, Err(failed));
         }
         if reason.is_refusal() {
-            self.backlog.set_error(Error::Accept { whom: format!("from {}", reason.peer()), cause, fix });
+            self.backlog.set_error(Error::accept(format_args!("from {}", reason.peer()), &cause, &fix));
         }
         if let Some(key) = self.peers.remove(&id) {
             self.connections.remove(&key);

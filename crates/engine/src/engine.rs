@@ -1,4 +1,4 @@
-//! The engine.
+//! The engine: rails, peers, memory, and the worker thread.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use farreach_proto::machine::{HEADER, Machine, PeerKey, Tuning};
 use farreach_proto::wire::Hello;
-use farreach_rail::Carrier;
+use farreach_rail::{Carrier, Properties, Rail};
 
 use crate::address::{host_of, resolve};
 use crate::control::{Control, ControlStream, RecordLayer};
 use crate::delivery::Waiter;
 use crate::driver::{AcceptBacklog, Command, Connected, Driver};
 use crate::error::Error;
-use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, LeaderFollowers, Listener, oneshot};
-use crate::rail::{Properties, Rail};
 use crate::running::Running;
 use crate::time::nanoseconds;
 use crate::watch::{PeerCell, Watcher};
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 
-/// One side of everything: rails to peers, memory, and a worker that drives when nobody waits. Clones are the same engine.
+/// The engine of a process: rails to peers, registered memory, and a worker thread that drives them when no caller waits. Clones are the
+/// same engine.
 ///
-/// It goes on as long as anybody has a clone of it, or a peer, a grant or a counter of it, or waits for something. Dropping the last of them
-/// tells peers goodbye where nothing of theirs is under way, and waits for nobody. [`close`](Self::close) ends it in order.
+/// An engine runs as long as a clone, a peer, a grant, a counter or a [`Pending`] of it exists. Dropping the last one says goodbye to
+/// peers that have nothing in flight, and does not block. [`close`](Self::close) ends the engine in order.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -33,9 +33,7 @@ use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 ///
 /// # fn main() -> Result<(), farreach::Error> {
 /// let engine = Engine::new()?;
-/// for rail in engine.rails() {
-///     println!("{}", rail.name);
-/// }
+/// println!("{}", engine.rails().join(", "));
 /// let address = engine.listen("0.0.0.0:18520")?;
 /// println!("listening at {address}");
 /// let peer = engine.accept().wait(Duration::from_secs(60))?;
@@ -56,19 +54,20 @@ struct Inner {
 }
 
 impl Engine {
-    /// With what serves most: [`Settings::new`].
+    /// Opens an engine with the default [`Settings`].
     pub fn new() -> Result<Self, Error> {
         Self::with(Settings::new())
     }
 
-    /// As the settings say.
+    /// Opens an engine with these settings. Blocks while the rails are opened.
     pub fn with(settings: Settings) -> Result<Self, Error> {
         settings.check()?;
         let rails = crate::rails::open::rails(&settings)?;
         Self::over(rails, settings)
     }
 
-    /// Over these rails, which the caller has made himself.
+    /// Opens an engine over rails that the caller has opened. For tests, and for rails of other kinds.
+    #[doc(hidden)]
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
         let incarnation =
@@ -82,8 +81,7 @@ impl Engine {
         let carrier = Carrier::new(rails, tuning.message_max)?;
         let machine = Machine::new(carrier.infos(), hello, tuning);
         let rails = machine.rails().cloned().collect();
-        let system =
-            |operation| move |error: std::io::Error| Error::System { operation, cause: error.to_string() };
+        let system = |operation| move |error: std::io::Error| Error::system(operation, error);
         let mut control = Control::new().map_err(system("open the control channel"))?;
         control.set_handshake_timeout(settings.silence);
         #[cfg(feature = "tls")]
@@ -109,28 +107,34 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Its rails.
-    pub fn rails(&self) -> &[Properties] {
+    /// Returns the names of the rails.
+    pub fn rails(&self) -> Vec<String> {
+        self.0.rails.iter().map(|rail| rail.name.clone()).collect()
+    }
+
+    /// Returns what each rail can do. For tests.
+    #[doc(hidden)]
+    pub fn rail_properties(&self) -> &[Properties] {
         &self.0.rails
     }
 
-    /// Listens for peers: where it does, with the port that was found where 0 was asked for.
+    /// Listens for peers. Returns the address, with the port that was chosen if port 0 was given. Blocks for a step of the engine.
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
         let listening = call(&self.0.progress, move |driver, _| driver.listen(address))?;
-        listening.map_err(|error| Error::System { operation: "listen", cause: format!("{address}: {error}") })
+        listening.map_err(|error| Error::system(format_args!("listen: {address}"), error))
     }
 
-    /// Connects to a peer. It is there when both sides know each other, and a rail is ready.
-    pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Connecting>, Error> {
+    /// Connects to a peer. The result comes when both engines have exchanged their names and a link is ready. Resolving the address may
+    /// block.
+    pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Peer>, Error> {
         let (address, text) = resolve(address)?;
         let record_layer = self.record_layer_for(&host_of(&text, address))?;
         Ok(self.connecting(address, move |driver, sender| driver.connect(address, record_layer, sender)))
     }
 
-    /// Makes a peer of whoever is at the other end of a connection that the caller has made, and who calls [`accept_over`](Self::accept_over) on it.
-    /// Both may have talked over it before, and are done. From here on the connection is the engine's. It may take up to two minutes until the other side
-    /// calls `accept_over`.
+    /// Connects to a peer over a connection that the program has made. The other side calls [`accept_over`](Self::accept_over), within
+    /// two minutes. Both sides may have used the connection before. From now on it belongs to the engines.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -147,12 +151,12 @@ impl Engine {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn connect_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Connecting>, Error> {
+    pub fn connect_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Peer>, Error> {
         self.adopt(stream.into(), true)
     }
 
-    /// As [`connect_over`](Self::connect_over), on the other side of the connection. The peer comes from here, and not from
-    /// [`accept`](Self::accept).
+    /// Accepts a peer over a connection that the program has made; see [`connect_over`](Self::connect_over). The peer is returned here,
+    /// and not by [`accept`](Self::accept).
     ///
     /// ```no_run
     /// use std::io::Read;
@@ -170,15 +174,14 @@ impl Engine {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn accept_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Connecting>, Error> {
+    pub fn accept_over(&self, stream: impl Into<ControlStream>) -> Result<Pending<Peer>, Error> {
         self.adopt(stream.into(), false)
     }
 
-    fn adopt(&self, stream: ControlStream, is_initiator: bool) -> Result<Pending<Connecting>, Error> {
-        let address = stream.peer_addr().map_err(|error| Error::Connect {
-            address: "the other end of a stream".to_owned(),
-            cause: error.to_string(),
-            fix: "give a stream that is connected, and that the other side has not ended".to_owned(),
+    fn adopt(&self, stream: ControlStream, is_initiator: bool) -> Result<Pending<Peer>, Error> {
+        let address = stream.peer_addr().map_err(|error| {
+            let fix = "give a stream that is connected, and that the other side has not ended";
+            Error::connect("the other end of a stream", &error.to_string(), fix)
         })?;
         #[cfg(feature = "tls")]
         let stream = match &self.0.tls {
@@ -193,7 +196,7 @@ impl Engine {
         }))
     }
 
-    /// How it is spoken with this host.
+    /// Returns the record layer for connections to this host.
     fn record_layer_for(&self, _host: &str) -> Result<RecordLayer, Error> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.0.tls {
@@ -203,57 +206,70 @@ impl Engine {
         Ok(RecordLayer::Plain)
     }
 
-    /// Has the driver begin a connection, and waits for its peer.
+    /// Has the driver begin a connection. The result is its peer.
     fn connecting(
         &self,
         address: SocketAddr,
         begin: impl FnOnce(&mut Driver, oneshot::Sender<Connected>) + Send + 'static,
-    ) -> Pending<Connecting> {
+    ) -> Pending<Peer> {
         let (sender, receiver) = oneshot::channel();
         let call = move |driver: &mut Driver, _: u64| begin(driver, sender);
         self.0.progress.submit(Command::Call(Box::new(call)));
-        let connecting = Connecting { engine: self.clone(), address, receiver, made: None };
-        Pending { progress: Arc::clone(&self.0.progress), answer: connecting }
+        Pending::new(&self.0.progress, Connecting { engine: self.clone(), address, receiver, made: None })
     }
 
-    /// The next peer that has connected. When the time is over and somebody was refused meanwhile, or in the minute before, the error is
-    /// [`Error::Accept`], which says who and why, and not [`Error::TimedOut`]. The engine listens on in either case.
-    pub fn accept(&self) -> Pending<Accepting> {
+    /// Returns the next peer that connects.
+    ///
+    /// If the wait times out, and a connection was refused meanwhile or in the minute before, the error has the kind
+    /// [`ErrorKind::Accept`](crate::ErrorKind::Accept) and names the refused side and the cause. The engine continues to listen.
+    pub fn accept(&self) -> Pending<Peer> {
         let watcher = self.0.backlog.watch.watcher();
-        Pending {
-            progress: Arc::clone(&self.0.progress),
-            answer: Accepting { engine: self.clone(), watcher },
-        }
+        Pending::new(&self.0.progress, Accepting { engine: self.clone(), watcher })
     }
 
-    /// Allocates memory, and registers it with every rail.
-    pub fn allocate(&self, len: usize) -> Result<Slice, Error> {
+    /// Allocates memory and registers it with every rail.
+    ///
+    /// The pages are allocated in this call, which takes time for large memory. Registering them is left to the thread that drives the
+    /// engine.
+    pub fn allocate(&self, len: usize) -> Pending<Slice> {
         self.allocate_with(&MemoryOptions::new(), len)
     }
 
-    /// As [`allocate`](Self::allocate), with huge pages, or on a NUMA node.
-    pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Result<Slice, Error> {
-        let slice = options
-            .allocate(len)
-            .map_err(|error| Error::System { operation: "allocate memory", cause: error.to_string() })?;
-        self.register(slice.memory())?;
-        Ok(slice)
+    /// Allocates memory with options, such as huge pages or a NUMA node. See [`allocate`](Self::allocate).
+    pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Pending<Slice> {
+        let allocated = options.allocate(len).map_err(|error| Error::system("allocate memory", error));
+        self.call("register memory", move |driver, _| {
+            let slice = allocated?;
+            driver.carrier.register(slice.memory())?;
+            Ok(slice)
+        })
     }
 
     /// Registers memory that was allocated elsewhere with every rail.
-    pub fn register(&self, memory: &Memory) -> Result<(), Error> {
+    pub fn register(&self, memory: &Memory) -> Pending<()> {
         let memory = memory.clone();
-        Ok(call(&self.0.progress, move |driver, _| driver.carrier.register(&memory))??)
+        self.call("register memory", move |driver, _| Ok(driver.carrier.register(&memory)?))
     }
 
-    /// How many peers it knows: those that are connected, and those that are gone and have memory of ours yet, or the cards something of
-    /// theirs.
+    fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        call: impl FnOnce(&mut Driver, u64) -> Result<T, Error> + Send + 'static,
+    ) -> Pending<T> {
+        Pending::call(&self.0.progress, operation, |error| error, call)
+    }
+
+    /// Returns the number of peers that the engine knows: those that are connected, and lost ones that still have local memory or
+    /// operations in flight. For tests. Blocks for a step of the engine.
+    #[doc(hidden)]
     pub fn peer_count(&self) -> Result<usize, Error> {
         call(&self.0.progress, |driver, _| driver.machine.peer_count())
     }
 
-    /// Ends it in order, at most within this time: peers hold every message that was sent to them, nothing of ours is under way with them, and
-    /// they are told goodbye. Handles on peers that are left say that these are lost.
+    /// Ends the engine in order: its messages have been taken by the engines of their receivers, nothing is in flight, and peers are told
+    /// goodbye. Remaining handles of peers report that they are lost.
+    ///
+    /// Blocks for at most `timeout`.
     ///
     /// ```no_run
     /// # fn end(engine: farreach::Engine, peer: farreach::Peer) -> Result<(), farreach::Error> {
@@ -271,8 +287,8 @@ impl Engine {
         let _ = self.0.progress.wait(&receiver, crate::time::after(timeout));
         match receiver.take() {
             Some(Ok(())) => Ok(()),
-            Some(Err(_)) => Err(Error::Ended),
-            None => Err(Error::TimedOut { what: "close", after: timeout }),
+            Some(Err(_)) => Err(Error::ended()),
+            None => Err(Error::timed_out("close the engine", timeout)),
         }
     }
 
@@ -288,30 +304,39 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// How often a peer is to be heard of, in milliseconds: often enough that one who is well is never silent for too long.
+/// Returns the interval, in milliseconds, in which peers are to send: short enough that a healthy peer never times out.
 fn wanted_heartbeat(settings: &Settings) -> u32 {
     let often_enough = settings.heartbeat.min(settings.silence / 3);
     u32::try_from(often_enough.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// A call takes no longer than a registration does; who waits longer has found a defect.
+/// A step takes no longer than a registration. A longer wait is a defect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Has the machine do something, and waits for it.
-pub(crate) fn call<T: Send + 'static>(
+/// Has the leader execute a call in its next step.
+pub(crate) fn ask<T: Send + 'static>(
     progress: &Running,
     call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
-) -> Result<T, Error> {
+) -> oneshot::Receiver<T> {
     let (sender, receiver) = oneshot::channel();
     progress.submit(Command::Call(Box::new(move |driver, now| {
         let answer = call(driver, now);
         driver.answer(sender, answer);
     })));
+    receiver
+}
+
+/// Has the leader execute a call in its next step, and waits for it.
+pub(crate) fn call<T: Send + 'static>(
+    progress: &Running,
+    call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
+) -> Result<T, Error> {
+    let receiver = ask(progress, call);
     let _ = progress.wait(&receiver, std::time::Instant::now() + CALL_TIMEOUT);
     match receiver.take() {
         Some(Ok(answer)) => Ok(answer),
-        Some(Err(_)) => Err(Error::Ended),
-        None => Err(Error::TimedOut { what: "ask the engine", after: CALL_TIMEOUT }),
+        Some(Err(_)) => Err(Error::ended()),
+        None => Err(Error::timed_out("ask the engine", CALL_TIMEOUT)),
     }
 }
 
@@ -321,7 +346,7 @@ fn tuning(settings: &Settings, rails: &[Box<dyn Rail>]) -> Tuning {
     Tuning {
         heartbeat: nanoseconds(settings.heartbeat),
         silence: nanoseconds(settings.silence),
-        stall: nanoseconds(settings.stall),
+        stall: nanoseconds(settings.stall()),
         drain: nanoseconds(settings.drain),
         cool_down: nanoseconds(settings.cool_down),
         messages: settings.messages,
@@ -334,9 +359,7 @@ fn seed() -> u32 {
     RandomState::new().hash_one(std::process::id()) as u32
 }
 
-/// A peer that is being connected to.
-#[derive(Debug)]
-pub struct Connecting {
+struct Connecting {
     engine: Engine,
     address: SocketAddr,
     receiver: oneshot::Receiver<Connected>,
@@ -344,28 +367,22 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// With what has gone wrong with its links, if something has: that is what is to be mended.
+    /// Returns the error, with the last error of a link if there is one: that is what has to be fixed.
     fn refused(&self, cause: &str) -> Error {
-        let note = self.made.as_ref().and_then(|(peer, _)| peer.notes().pop());
+        let note = self.made.as_ref().and_then(|(peer, _)| peer.link_errors().pop());
         let (cause, fix) = match note {
             Some(note) => (format!("{cause}: {note}"), note.fix),
             None => (cause.to_owned(), NO_RAIL_FIX.to_owned()),
         };
         let address = SocketAddr::new(self.address.ip().to_canonical(), self.address.port());
-        Error::Connect { address: address.to_string(), cause, fix }
+        Error::connect(address, &cause, &fix)
     }
 }
 
 const NO_RAIL_FIX: &str =
     "see that both sides have a rail of the same kind, and that no firewall is between their ends";
 
-impl Answer for Connecting {
-    type Output = Result<Peer, Error>;
-}
-
-impl Sealed for Connecting {
-    type Found = Result<Peer, Error>;
-
+impl Answer<Result<Peer, Error>> for Connecting {
     fn is_ready(&self) -> bool {
         match &self.made {
             None => self.receiver.is_ready(),
@@ -380,7 +397,7 @@ impl Sealed for Connecting {
         }
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<Peer, Error>> {
         if self.made.is_none() {
             match self.receiver.take()? {
                 Ok(Ok((key, cell))) => {
@@ -388,7 +405,7 @@ impl Sealed for Connecting {
                     self.made = Some((self.engine.peer(key, cell, self.address), watcher));
                 }
                 Ok(Err(error)) => return Some(Err(error)),
-                Err(_) => return Some(Err(Error::Ended)),
+                Err(_) => return Some(Err(Error::ended())),
             }
         }
         let (peer, _) = self.made.as_ref()?;
@@ -399,35 +416,27 @@ impl Sealed for Connecting {
         Some(Err(self.refused(&cause)))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
+    fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
         Err(match self.made {
             None => self.refused(&format!("no answer within {after:.1?}")),
             Some(_) => self.refused(&format!("it answers, but no rail was ready within {after:.1?}")),
         })
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(Error::Ended)
+    fn ended(&mut self) -> Result<Peer, Error> {
+        Err(Error::ended())
     }
 }
 
-/// Who was refused so long ago is told to whoever waits in vain.
+/// A wait that times out reports a connection that was refused this long ago.
 const LATELY: Duration = Duration::from_secs(60);
 
-/// A peer that will connect.
-#[derive(Debug)]
-pub struct Accepting {
+struct Accepting {
     engine: Engine,
     watcher: Watcher,
 }
 
-impl Answer for Accepting {
-    type Output = Result<Peer, Error>;
-}
-
-impl Sealed for Accepting {
-    type Found = Result<Peer, Error>;
-
+impl Answer<Result<Peer, Error>> for Accepting {
     fn is_ready(&self) -> bool {
         self.engine.0.backlog.has_one()
     }
@@ -436,19 +445,19 @@ impl Sealed for Accepting {
         self.watcher.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<Peer, Error>> {
         let (key, address, cell) = self.engine.0.backlog.take()?;
         Some(Ok(self.engine.peer(key, cell, address)))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
+    fn timed_out(&mut self, after: Duration) -> Result<Peer, Error> {
         Err(match self.engine.0.backlog.take_error(after.max(LATELY)) {
             Some(trouble) => trouble,
-            None => Error::TimedOut { what: "accept", after },
+            None => Error::timed_out("accept a peer", after),
         })
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(Error::Ended)
+    fn ended(&mut self) -> Result<Peer, Error> {
+        Err(Error::ended())
     }
 }

@@ -1,233 +1,395 @@
-//! What can go wrong, and what to do about it.
+//! Errors of the engine: one type, with operation, cause and fix.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use farreach_proto::counter::Outcome;
+use farreach_proto::error::{AtomicError, SendError};
+use farreach_proto::machine::TransferFault;
 use farreach_proto::plan::PlanError;
 
-use crate::rail::RailError;
-use crate::{Buffer, Explanation, LostReason};
+use crate::{Buffer, Exposed, Grant, LostReason, RailError, TransferStats};
 
-/// Why an engine could not do something. It displays as what was asked for; [`cause`](Self::cause) says why, and [`fix`](Self::fix) what to
-/// do about it. Where a program ends with it, all three are told: that is what `Debug` writes.
+/// The error of every call of an engine.
+///
+/// It displays as the operation and its cause. [`fix`](Self::fix) says what to do about it, and [`kind`](Self::kind) is for programs.
+/// `Debug` writes all of it, one line each, because that is what a program prints whose `main` returns the error.
 ///
 /// ```
 /// use std::time::Duration;
-/// use farreach::Error;
+/// use farreach::{Engine, ErrorKind, Settings};
 ///
-/// let error = Error::TimedOut { what: "accept", after: Duration::from_secs(3) };
-/// assert_eq!(error.to_string(), "accept: nothing came within 3s");
+/// let error = Engine::with(Settings::new().depth(0)).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Setting);
+/// assert!(error.to_string().starts_with("the setting `depth`"));
 /// assert!(!error.fix().is_empty());
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    /// What is displayed: the operation and, in most cases, the cause.
+    message: String,
+    cause: String,
+    fix: String,
+    source: Option<Source>,
+}
+
+#[derive(Debug, Clone)]
+enum Source {
+    Lost(LostReason),
+    Other(Arc<dyn StdError + Send + Sync>),
+}
+
+/// What kind of error an [`Error`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Error {
-    /// A rail, or its library, said no.
-    #[error(transparent)]
-    Rail(#[from] RailError),
-    /// No rail could be opened: what each one said.
-    #[error("no rail could be opened")]
-    NoRail {
-        /// Each one that was tried, and what it said.
-        tried: Vec<(String, RailError)>,
-        /// Whether only cards would have done.
-        needs_rdma: bool,
-    },
-    /// An engine cannot be as the settings say.
-    #[error("the setting `{setting}`: {cause}")]
-    Setting {
-        /// Which.
-        setting: &'static str,
-        /// Why not.
-        cause: String,
-    },
-    /// Nobody to talk to.
-    #[error("connect to {address}: {cause}")]
-    Connect {
-        /// Where.
-        address: String,
-        /// Why not.
-        cause: String,
-        /// What to do.
-        fix: String,
-    },
-    /// Who has connected could not be let in.
-    #[error("accept {whom}: {cause}")]
-    Accept {
-        /// From whom, or where.
-        whom: String,
-        /// Why not.
-        cause: String,
-        /// What to do.
-        fix: String,
-    },
-    /// A certificate, a key or a name is of no use.
-    #[cfg(feature = "tls")]
-    #[error("{operation}: {cause}")]
-    Tls {
-        /// What was to be done with it.
-        operation: String,
-        /// Why not.
-        cause: String,
-        /// What to do.
-        fix: String,
-    },
-    /// An address that means nothing.
-    #[error("`{address}` is no address: {cause}")]
-    Address {
-        /// As it was given.
-        address: String,
-        /// Why.
-        cause: String,
-    },
-    /// The peer is gone.
-    #[error("the peer is lost: {reason}")]
-    PeerLost {
-        /// Why.
-        reason: LostReason,
-    },
-    /// The time is over.
-    #[error("{what}: nothing came within {after:?}")]
-    TimedOut {
-        /// What was waited for.
-        what: &'static str,
-        /// For how long.
-        after: Duration,
-    },
-    /// The peer has no such memory or counter for us.
-    #[error("the peer has given us no {what} of this name, or wants it back")]
-    NotOffered {
-        /// What.
-        what: &'static str,
-    },
-    /// A bound of the engine's.
-    #[error("{what}: there are too many")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-    },
-    /// The system said no.
-    #[error("{operation}: {cause}")]
-    System {
-        /// What was asked for.
-        operation: &'static str,
-        /// Why not.
-        cause: String,
-    },
+pub enum ErrorKind {
+    /// No rail could be opened.
+    NoRail,
+    /// A rail or its library failed. The error's source is a [`RailError`].
+    Rail,
+    /// A setting has a value that an engine cannot have.
+    Setting,
+    /// An address cannot be resolved.
+    Address,
+    /// A connection could not be made.
+    Connect,
+    /// A connection that came in was refused.
+    Accept,
+    /// A certificate, a key or a name cannot be used for TLS.
+    Tls,
+    /// The peer is lost; [`Error::lost`] says why. Pages of a transfer may have arrived. An atomic operation may have been done.
+    PeerLost,
+    /// The time that the caller was willing to wait has passed. The operation goes on, and can be waited for again.
+    TimedOut,
+    /// An argument is refused: pages that reach beyond their memory, a message that is too long, an atomic that is not eight aligned bytes.
+    Argument,
+    /// The peer has not granted this memory or counter, not for this operation, or not any more.
+    NotGranted,
+    /// The peer has revoked the memory during the transfer.
+    Revoked,
+    /// The transfer was aborted. Of a counter: the sender has aborted a transfer that raises it.
+    Aborted,
+    /// No rail to the peer has this operation.
+    Unsupported,
+    /// No link to the peer is ready, or too many operations are in flight. Trying again may succeed.
+    Busy,
+    /// The link was lost during an atomic operation: whether it was done is not known.
+    Unknown,
+    /// A limit of the engine is reached.
+    Limit,
+    /// The operating system refused a call.
+    System,
     /// The engine has ended.
-    #[error("the engine has ended")]
     Ended,
+}
+
+impl Error {
+    fn new(
+        kind: ErrorKind,
+        message: impl Into<String>,
+        cause: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        let (message, cause, fix) = (message.into(), cause.into(), fix.into());
+        Self(Box::new(Inner { kind, message, cause, fix, source: None }))
+    }
+
+    /// An error whose message is its cause.
+    fn plain(kind: ErrorKind, message: impl Into<String>, fix: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::new(kind, message.clone(), message, fix)
+    }
+
+    fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Source::Other(Arc::new(source)));
+        self
+    }
+
+    /// The kind of this error, for programs that decide by it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The cause, without the operation that failed.
+    pub fn cause(&self) -> &str {
+        &self.0.cause
+    }
+
+    /// What to do about it.
+    pub fn fix(&self) -> &str {
+        &self.0.fix
+    }
+
+    /// Why the peer is lost, if [`kind`](Self::kind) is [`ErrorKind::PeerLost`].
+    pub fn lost(&self) -> Option<&LostReason> {
+        match &self.0.source {
+            Some(Source::Lost(reason)) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Each rail that was tried, with its error.
+    pub(crate) fn no_rail(tried: &[(String, RailError)], needs_rdma: bool) -> Self {
+        let causes: Vec<_> = tried.iter().map(|(name, error)| format!("{name}: {error}")).collect();
+        let cause = match causes.is_empty() {
+            true => "there is none of the kinds asked for".to_owned(),
+            false => causes.join("; "),
+        };
+        let fix = match tried.first() {
+            _ if needs_rdma => "see `farreach devices`; without require_rdma the engine falls back to tcp",
+            Some((_, error)) => &error.fix,
+            None => "see `farreach devices` for what there is",
+        };
+        let error = Self::new(ErrorKind::NoRail, "no rail could be opened", cause, fix);
+        match tried.first() {
+            Some((_, first)) => error.caused_by(first.clone()),
+            None => error,
+        }
+    }
+
+    pub(crate) fn setting(setting: &'static str, cause: &str) -> Self {
+        let fix = format!("see the bounds of `Settings::{setting}`");
+        Self::new(ErrorKind::Setting, format!("the setting `{setting}`: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn address(address: &str, cause: &str) -> Self {
+        let fix = "give host:port, such as 10.0.0.7:18520 or [::1]:18520";
+        Self::new(ErrorKind::Address, format!("`{address}` is not an address: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn connect(address: impl fmt::Display, cause: &str, fix: &str) -> Self {
+        Self::new(ErrorKind::Connect, format!("connect to {address}: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn accept(whom: impl fmt::Display, cause: &str, fix: &str) -> Self {
+        Self::new(ErrorKind::Accept, format!("accept {whom}: {cause}"), cause, fix)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn tls(operation: &str, cause: &str, fix: &str) -> Self {
+        Self::new(ErrorKind::Tls, format!("{operation}: {cause}"), cause, fix)
+    }
+
+    pub(crate) fn peer_lost(reason: &LostReason) -> Self {
+        let cause = reason.to_string();
+        let mut error =
+            Self::new(ErrorKind::PeerLost, format!("the peer is lost: {cause}"), cause, reason.fix());
+        error.0.source = Some(Source::Lost(reason.clone()));
+        error
+    }
+
+    pub(crate) fn timed_out(operation: &str, after: Duration) -> Self {
+        let fix = "see that the other side does its part, or wait longer";
+        Self::plain(ErrorKind::TimedOut, format!("{operation}: no result within {after:?}"), fix)
+    }
+
+    pub(crate) fn not_granted(what: &str) -> Self {
+        let message = format!("the peer has not granted this {what}, or has revoked it");
+        Self::plain(ErrorKind::NotGranted, message, "ask the peer for it again")
+    }
+
+    pub(crate) fn not_granted_for(operation: &str) -> Self {
+        let message = format!("the peer has not granted this memory for {operation}");
+        let fix = "ask the peer for a grant with the right that the operation needs";
+        Self::plain(ErrorKind::NotGranted, message, fix)
+    }
+
+    pub(crate) fn not_revoked(why: &str) -> Self {
+        let message = format!("the memory is not back: {why}");
+        Self::new(ErrorKind::Busy, message, why, "revoke the grant again")
+    }
+
+    pub(crate) fn limit(what: &str) -> Self {
+        Self::plain(ErrorKind::Limit, format!("too many {what}"), "drop those that are not needed any more")
+    }
+
+    pub(crate) fn system(operation: impl fmt::Display, error: impl StdError + Send + Sync + 'static) -> Self {
+        let cause = error.to_string();
+        let fix = "see the limits of this process: ulimit -n, ulimit -l";
+        Self::new(ErrorKind::System, format!("{operation}: {cause}"), cause, fix).caused_by(error)
+    }
+
+    pub(crate) fn ended() -> Self {
+        Self::plain(ErrorKind::Ended, "the engine has ended", "make a new engine")
+    }
+
+    pub(crate) fn of_send(error: SendError) -> Self {
+        match error {
+            SendError::PeerLost { reason } => Self::peer_lost(&reason),
+            SendError::TooLong { len, max } => Self::plain(
+                ErrorKind::Argument,
+                format!("a message of {len} bytes, where {max} are the most"),
+                "grant memory and write to it instead, or raise Settings::message_max on both sides",
+            ),
+            SendError::TimedOut(after) => Self::timed_out("send a message", after),
+            _ => Self::ended(),
+        }
+    }
+
+    pub(crate) fn of_atomic(error: AtomicError) -> Self {
+        let message = error.to_string();
+        match error {
+            AtomicError::PeerLost { reason } => Self::peer_lost(&reason),
+            AtomicError::NotGranted => Self::not_granted_for("atomic operations"),
+            AtomicError::NotEightAlignedBytes { .. } => {
+                Self::plain(ErrorKind::Argument, message, "give eight bytes at a multiple of eight")
+            }
+            AtomicError::Unsupported => Self::plain(
+                ErrorKind::Unsupported,
+                "no rail to the peer has atomic operations",
+                "see `farreach devices` for the rails that have them",
+            ),
+            AtomicError::NoLink | AtomicError::Full => {
+                Self::plain(ErrorKind::Busy, message, "try again, or wait for operations in flight first")
+            }
+            AtomicError::Unknown => Self::plain(
+                ErrorKind::Unknown,
+                "the link was lost: whether the atomic operation was done is not known",
+                "read the memory",
+            ),
+            AtomicError::TimedOut(after) => Self::timed_out("change an atomic", after),
+            AtomicError::Rail(error) => error.into(),
+            _ => Self::ended(),
+        }
+    }
+
+    pub(crate) fn of_transfer(fault: TransferFault) -> Self {
+        match fault {
+            TransferFault::PeerLost(reason) => Self::peer_lost(&reason),
+            TransferFault::Aborted => Self::aborted(),
+            TransferFault::Revoked => Self::plain(
+                ErrorKind::Revoked,
+                "the peer has revoked its memory",
+                "ask the peer for another grant",
+            ),
+            TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
+                Self::not_granted_for("this transfer")
+            }
+            TransferFault::NoSuchCounter => Self::not_granted("counter"),
+            TransferFault::Rail(error) => error.into(),
+        }
+    }
+
+    pub(crate) fn of_pages(error: PlanError) -> Self {
+        let fix = "give a page map that lies within the memory on both sides";
+        Self::plain(ErrorKind::Argument, error.to_string(), fix).caused_by(error)
+    }
+
+    fn aborted() -> Self {
+        Self::plain(ErrorKind::Aborted, "the transfer was aborted", "begin it again")
+    }
+
+    /// The error of a wait for pages, or nothing if they have arrived.
+    pub(crate) fn of_arrival(outcome: Outcome, lost: Option<&LostReason>) -> Result<(), Self> {
+        match outcome {
+            Outcome::Reached => Ok(()),
+            Outcome::PeerLost => Err(Self::peer_lost(lost.unwrap_or(&LostReason::Gone))),
+            _ => Err(Self::aborted()),
+        }
+    }
+}
+
+impl From<RailError> for Error {
+    fn from(error: RailError) -> Self {
+        let new = Self::new(ErrorKind::Rail, error.to_string(), error.cause.clone(), error.fix.clone());
+        new.caused_by(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (told, cause) = (self.to_string(), self.cause());
-        f.write_str(&told)?;
-        if !told.contains(&cause) {
+        let Inner { message, cause, fix, .. } = &*self.0;
+        f.write_str(message)?;
+        if !message.contains(cause) {
             write!(f, "\ncause: {cause}")?;
         }
-        write!(f, "\nfix: {}", self.fix())
+        write!(f, "\nfix: {fix}")
     }
 }
 
-impl Error {
-    /// Why.
-    pub fn cause(&self) -> String {
-        match self {
-            Self::Rail(error) => error.cause.clone(),
-            Self::NoRail { tried, .. } if tried.is_empty() => {
-                "there is none of the kinds asked for".to_owned()
-            }
-            Self::NoRail { tried, .. } => {
-                tried.iter().map(|(name, error)| format!("{name}: {error}")).collect::<Vec<_>>().join("; ")
-            }
-            Self::Connect { cause, .. }
-            | Self::Accept { cause, .. }
-            | Self::Address { cause, .. }
-            | Self::Setting { cause, .. }
-            | Self::System { cause, .. } => cause.clone(),
-            #[cfg(feature = "tls")]
-            Self::Tls { cause, .. } => cause.clone(),
-            Self::PeerLost { reason } => reason.to_string(),
-            other => other.to_string(),
-        }
-    }
-
-    /// What to do about it.
-    pub fn fix(&self) -> String {
-        match self {
-            Self::Rail(error) => error.fix.clone(),
-            Self::NoRail { needs_rdma: true, .. } => {
-                "see `farreach devices`; without require_rdma the engine falls back to tcp".to_owned()
-            }
-            Self::NoRail { tried, .. } => {
-                tried.first().map_or("see `farreach devices` for what there is".to_owned(), |(_, error)| {
-                    error.fix.clone()
-                })
-            }
-            Self::Connect { fix, .. } | Self::Accept { fix, .. } => fix.clone(),
-            #[cfg(feature = "tls")]
-            Self::Tls { fix, .. } => fix.clone(),
-            Self::Setting { setting, .. } => format!("see the bounds of `Settings::{setting}`"),
-            Self::Address { .. } => "give host:port, such as 10.0.0.7:18520 or [::1]:18520".to_owned(),
-            Self::PeerLost { reason } => reason.fix(),
-            Self::TimedOut { .. } => "see that the other side does its part, or wait longer".to_owned(),
-            Self::NotOffered { .. } => "ask the peer for it again".to_owned(),
-            Self::TooMany { .. } => "drop those that are not needed any more".to_owned(),
-            Self::System { .. } => "see the limits of this process: ulimit -n, ulimit -l".to_owned(),
-            Self::Ended => "make a new engine".to_owned(),
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self.0.source.as_ref()? {
+            Source::Lost(reason) => Some(reason),
+            Source::Other(error) => Some(error.as_ref()),
         }
     }
 }
 
-/// Why pages were not moved, or not all of them: and this side's memory, where no card has a part of it any more.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
+/// The error of a transfer, with the memory of this side.
+#[derive(thiserror::Error)]
+#[error("{error}")]
 #[non_exhaustive]
 pub struct TransferError {
-    /// Why.
-    pub reason: TransferReason,
-    /// This side's memory. Where a card may still have a part of it there is none: the engine keeps it until the card is done, and
-    /// frees it then.
+    /// What went wrong.
+    pub error: Error,
+    /// The memory that the transfer took, unless a card may still have a part of it. Then the engine keeps the memory until the card is
+    /// done with it, and frees it.
     pub buffer: Option<Buffer>,
-    /// How far it got.
-    pub explanation: Explanation,
+    /// What was done until then.
+    pub stats: TransferStats,
 }
 
-/// Why pages were not moved, or not all of them.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// The error of a grant, with the memory.
+#[derive(thiserror::Error)]
+#[error("{error}")]
 #[non_exhaustive]
-pub enum TransferReason {
-    /// The pages do not fit the memory.
-    #[error(transparent)]
-    Pages(#[from] PlanError),
-    /// The peer is gone. Some pages may have arrived.
-    #[error("the peer is lost: {0}")]
-    PeerLost(LostReason),
-    /// It took too long, and goes on.
-    #[error("not done within {0:?}; it goes on")]
-    TimedOut(Duration),
-    /// It was given up.
-    #[error("the transfer was given up")]
-    Aborted,
-    /// The peer wants its memory back.
-    #[error("the peer has revoked its memory")]
-    Revoked,
-    /// The peer has not granted this memory, or not for this.
-    #[error("the peer has not granted this memory for it")]
-    NotGranted,
-    /// The peer has no such counter any more.
-    #[error("the peer has closed the counter")]
-    NoSuchCounter,
-    /// The rail said no.
-    #[error(transparent)]
-    Rail(RailError),
-    /// The engine has ended.
-    #[error("the engine has ended")]
-    Ended,
+pub struct GrantError {
+    /// What went wrong.
+    pub error: Error,
+    /// The memory, unless the engine has ended or a rail keeps it.
+    pub memory: Option<Exposed>,
 }
 
-/// The system's words, without the number that std adds to them.
+/// The error of a revocation, with the grant.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+#[non_exhaustive]
+pub struct RevokeError {
+    /// What went wrong.
+    pub error: Error,
+    /// The grant, to be revoked again. There is none if the engine has ended: the memory went with it.
+    pub grant: Option<Grant>,
+}
+
+/// Writes what a program is to print whose `main` returns such an error, as [`Error`] does.
+macro_rules! debug_as_its_error {
+    ($($type:ty),*) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.error.fmt(f)
+            }
+        }
+    )*};
+}
+
+debug_as_its_error!(TransferError, GrantError, RevokeError);
+
+impl TransferError {
+    pub(crate) fn without_buffer(error: Error) -> Self {
+        Self { error, buffer: None, stats: TransferStats::default() }
+    }
+}
+
+impl RevokeError {
+    pub(crate) fn new(error: Error, grant: Option<Grant>) -> Self {
+        Self { error, grant }
+    }
+}
+
+/// Returns the system's message, without the number that std adds to it.
 pub(crate) fn words(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
@@ -241,15 +403,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_ends_with_an_error_tells_operation_cause_and_fix() {
-        let (address, cause, fix) = ("10.0.0.7:1".to_owned(), "nobody".to_owned(), "start it".to_owned());
-        let error = Error::Connect { address, cause, fix };
+    fn a_program_that_ends_with_an_error_prints_operation_cause_and_fix() {
+        let error = Error::connect("10.0.0.7:1", "nobody", "start it");
         assert_eq!(format!("{error:?}"), "connect to 10.0.0.7:1: nobody\nfix: start it");
-        let tried = vec![("tcp".to_owned(), RailError::new("open", "busy", "wait"))];
-        let told = format!("{:?}", Error::NoRail { tried, needs_rdma: false });
+        let tried = [("tcp".to_owned(), RailError::new("open", "busy", "wait"))];
+        let error = Error::no_rail(&tried, false);
+        let printed = format!("{error:?}");
         assert!(
-            told.starts_with("no rail could be opened\ncause: tcp: ") && told.ends_with("\nfix: wait"),
-            "{told}"
+            printed.starts_with("no rail could be opened\ncause: tcp: ") && printed.ends_with("\nfix: wait"),
+            "{printed}"
         );
+        let transfer = TransferError::without_buffer(error);
+        assert_eq!(format!("{transfer:?}"), printed);
+    }
+
+    #[test]
+    fn an_error_has_its_kind_its_source_and_the_reason_of_a_lost_peer() {
+        let lost = Error::of_send(SendError::PeerLost { reason: LostReason::Goodbye });
+        assert_eq!((lost.kind(), lost.lost()), (ErrorKind::PeerLost, Some(&LostReason::Goodbye)));
+        assert_eq!(lost.source().unwrap().to_string(), LostReason::Goodbye.to_string());
+        let rail = Error::from(RailError::new("open", "busy", "wait"));
+        assert_eq!(
+            (rail.kind(), rail.cause(), rail.fix(), rail.lost()),
+            (ErrorKind::Rail, "busy", "wait", None)
+        );
+        assert!(rail.source().unwrap().downcast_ref::<RailError>().is_some());
+        for error in [AtomicError::NoLink, AtomicError::Full] {
+            assert_eq!(Error::of_atomic(error).kind(), ErrorKind::Busy);
+        }
+        assert_eq!(Error::of_transfer(TransferFault::Revoked).kind(), ErrorKind::Revoked);
+        assert!(Error::of_arrival(Outcome::Reached, None).is_ok());
+        assert_eq!(Error::of_arrival(Outcome::Aborted, None).unwrap_err().kind(), ErrorKind::Aborted);
     }
 }

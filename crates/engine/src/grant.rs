@@ -1,6 +1,7 @@
 //! Memory that a peer may reach.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
@@ -13,26 +14,30 @@ use farreach_rail::RevokeAnswer;
 
 use crate::delivery::Waiter;
 use crate::driver::{Command, Driver};
-use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::time::nanoseconds;
-use crate::{ParseTokenError, Peer, Rights};
+use crate::{Error, ParseTokenError, Peer, RevokeError, Rights};
 
-/// Memory of ours that a peer may reach. It never derefs to bytes: the peer may change them at any time. It is copied in and out.
+/// Local memory that a peer may access.
 ///
-/// [`revoke`](Self::revoke) ends it. Dropped without, the engine does the same and frees the memory when the peer provably reaches it no more.
+/// It does not deref to bytes, because the peer may change them at any time. Bytes are copied in and out. [`revoke`](Self::revoke) ends
+/// the grant. A grant that is dropped is revoked by the engine, which frees the memory when the peer provably cannot access it.
 ///
 /// ```no_run
 /// # fn grant(engine: &farreach::Engine, peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
 /// use farreach::Rights;
 ///
-/// let grant = peer.grant(engine.allocate(1 << 20)?, Rights::WRITE).map_err(|refused| refused.error)?;
-/// peer.send(grant.token().to_string()).wait(Duration::from_secs(1))?;
-/// // … the peer writes, and a counter says so …
-/// match grant.revoke(Duration::from_secs(5))?.try_into_slice() {
+/// const SOON: Duration = Duration::from_secs(5);
+///
+/// let memory = engine.allocate(1 << 20).wait(SOON)?;
+/// let grant = peer.grant(memory, Rights::WRITE).wait(SOON)?;
+/// peer.send(grant.token().to_string()).wait(SOON)?;
+/// // … the peer writes, and a counter reports the pages …
+/// match grant.revoke(SOON)?.try_into_slice() {
 ///     Ok(slice) => println!("{:?}", &slice[..16]),
-///     // Over tcp nothing proves that the peer has stopped: the bytes are copied, and the memory can be granted again.
+///     // Over tcp nothing proves that the peer has stopped. The bytes are copied, and the memory can be granted again.
 ///     Err(exposed) => {
 ///         let mut copy = [0; 16];
 ///         exposed.read_at(0, &mut copy);
@@ -43,10 +48,10 @@ use crate::{ParseTokenError, Peer, Rights};
 /// # }
 /// ```
 pub struct Grant {
-    /// Not let go of before the grant: who is gone cannot say that it has stopped.
+    /// Kept as long as the grant: a peer that is gone cannot confirm that it has stopped.
     pub(crate) peer: Peer,
     pub(crate) id: u64,
-    /// Taken out by whoever ends it.
+    /// Taken when the grant is revoked.
     pub(crate) memory: Option<Arc<Exposed>>,
 }
 
@@ -55,78 +60,82 @@ impl Grant {
         self.memory.as_ref().expect("it is taken out only at the end")
     }
 
-    /// What the peer names it by.
+    /// Returns the name of the grant, for the peer.
     pub fn token(&self) -> GrantToken {
         GrantToken(self.id)
     }
 
-    /// Its bytes.
+    /// Returns the number of bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty one is never made")]
     pub fn len(&self) -> usize {
         self.memory().len()
     }
 
-    /// Copies out what lies at `offset`. Bytes that the peer writes meanwhile may be seen old or new, each by itself.
+    /// Copies bytes from `offset` into `into`. Of bytes that the peer writes at the same time, each may be old or new.
     ///
     /// # Panics
     ///
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         self.memory().read_at(offset, into);
     }
 
-    /// Copies in at `offset`.
+    /// Copies `from` to `offset`.
     ///
     /// # Panics
     ///
-    /// If it reaches beyond the end.
+    /// If the range reaches beyond the end.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         self.memory().write_at(offset, from);
     }
 
-    /// The eight bytes at `offset`, to be read and changed atomically with respect to this process. Whether a card's atomics and a
-    /// processor's exclude each other depends on the card.
+    /// Returns the eight bytes at `offset` as an atomic of this process. Whether a card's atomics and a processor's are atomic with
+    /// respect to each other depends on the card.
     ///
     /// # Panics
     ///
-    /// If they reach beyond the end, or their address is not a multiple of eight.
+    /// If the bytes reach beyond the end, or their address is not a multiple of eight.
     pub fn atomic_at(&self, offset: usize) -> &AtomicU64 {
         self.memory().atomic_at(offset)
     }
 
-    /// Ends it. The peer is told to stop. The keys are ended when the peer says that it has stopped, when it is lost, or after `timeout`. Then the memory comes
-    /// back.
+    /// Revokes the grant and returns the memory. Blocks for at most `timeout` and a second; see [`begin_revoke`](Self::begin_revoke) for
+    /// tasks.
     ///
-    /// [`Exposed::try_into_slice`] makes it a [`Slice`](crate::Slice) if it is proven that the peer reaches it no more. Over an RDMA card it always is: the card
-    /// refuses a key that was ended. Over tcp a write that is under way goes on, and the peer's word is no proof. The memory can then be copied from,
-    /// or granted again, where a last write of this peer may still land in it. It becomes a slice when the rail is reset, which the engine does
-    /// at once for a peer that is lost or does not answer, and when the engine is closed. If the peer is known to have stopped by other means, the
-    /// unsafe [`Exposed::into_slice_unchecked`] gives the slice.
+    /// The engine asks the peer to stop. It ends the keys when the peer confirms that it has stopped, when the peer is lost, or after
+    /// `timeout`. Then the memory comes back.
+    ///
+    /// [`Exposed::try_into_slice`] makes it a [`Slice`](crate::Slice) if it is proven that the peer cannot access it. Over an RDMA card
+    /// it always is: the card refuses a key that was ended. Over tcp a write in flight continues, and the peer's word is no proof. The
+    /// memory can then be copied from, or granted again, while a last write of this peer may still land in it. It can become a slice
+    /// after the rail was reset, which the engine does at once for a peer that is lost or does not answer, and after the engine was
+    /// closed. If the program knows by other means that the peer has stopped, the unsafe [`Exposed::into_slice_unchecked`] returns the
+    /// slice.
     pub fn revoke(self, timeout: Duration) -> Result<Exposed, RevokeError> {
         self.begin_revoke(timeout).wait(timeout.saturating_add(MARGIN))
     }
 
-    /// As [`revoke`](Self::revoke), to be awaited: it ends by itself after `timeout`.
-    pub fn begin_revoke(mut self, timeout: Duration) -> Pending<Revoked> {
+    /// Starts to [revoke](Self::revoke) the grant. The result comes within `timeout`, plus the time that a step of the engine takes.
+    pub fn begin_revoke(mut self, timeout: Duration) -> Pending<Exposed, RevokeError> {
         let (sender, receiver) = oneshot::channel();
         let (id, peer) = (self.id, self.peer.clone());
         let handle = self.memory.take();
         let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
         let call = move |driver: &mut Driver, now: u64| {
-            // Not before: without any handle of the user's, the engine may answer a revoke that was given up, and nobody reads that.
+            // Not earlier: without a handle of the user, the engine may answer a revoke that was given up, and nobody reads that.
             drop(handle);
-            // The largest number of all is for who does not want it back.
+            // The largest number is reserved for grants that are not wanted back.
             let deadline = now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1);
             let op = driver.delivery.wait_for(Waiter::Revoked(sender));
             driver.machine.revoke(Some(op), id, deadline, now);
         };
         peer.running().submit(Command::Call(Box::new(call)));
         let progress = Arc::clone(peer.running());
-        Pending { progress, answer: Revoked { receiver, grant: Some(Wanted { peer, id, memory }) } }
+        Pending::new(&progress, Revocation { receiver, grant: Some(Wanted { peer, id, memory }) })
     }
 }
 
-/// The machine answers by the deadline; it is given a moment to do so.
+/// The machine answers at the deadline. This is the time for its answer to come.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Grant {
@@ -137,7 +146,7 @@ impl Drop for Grant {
     }
 }
 
-/// Nobody wants it back: it is freed when the peer reaches it no more.
+/// Revokes a grant whose memory nobody wants back. The engine frees the memory when the peer provably cannot access it.
 fn give_up(peer: &Peer, id: u64) {
     let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(None, id, u64::MAX, now);
     peer.running().submit(Command::Call(Box::new(call)));
@@ -149,10 +158,9 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// Memory that is wanted back.
-pub struct Revoked {
+struct Revocation {
     receiver: oneshot::Receiver<RevokeAnswer>,
-    /// Until it has ended, or the grant was handed back.
+    /// `None` when the revocation has ended, or the grant was handed back.
     grant: Option<Wanted>,
 }
 
@@ -162,8 +170,8 @@ struct Wanted {
     memory: Weak<Exposed>,
 }
 
-impl Revoked {
-    /// The grant goes back into the user's hand, unless the engine has taken the memory out of it.
+impl Revocation {
+    /// Returns the grant to the user, unless the engine has taken the memory out of it.
     fn hand_back(&mut self) -> Option<Grant> {
         let memory = self.grant.as_ref()?.memory.upgrade()?;
         let Wanted { peer, id, .. } = self.grant.take()?;
@@ -171,7 +179,7 @@ impl Revoked {
     }
 }
 
-impl Drop for Revoked {
+impl Drop for Revocation {
     fn drop(&mut self) {
         if let Some(Wanted { peer, id, .. }) = self.grant.take() {
             give_up(&peer, id);
@@ -179,19 +187,7 @@ impl Drop for Revoked {
     }
 }
 
-impl fmt::Debug for Revoked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Revoked").field("receiver", &self.receiver).finish_non_exhaustive()
-    }
-}
-
-impl Answer for Revoked {
-    type Output = Result<Exposed, RevokeError>;
-}
-
-impl Sealed for Revoked {
-    type Found = Result<Exposed, RevokeError>;
-
+impl Answer<Result<Exposed, RevokeError>> for Revocation {
     fn is_ready(&self) -> bool {
         self.receiver.is_ready()
     }
@@ -200,27 +196,25 @@ impl Sealed for Revoked {
         self.receiver.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<Exposed, RevokeError>> {
         let answer = self.receiver.take()?;
         if !matches!(answer, Ok(RevokeAnswer::NotYet(_))) {
             self.grant = None;
         }
         Some(match answer {
             Ok(RevokeAnswer::Back(memory)) => Ok(memory),
-            Ok(RevokeAnswer::NotYet(why)) => {
-                Err(RevokeError { why: why.to_owned(), grant: self.hand_back() })
-            }
+            Ok(RevokeAnswer::NotYet(why)) => Err(RevokeError::new(Error::not_revoked(why), self.hand_back())),
             Err(_) => self.ended(),
         })
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
+    fn timed_out(&mut self, after: Duration) -> Result<Exposed, RevokeError> {
         loop {
             let grant = self.hand_back();
             if grant.is_some() || self.grant.is_none() {
-                return Err(RevokeError { why: format!("no answer within {after:?}"), grant });
+                return Err(RevokeError::new(Error::timed_out("revoke a grant", after), grant));
             }
-            // The engine has taken the memory out of the grant just now, and answers next: nothing of the user's runs in between.
+            // The engine has just taken the memory out of the grant, and answers next: no code of the user runs in between.
             if let Some(found) = self.take() {
                 return found;
             }
@@ -228,46 +222,24 @@ impl Sealed for Revoked {
         }
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(RevokeError { why: "the engine has ended".to_owned(), grant: None })
+    fn ended(&mut self) -> Result<Exposed, RevokeError> {
+        Err(RevokeError::new(Error::ended(), None))
     }
 }
 
-/// Why memory is not back.
-#[derive(Debug, thiserror::Error)]
-#[error("the memory is not back: {why}")]
-#[non_exhaustive]
-pub struct RevokeError {
-    /// Why.
-    pub why: String,
-    /// The grant, to be revoked again. There is none where the engine has ended: the memory went with it.
-    pub grant: Option<Grant>,
-}
-
-/// What a peer names granted memory by: told to him in a message, or in any other way.
+/// The name of granted memory, for the peer that may access it. A program sends it as text, or by serde.
 ///
 /// ```
 /// use farreach::GrantToken;
 ///
 /// let token: GrantToken = "g-7".parse()?;
 /// assert_eq!(token.to_string(), "g-7");
-/// assert_eq!(GrantToken::from_bytes(token.to_bytes()), token);
 /// # Ok::<(), farreach::ParseTokenError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct GrantToken(u64);
 
 impl GrantToken {
-    /// As bytes, for a message.
-    pub fn to_bytes(self) -> [u8; 8] {
-        self.0.to_le_bytes()
-    }
-
-    /// From such bytes.
-    pub fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(u64::from_le_bytes(bytes))
-    }
-
     pub(crate) fn id(self) -> u64 {
         self.0
     }
@@ -287,12 +259,12 @@ impl FromStr for GrantToken {
     }
 }
 
-/// A peer's memory that we may reach: where it is, how long, and for what. Nothing reaches beyond it: every access is checked before it is posted.
+/// Memory of a peer that this engine may access. Every access is checked against its bounds and rights before it is posted.
 ///
 /// ```no_run
 /// # fn take(peer: &farreach::Peer, token: farreach::GrantToken) -> Result<(), farreach::Error> {
 /// let memory = peer.remote(token).wait(std::time::Duration::from_secs(1))?;
-/// let second_half = memory.get(memory.len() / 2, memory.len() / 2).expect("it has one");
+/// let second_half = memory.get(memory.len() / 2..memory.len()).expect("it is within the memory");
 /// assert!(second_half.rights().contains(farreach::Rights::WRITE));
 /// # Ok(())
 /// # }
@@ -306,27 +278,27 @@ pub struct RemoteSlice {
     pub(crate) rights: Rights,
 }
 
-/// Whose memory: of another peer it is refused.
+/// The peer that has the memory. Memory of another peer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerKeyTag(pub(crate) PeerKey);
 
 impl RemoteSlice {
-    /// Its bytes.
+    /// Returns the number of bytes.
     #[expect(clippy::len_without_is_empty, reason = "an empty one is of no use")]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// What we may do with it.
+    /// Returns what this engine may do with it.
     pub fn rights(&self) -> Rights {
         self.rights
     }
 
-    /// The `len` bytes at `offset`, or nothing if it does not have them.
-    pub fn get(&self, offset: u64, len: u64) -> Option<Self> {
-        if offset.checked_add(len)? > self.len {
+    /// Returns a part of it, or `None` if the range is not within it.
+    pub fn get(&self, range: Range<u64>) -> Option<Self> {
+        if range.start > range.end || range.end > self.len {
             return None;
         }
-        Some(Self { offset: self.offset + offset, len, ..self.clone() })
+        Some(Self { offset: self.offset + range.start, len: range.end - range.start, ..self.clone() })
     }
 }

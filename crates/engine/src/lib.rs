@@ -1,12 +1,12 @@
-//! One machine reads and writes another machine's memory: the model a user programs in, over verbs and libfabric alike.
+//! One process reads and writes the memory of another, over RDMA cards or tcp.
 //!
-//! An [`Engine`] has rails: RDMA cards, or libfabric's tcp where there is none. It connects to other engines, its
-//! [`Peer`]s. A peer is granted memory ([`Peer::grant`]), and writes pages into it ([`Peer::write_pages`]); a [`Counter`] tells how many have
-//! arrived.
+//! An [`Engine`] opens rails: RDMA cards, or libfabric's tcp if there is none. It connects to other engines, its [`Peer`]s. A program
+//! grants a peer access to memory ([`Peer::grant`]). The peer writes pages into it ([`Peer::write_pages`]), and a [`Counter`] reports how
+//! many have arrived.
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use farreach::{Engine, Outcome, Rights};
+//! use farreach::{Engine, Rights};
 //!
 //! const SOON: Duration = Duration::from_secs(30);
 //!
@@ -15,36 +15,41 @@
 //! println!("listening at {}", engine.listen("0.0.0.0:18520")?);
 //! let peer = engine.accept().wait(SOON)?;
 //!
-//! let grant = peer.grant(engine.allocate(64 * 4096)?, Rights::WRITE)?;
-//! let counter = peer.counter()?;
+//! let memory = engine.allocate(64 * 4096).wait(SOON)?;
+//! let grant = peer.grant(memory, Rights::WRITE).wait(SOON)?;
+//! let counter = peer.open_counter().wait(SOON)?;
 //! peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
 //!
-//! assert_eq!(counter.wait(64, SOON), Outcome::Reached);
+//! counter.reach(64).wait(SOON)?;
 //! match grant.revoke(SOON)?.try_into_slice() {
-//!     Ok(slice) => println!("64 pages are here, and ours alone: {:?}…", &slice[..16]),
+//!     Ok(slice) => println!("64 pages, and no one else can access them: {:?}…", &slice[..16]),
 //!     // Over tcp nothing proves that the peer has stopped: the bytes are copied out.
-//!     Err(exposed) => println!("64 pages are here: {:?}…", &exposed.to_vec()[..16]),
+//!     Err(exposed) => println!("64 pages: {:?}…", &exposed.to_vec()[..16]),
 //! }
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - **No order, arrival counted.** Pages land in any order, over any rail. When a counter has reached N, the bytes of N pages are there, and visible to
-//!   whoever has seen it. A rail that is lost in the middle costs no page, and none is counted twice.
-//! - **A slice is in exactly one place.** A transfer takes its memory along and gives it back when no card has a part of it any more, whatever was
-//!   dropped or timed out. Granted memory is a slice again when the peer provably reaches it no more ([`Grant::revoke`]); no peer's word counts for that.
-//! - **Every wait ends**: done, peer lost, timed out, or given up. A peer that is silent for too long is lost, and with it every wait on it.
-//! - **Whoever waits drives.** [`Pending::wait`] polls the cards itself; what is awaited as a future is driven by the engine's worker, which sleeps when
-//!   there is nothing to do.
-//! - **What is refused is refused before a card hears of it**: every access is checked against what the peer has granted.
+//! - **Arrival is counted, order is not promised.** Pages arrive in any order, over any rail. When a counter has reached N, the bytes of
+//!   N pages are there, and visible to the thread that has seen the N. If a link is lost, its pages are sent again over another one. No
+//!   page is lost, and none is counted twice.
+//! - **A slice is in exactly one place.** A transfer takes its memory, and returns it when no card has a part of it any more, whatever
+//!   was dropped or timed out. Granted memory becomes a slice again when it is proven that the peer cannot access it
+//!   ([`Grant::revoke`]). The word of a peer is no proof.
+//! - **Every wait ends**: with a result, a lost peer, a timeout, or an abort. A peer that is silent for too long is lost, and every wait
+//!   for it ends.
+//! - **Waiting threads drive the engine.** [`Pending::wait`] polls the cards itself. A future is driven by the engine's worker thread,
+//!   which sleeps when there is nothing to do.
+//! - **Accesses are checked before a card sees them**, against the bounds and rights of what the peer has granted.
 //!
-//! # What it does not
+//! # Limits
 //!
-//! It finds no peers: an address is given. It encrypts no data: pages and messages go over the rails as they are, and anyone on their way can read and
-//! change them. What the engines tell each other beside the data, keys of granted memory among it, goes over TLS where that is asked for
-//! (`Settings::tls`, with the feature `tls`), so that only whom a certificate vouches for is let in. A peer is trusted to speak for its own memory and counters.
+//! The engine does not discover peers: the program gives their addresses. It does not encrypt data: pages and messages go over the rails
+//! as they are, and anyone on their path can read and change them. The control channel, which carries the keys of granted memory, uses
+//! TLS if [`Settings`] ask for it (feature `tls`); then only peers with a valid certificate are accepted. A peer is trusted to name its
+//! own memory and counters.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -59,7 +64,7 @@ mod pages;
 mod peer;
 mod pending;
 mod progress;
-pub mod rail;
+#[doc(hidden)]
 pub mod rails;
 mod running;
 mod settings;
@@ -71,24 +76,23 @@ mod transfer;
 mod watch;
 
 pub use control::ControlStream;
-pub use counter::{Arrival, Counter, CounterToken};
-pub use engine::{Accepting, Connecting, Engine};
-pub use error::{Error, TransferError, TransferReason};
-pub use farreach_memory::{Buffer, Buffers, Exposed, Memory, MemoryOptions, Shared, Slice};
-pub use farreach_proto::counter::Outcome;
-pub use farreach_proto::error::{AtomicError, SendError};
-pub use farreach_proto::explain::{Explanation, RailShare};
+pub use counter::{Counter, CounterToken};
+pub use engine::Engine;
+pub use error::{Error, ErrorKind, GrantError, RevokeError, TransferError};
+pub use farreach_memory::{Buffer, Exposed, HugePages, Memory, MemoryOptions, Shared, Slice};
 pub use farreach_proto::lost::LostReason;
 pub use farreach_proto::rights::Rights;
-pub use grant::{Grant, GrantToken, RemoteSlice, RevokeError, Revoked};
+pub use farreach_proto::stats::{LinkStats, TransferStats};
+pub use farreach_rail::RailError;
+pub use grant::{Grant, GrantToken, RemoteSlice};
 pub use pages::{PageMap, Pages};
-pub use peer::{Fetched, GrantError, Offer, Peer, Received, RemoteCounter, Sent};
-pub use pending::{Answer, Pending};
+pub use peer::{CompareSwap, Peer, RemoteCounter};
+pub use pending::Pending;
 pub use progress::Progress;
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use settings::Settings;
 #[cfg(feature = "tls")]
-pub use tls::Tls;
+pub use tls::{Tls, TlsParts};
 pub use token::ParseTokenError;
-pub use transfer::{Done, PagesMoved, Transfer};
+pub use transfer::{Transfer, Transferred};

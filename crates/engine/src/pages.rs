@@ -1,16 +1,19 @@
-//! Which pages go where.
+//! Page maps: which pages of one memory go to which places of another.
 
 pub use farreach_proto::plan::Pages;
 
-/// Which pages of one memory go to which places of another: page `n` of the transfer is page `source.indices[n]` on one side and
-/// `destination.indices[n]` on the other.
+/// The pages of a transfer, on both sides: page `n` of the transfer is page `source.indices[n]` of the source and
+/// `destination.indices[n]` of the destination.
 ///
 /// ```
 /// use farreach::PageMap;
 ///
-/// // The first three pages of 4 KiB go, in turn, to places 9, 4 and 7.
-/// let map = PageMap::scattered(4096, vec![0, 1, 2], vec![9, 4, 7]);
-/// assert_eq!(map.pages(), 3);
+/// // The first three pages of 4 KiB go to places 9, 4 and 7.
+/// let map = PageMap::of(4096).from([0, 1, 2]).to([9, 4, 7]);
+/// assert_eq!(map.source.indices.len(), 3);
+/// // The first 64 pages keep their places.
+/// let map = PageMap::of(4096).first(64);
+/// assert_eq!(map, PageMap::of(4096).from(0..64).to(0..64));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageMap {
@@ -23,20 +26,27 @@ pub struct PageMap {
 }
 
 impl PageMap {
-    /// The first `count` pages of `page_len` bytes on both sides.
-    pub fn contiguous(page_len: u64, count: u32) -> Self {
-        let pages = Pages::contiguous(count, page_len);
+    /// Returns an empty map of pages of `page_len` bytes, which lie one after the other in their memory. [`from`](Self::from) and
+    /// [`to`](Self::to), or [`first`](Self::first), add the pages.
+    pub fn of(page_len: u64) -> Self {
+        let pages = Pages { indices: Vec::new(), stride: page_len, offset: 0 };
         Self { page_len, source: pages.clone(), destination: pages }
     }
 
-    /// These pages to those places, each one behind the other in its memory.
-    pub fn scattered(page_len: u64, source: Vec<u32>, destination: Vec<u32>) -> Self {
-        let pages = |indices| Pages { indices, stride: page_len, offset: 0 };
-        Self { page_len, source: pages(source), destination: pages(destination) }
+    /// Sets the first `count` pages on both sides: each keeps its place.
+    pub fn first(self, count: u32) -> Self {
+        self.from(0..count).to(0..count)
     }
 
-    /// How many pages.
-    pub fn pages(&self) -> u64 {
-        self.source.indices.len() as u64
+    /// Sets the pages of the source, by their numbers.
+    pub fn from(mut self, pages: impl IntoIterator<Item = u32>) -> Self {
+        self.source.indices = pages.into_iter().collect();
+        self
+    }
+
+    /// Sets the places of the pages in the destination, by their numbers.
+    pub fn to(mut self, places: impl IntoIterator<Item = u32>) -> Self {
+        self.destination.indices = places.into_iter().collect();
+        self
     }
 }

@@ -1,4 +1,4 @@
-//! The other side.
+//! Peers: the engines that this one is connected to.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use farreach_memory::Exposed;
+use farreach_proto::counter::CounterId;
+use farreach_proto::error::{AtomicError, SendError};
 use farreach_proto::machine::{AtomicOperation, Direction, NewAtomic, NewTransfer, PeerKey};
-use farreach_proto::plan::Plan;
-use farreach_rail::Held;
+use farreach_proto::plan::{Plan, PlanError};
+use farreach_rail::{GrantMade, Held};
 
 use crate::delivery::{Waiter, next_op};
 use crate::driver::{Command, Driver};
-use crate::error::{Error, TransferError, TransferReason};
 use crate::grant::PeerKeyTag;
-use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::pending::{Answer, Making, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
-use crate::rail::RailError;
 use crate::running::Running;
-use crate::transfer::PagesMoved;
+use crate::transfer::TransferInFlight;
 use crate::watch::{PeerCell, Watcher};
 use crate::{
-    AtomicError, Buffer, Counter, CounterToken, Explanation, Grant, GrantToken, LostReason, PageMap,
-    RemoteSlice, Rights, SendError, Slice, Transfer,
+    Buffer, Counter, CounterToken, Error, Grant, GrantError, GrantToken, LostReason, PageMap, RailError,
+    RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats,
 };
 
-/// Another engine, connected to this one. Clones are the same peer; when the last one is dropped, it is told goodbye.
+/// Another engine that this one is connected to. Clones are the same peer. When the last clone is dropped, the peer is told goodbye.
 ///
-/// A peer that was lost stays lost: whoever comes again is another one.
+/// A peer that is lost stays lost. If the same process connects again, it is another peer.
 ///
 /// ```no_run
 /// # fn greet(peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +48,7 @@ struct Inner {
     key: PeerKey,
     cell: Arc<PeerCell>,
     address: SocketAddr,
-    /// Messages that were taken, and that the peer was not told of.
+    /// Received messages that the peer has not been told of.
     taken: AtomicU32,
     messages: u32,
 }
@@ -73,86 +73,115 @@ impl Peer {
         Self(Arc::new(Inner { progress, key, cell, address, taken, messages }))
     }
 
-    /// What it calls itself.
+    /// Returns the name that the peer announced.
     pub fn name(&self) -> &str {
         self.0.cell.name()
     }
 
-    /// Where its control connection goes.
+    /// Returns the remote address of the control connection.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// The rails that are ready, by this side's names.
+    /// Returns the names of the local rails that have a ready link to the peer.
     pub fn rails(&self) -> Vec<String> {
         self.0.cell.rails()
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the peer is lost, or `None` while it is not.
     pub fn lost(&self) -> Option<&LostReason> {
         self.0.cell.lost()
     }
 
-    /// What has gone wrong with its links, the last few.
-    pub fn notes(&self) -> Vec<RailError> {
-        self.0.cell.notes()
+    /// Returns the last few errors of links to the peer.
+    pub fn link_errors(&self) -> Vec<RailError> {
+        self.0.cell.link_errors()
     }
 
-    /// Bytes that this side's engine holds for it: its tables, and messages that nobody has taken or that wait to be sent. Not those that
-    /// the rails' libraries hold, which do not tell.
+    /// Returns how many bytes this engine holds for the peer: tables, messages that the program has not received, and messages that wait
+    /// to be sent. Memory of the rails' libraries is not included. For tests. Blocks for a step of the engine.
     ///
-    /// It is a few KiB. What a peer sends unasked has a bound, by [`Settings::messages`](crate::Settings::messages); the rest grows with
-    /// what is asked of it here: operations up to [`Settings::depth`](crate::Settings::depth), four bytes a page and side of transfers that
-    /// are not done, and what it has granted. A peer that is lost takes none.
+    /// It is a few KiB. Messages of the peer are bounded by [`Settings::message_window`](crate::Settings::message_window). The rest grows
+    /// with what this side asks for: operations up to [`Settings::depth`](crate::Settings::depth), four bytes for each page and side of
+    /// transfers in progress, and grants. A lost peer takes none.
+    #[doc(hidden)]
     pub fn memory(&self) -> Result<usize, Error> {
         let key = self.0.key;
-        let held = self.call(move |driver, _| driver.peer_memory(key))?;
+        let held = crate::engine::call(&self.0.progress, move |driver, _| driver.peer_memory(key))?;
         Ok(held.unwrap_or(0))
     }
 
-    fn pending<A: Answer>(&self, answer: A) -> Pending<A> {
-        Pending { progress: Arc::clone(&self.0.progress), answer }
+    fn pending<T, E>(&self, answer: impl Answer<Result<T, E>> + 'static) -> Pending<T, E> {
+        Pending::new(&self.0.progress, answer)
     }
 
-    fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        crate::engine::call(&self.0.progress, call)
-    }
+    /// Lets the peer access memory: a slice, or memory that came back from another grant without a proof. On failure the memory is
+    /// returned with the error.
+    ///
+    /// ```no_run
+    /// # fn grant(engine: &farreach::Engine, peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use farreach::Rights;
+    ///
+    /// const SOON: Duration = Duration::from_secs(5);
+    ///
+    /// let memory = engine.allocate(1 << 20).wait(SOON)?;
+    /// let grant = peer.grant(memory, Rights::READ | Rights::WRITE).wait(SOON)?;
+    /// # drop(grant);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn grant(&self, memory: impl Into<Exposed>, rights: Rights) -> Pending<Grant, GrantError> {
+        type Made = Result<GrantMade, (RailError, Option<Exposed>)>;
 
-    /// Lets the peer at a slice, or at memory that was granted before and is not proven to be free. On failure it is handed back.
-    pub fn grant(&self, memory: impl Into<Exposed>, rights: Rights) -> Result<Grant, GrantError> {
-        let (key, memory) = (self.0.key, memory.into());
-        match self
-            .call(move |driver, now| driver.carrier.grant(&mut driver.machine, key, memory, rights, now))
-        {
-            Ok(Ok(made)) => Ok(Grant { peer: self.clone(), id: made.id, memory: Some(made.memory) }),
+        let (key, memory, peer) = (self.0.key, memory.into(), self.clone());
+        let make = move |driver: &mut Driver, now| {
+            driver.carrier.grant(&mut driver.machine, key, memory, rights, now)
+        };
+        let finish = move |made: Result<Made, Error>| match made {
+            Ok(Ok(made)) => Ok(Grant { peer: peer.clone(), id: made.id, memory: Some(made.memory) }),
             Ok(Err((error, memory))) => {
-                let lost = self.lost().map(|reason| Error::PeerLost { reason: reason.clone() });
-                Err(GrantError { error: lost.unwrap_or_else(|| error.into()), memory })
+                let error = peer.lost().map_or_else(|| error.into(), Error::peer_lost);
+                Err(GrantError { error, memory })
             }
             Err(error) => Err(GrantError { error, memory: None }),
-        }
+        };
+        let undo = |driver: &mut Driver, now, made: Made| {
+            if let Ok(made) = made {
+                driver.machine.revoke(None, made.id, u64::MAX, now);
+            }
+        };
+        self.pending(Making::new(&self.0.progress, "grant memory", make, finish, undo))
     }
 
-    /// A counter that this peer raises.
-    pub fn counter(&self) -> Result<Counter, Error> {
-        let key = self.0.key;
-        let opened = self.call(move |driver, now| {
+    /// Opens a counter that this peer raises.
+    pub fn open_counter(&self) -> Pending<Counter> {
+        type Made = Option<(CounterId, Arc<crate::watch::CounterCell>)>;
+
+        let (key, progress, cell) = (self.0.key, Arc::clone(&self.0.progress), self.own_cell());
+        let make = move |driver: &mut Driver, now| {
             let id = driver.machine.open_counter(key, now)?;
             Some((id, driver.delivery.add_counter(id)))
-        })?;
-        let (id, cell) = match (opened, self.lost()) {
-            (Some(opened), _) => opened,
-            (None, Some(reason)) => return Err(Error::PeerLost { reason: reason.clone() }),
-            (None, None) => return Err(Error::TooMany { what: "counters" }),
         };
-        Ok(Counter { progress: Arc::clone(&self.0.progress), id, cell })
+        let finish = move |made: Result<Made, Error>| match (made?, cell.lost()) {
+            (Some((id, counter)), _) => {
+                Ok(Counter { progress: Arc::clone(&progress), id, cell: counter, peer: Arc::clone(&cell) })
+            }
+            (None, Some(reason)) => Err(Error::peer_lost(reason)),
+            (None, None) => Err(Error::limit("counters")),
+        };
+        let undo = |driver: &mut Driver, now, made: Made| {
+            if let Some((id, _)) = made {
+                driver.machine.close_counter(id, now);
+                driver.delivery.remove_counter(id);
+            }
+        };
+        self.pending(Making::new(&self.0.progress, "open a counter", make, finish, undo))
     }
 
-    /// Memory that the peer has granted to us, by the token that it has sent: it may come before the grant itself does.
-    pub fn remote(&self, token: GrantToken) -> Pending<Offer<RemoteSlice>> {
+    /// Returns memory that the peer has granted, by its token. The result comes when the grant itself has arrived, which may be after
+    /// the message with the token.
+    pub fn remote(&self, token: GrantToken) -> Pending<RemoteSlice> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
             let (len, rights) = driver.machine.granted(key, token.id())?;
@@ -161,8 +190,8 @@ impl Peer {
         self.offer("memory", find)
     }
 
-    /// A counter of the peer's that we raise, by the token that it has sent.
-    pub fn remote_counter(&self, token: CounterToken) -> Pending<Offer<RemoteCounter>> {
+    /// Returns a counter that the peer has opened for this engine, by its token.
+    pub fn remote_counter(&self, token: CounterToken) -> Pending<RemoteCounter> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
             let is_known = driver.machine.knows_counter(key, token.id());
@@ -175,15 +204,15 @@ impl Peer {
         &self,
         what: &'static str,
         find: impl Fn(&mut Driver) -> Option<T> + Send + Sync + 'static,
-    ) -> Pending<Offer<T>> {
+    ) -> Pending<T> {
         let (peer, watcher) = (self.clone(), self.0.cell.watch.watcher());
         self.pending(Offer { peer, watcher, find: Arc::new(find), receiver: None, seen: None, what })
     }
 
-    /// Writes pages of `source` to the peer's memory, as the map says. When it is done the bytes are there; the counter, if one is named, has
-    /// risen by as many pages.
+    /// Writes pages of `source` to memory of the peer, as the map says. When the transfer is done, the bytes are there, and the counter,
+    /// if one is given, has risen by the number of pages.
     ///
-    /// No order is promised among the pages. What is out of bounds is refused before anything is posted.
+    /// Pages arrive in any order. A map that is out of bounds is refused before anything is posted.
     pub fn write_pages(
         &self,
         source: impl Into<Buffer>,
@@ -205,7 +234,7 @@ impl Peer {
         self.move_pages(Direction::Write, held, plan, destination, counter)
     }
 
-    /// Reads pages of the peer's memory into `into`, as the map says.
+    /// Reads pages of memory of the peer into `into`, as the map says.
     pub fn read_pages(&self, source: &RemoteSlice, map: &PageMap, into: Slice) -> Transfer {
         let held = Held::Lent(into.lend());
         let own_len = held.len();
@@ -218,7 +247,7 @@ impl Peer {
         &self,
         direction: Direction,
         held: Held,
-        plan: Result<Plan, farreach_proto::plan::PlanError>,
+        plan: Result<Plan, PlanError>,
         remote: &RemoteSlice,
         counter: Option<&RemoteCounter>,
     ) -> Transfer {
@@ -229,10 +258,10 @@ impl Peer {
         let plan = match plan {
             Ok(plan) if !is_foreign => plan,
             other => {
-                let reason = other.err().map_or(TransferReason::NotGranted, TransferReason::Pages);
+                let error = other.err().map_or_else(|| Error::not_granted("memory"), Error::of_pages);
                 let buffer = crate::transfer::given_back(held);
-                let refused = TransferError { reason, buffer, explanation: Explanation::default() };
-                return self.pending(PagesMoved {
+                let refused = TransferError { error, buffer, stats: TransferStats::default() };
+                return self.pending(TransferInFlight {
                     receiver,
                     peer: self.0.key,
                     cell: self.own_cell(),
@@ -252,18 +281,25 @@ impl Peer {
             counter: counter.map(|counter| counter.token.id()),
         };
         self.0.progress.submit(Command::Submit(new, held, sender));
-        self.pending(PagesMoved { receiver, peer: self.0.key, cell: self.own_cell(), op, refused: None })
+        self.pending(TransferInFlight {
+            receiver,
+            peer: self.0.key,
+            cell: self.own_cell(),
+            op,
+            refused: None,
+        })
     }
 
-    /// Sends a message: in order, each once. It is done when the peer's engine holds it: then it arrives, whatever becomes of this side.
-    pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<Sent> {
+    /// Sends a message. Messages arrive in order, each once. The result comes when the engine of the peer has the message: then it
+    /// arrives, even if this process ends.
+    pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         self.0.progress.submit(Command::Send(self.0.key, message.into(), sender));
-        self.pending(Sent { receiver, cell: self.own_cell() })
+        self.pending(Sending { receiver, cell: self.own_cell() })
     }
 
-    /// All messages that were sent until now: done when the peer's engine holds them.
-    pub fn flush(&self) -> Pending<Sent> {
+    /// Waits until the engine of the peer has all messages that were sent until now.
+    pub fn flush(&self) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| {
@@ -271,13 +307,13 @@ impl Peer {
             driver.machine.flush(op, key, now);
         };
         self.0.progress.submit(Command::Call(Box::new(call)));
-        self.pending(Sent { receiver, cell: self.own_cell() })
+        self.pending(Sending { receiver, cell: self.own_cell() })
     }
 
-    /// Ends it in order, at most within this time: the peer holds every message that was sent, nothing of ours is under way with it, no grant
-    /// is being revoked, and it is told goodbye. Clones of this say that it is lost.
+    /// Ends the connection in order: the engine of the peer has every message, nothing is in flight, no grant is being revoked, and the
+    /// peer is told goodbye. Clones of this handle report that the peer is lost.
     ///
-    /// Without, the same begins when the last clone is dropped, and nobody waits for it.
+    /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting for it.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
@@ -285,47 +321,62 @@ impl Peer {
         let left = Left { cell: &self.0.cell, watcher: self.0.cell.watch.watcher() };
         match self.0.progress.wait(&left, crate::time::after(timeout)) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(Error::TimedOut { what: "close", after: timeout }),
-            Err(_) => Err(Error::Ended),
+            Ok(false) => Err(Error::timed_out("close a peer", timeout)),
+            Err(_) => Err(Error::ended()),
         }
     }
 
-    /// The next message of the peer's. What came before it was lost is received all the same.
-    pub fn recv(&self) -> Pending<Received> {
-        self.pending(Received { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
+    /// Receives the next message of the peer. Messages that arrived before the peer was lost are still received.
+    pub fn recv(&self) -> Pending<Vec<u8>> {
+        self.pending(Receiving { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
     }
 
-    /// Adds to a word of the peer's memory; it gives what was there.
-    pub fn fetch_add(&self, memory: &RemoteSlice, offset: u64, add: u64) -> Pending<Fetched> {
-        self.change_atomic(memory, offset, AtomicOperation::FetchAdd { add })
+    /// Adds `add` to eight bytes of the peer's memory, and returns their value before. They lie at a multiple of eight:
+    /// [`RemoteSlice::get`] selects them.
+    ///
+    /// ```no_run
+    /// # fn take_ticket(peer: &farreach::Peer, memory: &farreach::RemoteSlice) -> Result<u64, farreach::Error> {
+    /// let next_ticket = memory.get(64..72).expect("the memory has 72 bytes");
+    /// peer.fetch_add(&next_ticket, 1).wait(std::time::Duration::from_secs(1))
+    /// # }
+    /// ```
+    pub fn fetch_add(&self, memory: &RemoteSlice, add: u64) -> Pending<u64> {
+        self.change_atomic(memory, AtomicOperation::FetchAdd { add })
     }
 
-    /// Replaces a word of the peer's memory if it is as expected; it gives what was there.
-    pub fn compare_and_swap(
-        &self,
-        memory: &RemoteSlice,
-        offset: u64,
-        expected: u64,
-        desired: u64,
-    ) -> Pending<Fetched> {
-        self.change_atomic(memory, offset, AtomicOperation::CompareSwap { expected, desired })
+    /// Replaces eight bytes of the peer's memory if they have the expected value, and returns their value before. They lie at a multiple
+    /// of eight.
+    ///
+    /// ```no_run
+    /// # fn lock(peer: &farreach::Peer, lock: &farreach::RemoteSlice) -> Result<bool, farreach::Error> {
+    /// use farreach::CompareSwap;
+    ///
+    /// let found = peer.compare_and_swap(lock, CompareSwap { expected: 0, desired: 7 });
+    /// # let mut found = found;
+    /// Ok(found.wait(std::time::Duration::from_secs(1))? == 0)
+    /// # }
+    /// ```
+    pub fn compare_and_swap(&self, memory: &RemoteSlice, swap: CompareSwap) -> Pending<u64> {
+        let CompareSwap { expected, desired } = swap;
+        self.change_atomic(memory, AtomicOperation::CompareSwap { expected, desired })
     }
 
-    fn change_atomic(&self, memory: &RemoteSlice, offset: u64, request: AtomicOperation) -> Pending<Fetched> {
-        let is_inside = offset.checked_add(8).is_some_and(|end| end <= memory.len);
+    fn change_atomic(&self, memory: &RemoteSlice, request: AtomicOperation) -> Pending<u64> {
         let refused = match () {
             () if memory.peer.0 != self.0.key => Some(AtomicError::NotGranted),
-            () if !is_inside => Some(AtomicError::NotEightAlignedBytes { offset, len: memory.len }),
+            () if memory.len != 8 => {
+                Some(AtomicError::NotEightAlignedBytes { offset: memory.offset, len: memory.len })
+            }
             () => None,
         };
         if let Some(error) = refused {
-            return self.pending(Fetched { receiver: oneshot::sent(Err(error)), cell: self.own_cell() });
+            return self.pending(Fetching { receiver: oneshot::sent(Err(error)), cell: self.own_cell() });
         }
         let (sender, receiver) = oneshot::channel();
         let (op, peer, grant) = (next_op(), self.0.key, memory.grant);
-        let new = NewAtomic { op, peer, grant, offset: memory.offset + offset, request };
+        let new = NewAtomic { op, peer, grant, offset: memory.offset, request };
         self.0.progress.submit(Command::Atomic(new, sender));
-        self.pending(Fetched { receiver, cell: self.own_cell() })
+        self.pending(Fetching { receiver, cell: self.own_cell() })
     }
 
     pub(crate) fn running(&self) -> &Arc<Running> {
@@ -340,7 +391,7 @@ impl Peer {
         &self.0.cell
     }
 
-    /// A message was taken: the peer is told of every half window, so that it never waits for that.
+    /// Notes that the program has received a message. The peer is told after every half window, so that it need not wait.
     fn took_one(&self) {
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
@@ -358,40 +409,38 @@ impl fmt::Debug for Peer {
     }
 }
 
-/// Why memory was not granted, and the memory.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-#[non_exhaustive]
-pub struct GrantError {
-    /// Why.
-    pub error: Error,
-    /// The memory, unless the engine has ended or a rail keeps it.
-    pub memory: Option<Exposed>,
+/// The values of [`Peer::compare_and_swap`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompareSwap {
+    /// The value that is replaced.
+    pub expected: u64,
+    /// The value that replaces it.
+    pub desired: u64,
 }
 
-/// A counter of a peer's that we raise.
+/// A counter of a peer that this engine raises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteCounter {
     peer: PeerKeyTag,
     token: CounterToken,
 }
 
-/// How it is found in the machine.
+/// Looks it up in the machine.
 type Find<T> = dyn Fn(&mut Driver) -> Option<T> + Send + Sync;
 
-/// Something that the peer has told its user of, and will tell us, or has.
-pub struct Offer<T> {
+/// A grant or counter that the peer announces, or has announced.
+struct Offer<T> {
     peer: Peer,
     watcher: Watcher,
     find: Arc<Find<T>>,
     receiver: Option<oneshot::Receiver<Option<T>>>,
-    /// The peer's changes when it was last asked for.
+    /// The number of changes of the peer at the last lookup.
     seen: Option<u64>,
     what: &'static str,
 }
 
 impl<T: Send + 'static> Offer<T> {
-    /// Asks the machine whether it is there.
+    /// Looks it up in the next step.
     fn ask(&mut self) {
         let (sender, receiver) = oneshot::channel();
         let find = Arc::clone(&self.find);
@@ -408,19 +457,7 @@ impl<T: Send + 'static> Offer<T> {
     }
 }
 
-impl<T> fmt::Debug for Offer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offer").field("what", &self.what).finish_non_exhaustive()
-    }
-}
-
-impl<T: Send + 'static> Answer for Offer<T> {
-    type Output = Result<T, Error>;
-}
-
-impl<T: Send + 'static> Sealed for Offer<T> {
-    type Found = Result<T, Error>;
-
+impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
     fn is_ready(&self) -> bool {
         self.receiver.as_ref().map_or_else(|| self.has_changed(), Awaited::is_ready)
     }
@@ -432,7 +469,7 @@ impl<T: Send + 'static> Sealed for Offer<T> {
         }
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<T, Error>> {
         if self.receiver.is_none() && self.has_changed() {
             self.ask();
         }
@@ -440,22 +477,22 @@ impl<T: Send + 'static> Sealed for Offer<T> {
         self.receiver = None;
         match (answer, self.peer.cell().lost()) {
             (Ok(Some(found)), _) => Some(Ok(found)),
-            (Ok(None), Some(reason)) => Some(Err(Error::PeerLost { reason: reason.clone() })),
+            (Ok(None), Some(reason)) => Some(Err(Error::peer_lost(reason))),
             (Ok(None), None) => None,
-            (Err(_), _) => Some(Err(Error::Ended)),
+            (Err(_), _) => Some(Err(Error::ended())),
         }
     }
 
-    fn timed_out(&mut self, _after: Duration) -> Self::Found {
-        Err(Error::NotOffered { what: self.what })
+    fn timed_out(&mut self, _after: Duration) -> Result<T, Error> {
+        Err(Error::not_granted(self.what))
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(Error::Ended)
+    fn ended(&mut self) -> Result<T, Error> {
+        Err(Error::ended())
     }
 }
 
-/// Until the peer is gone.
+/// Waits until the peer is gone.
 struct Left<'a> {
     cell: &'a PeerCell,
     watcher: Watcher,
@@ -471,20 +508,12 @@ impl Awaited for Left<'_> {
     }
 }
 
-/// A message on its way.
-#[derive(Debug)]
-pub struct Sent {
+struct Sending {
     receiver: oneshot::Receiver<Result<(), SendError>>,
     cell: Arc<PeerCell>,
 }
 
-impl Answer for Sent {
-    type Output = Result<(), SendError>;
-}
-
-impl Sealed for Sent {
-    type Found = Result<(), SendError>;
-
+impl Answer<Result<(), Error>> for Sending {
     fn is_ready(&self) -> bool {
         self.receiver.is_ready()
     }
@@ -493,36 +522,28 @@ impl Sealed for Sent {
         self.receiver.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
-        Some(match self.receiver.take()?.unwrap_or(Err(SendError::Ended)) {
-            Err(SendError::PeerLost { reason }) => Err(SendError::PeerLost { reason: self.cell.why(reason) }),
-            sent => sent,
-        })
+    fn take(&mut self) -> Option<Result<(), Error>> {
+        Some(self.receiver.take()?.unwrap_or(Err(SendError::Ended)).map_err(|error| match error {
+            SendError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
+            other => Error::of_send(other),
+        }))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(SendError::TimedOut(after))
+    fn timed_out(&mut self, after: Duration) -> Result<(), Error> {
+        Err(Error::of_send(SendError::TimedOut(after)))
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(SendError::Ended)
+    fn ended(&mut self) -> Result<(), Error> {
+        Err(Error::ended())
     }
 }
 
-/// A message to come.
-#[derive(Debug)]
-pub struct Received {
+struct Receiving {
     peer: Peer,
     watcher: Watcher,
 }
 
-impl Answer for Received {
-    type Output = Result<Vec<u8>, Error>;
-}
-
-impl Sealed for Received {
-    type Found = Result<Vec<u8>, Error>;
-
+impl Answer<Result<Vec<u8>, Error>> for Receiving {
     fn is_ready(&self) -> bool {
         self.peer.cell().has_message() || self.peer.lost().is_some()
     }
@@ -531,37 +552,29 @@ impl Sealed for Received {
         self.watcher.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<Vec<u8>, Error>> {
         if let Some(message) = self.peer.cell().take_message() {
             self.peer.took_one();
             return Some(Ok(message));
         }
-        self.peer.lost().map(|reason| Err(Error::PeerLost { reason: reason.clone() }))
+        self.peer.lost().map(|reason| Err(Error::peer_lost(reason)))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(Error::TimedOut { what: "receive a message", after })
+    fn timed_out(&mut self, after: Duration) -> Result<Vec<u8>, Error> {
+        Err(Error::timed_out("receive a message", after))
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(Error::Ended)
+    fn ended(&mut self) -> Result<Vec<u8>, Error> {
+        Err(Error::ended())
     }
 }
 
-/// A word of a peer's memory, as it was.
-#[derive(Debug)]
-pub struct Fetched {
+struct Fetching {
     receiver: oneshot::Receiver<Result<u64, AtomicError>>,
     cell: Arc<PeerCell>,
 }
 
-impl Answer for Fetched {
-    type Output = Result<u64, AtomicError>;
-}
-
-impl Sealed for Fetched {
-    type Found = Result<u64, AtomicError>;
-
+impl Answer<Result<u64, Error>> for Fetching {
     fn is_ready(&self) -> bool {
         self.receiver.is_ready()
     }
@@ -570,20 +583,18 @@ impl Sealed for Fetched {
         self.receiver.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
-        Some(match self.receiver.take()?.unwrap_or(Err(AtomicError::Ended)) {
-            Err(AtomicError::PeerLost { reason }) => {
-                Err(AtomicError::PeerLost { reason: self.cell.why(reason) })
-            }
-            fetched => fetched,
-        })
+    fn take(&mut self) -> Option<Result<u64, Error>> {
+        Some(self.receiver.take()?.unwrap_or(Err(AtomicError::Ended)).map_err(|error| match error {
+            AtomicError::PeerLost { reason } => Error::peer_lost(&self.cell.why(reason)),
+            other => Error::of_atomic(other),
+        }))
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(AtomicError::TimedOut(after))
+    fn timed_out(&mut self, after: Duration) -> Result<u64, Error> {
+        Err(Error::of_atomic(AtomicError::TimedOut(after)))
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(AtomicError::Ended)
+    fn ended(&mut self) -> Result<u64, Error> {
+        Err(Error::ended())
     }
 }

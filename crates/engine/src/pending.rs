@@ -1,4 +1,4 @@
-//! What takes time: waited for by a thread, or awaited.
+//! Operations whose result comes later: a thread waits for it, or a task awaits it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,20 +6,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::progress::{Awaited, Listener};
+use farreach_proto::machine::{OpId, PeerKey};
+
+use crate::Error;
+use crate::driver::{Command, Driver};
+use crate::progress::{Awaited, Listener, oneshot};
 use crate::running::Running;
 use crate::time;
 
-/// Something that was asked for. Either a thread [waits](Self::wait) for it, and drives the engine meanwhile; or it is awaited, as a
-/// future of any executor, and the engine's worker drives.
+/// An operation that was started, and its result.
 ///
-/// It is under way whether anybody waits or not. One that is dropped gives nothing back early.
+/// A thread [waits](Self::wait) for the result, and drives the engine while it does. Or a task of any executor awaits it, and the
+/// engine's worker drives. The operation goes on in either case; dropping the `Pending` does not stop it.
 ///
-/// As a future it wakes its task from a thread that waits, or from the engine's worker: outside of the engine's steps and under no lock. So a waker
-/// may call whatever it likes, and wait for the same engine, too. A panic in a waker ends nothing but the waker.
+/// A task is woken by a thread that waits or by the engine's worker, outside of the engine's steps and with no lock held. A waker may
+/// therefore call any function of the engine and wait for it. A panic in a waker ends only the waker.
 ///
-/// While a waker runs on the worker, only threads that wait drive the engine. A waker that blocks there for longer than the silence of
-/// [`Settings::heartbeat`](crate::Settings::heartbeat) loses the engine its peers.
+/// While a waker runs on the worker, only waiting threads drive the engine. If a waker blocks there for longer than
+/// [`Settings::peer_timeout`](crate::Settings::peer_timeout), peers take this engine for lost.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -37,41 +41,130 @@ use crate::time;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "it goes on by itself, but whether it went well is told here"]
-pub struct Pending<A: Answer> {
-    pub(crate) progress: Arc<Running>,
-    pub(crate) answer: A,
+#[must_use = "the operation goes on by itself, but its result is told only here"]
+pub struct Pending<T, E = Error> {
+    progress: Arc<Running>,
+    answer: Box<dyn Answer<Result<T, E>>>,
 }
 
-/// What a [`Pending`] ends with. Only this crate has such.
-pub trait Answer: sealed::Sealed + Unpin {
-    /// What it ends with.
-    type Output;
-}
-
-pub(crate) mod sealed {
-    use super::{Duration, Listener};
-
-    /// How an answer is found.
-    pub trait Sealed {
-        /// What it ends with.
-        type Found;
-        /// Whether it is there.
-        fn is_ready(&self) -> bool;
-        /// Who is told when it may be.
-        fn listen(&self, listener: &Listener);
-        /// It, if it is there.
-        fn take(&mut self) -> Option<Self::Found>;
-        /// What it is when the time is over.
-        fn timed_out(&mut self, after: Duration) -> Self::Found;
-        /// What it is when the engine has ended.
-        fn ended(&mut self) -> Self::Found;
+/// Finds the result of a started operation.
+pub(crate) trait Answer<R>: Send + Sync {
+    /// Whether the result is there.
+    fn is_ready(&self) -> bool;
+    /// Registers who is told when it may be there.
+    fn listen(&self, listener: &Listener);
+    /// Takes the result, if it is there.
+    fn take(&mut self) -> Option<R>;
+    /// The result of a wait that took too long.
+    fn timed_out(&mut self, after: Duration) -> R;
+    /// The result where the engine has ended.
+    fn ended(&mut self) -> R;
+    /// The operation, if it can be aborted.
+    fn operation(&self) -> Option<(PeerKey, OpId)> {
+        None
     }
 }
 
-struct Wait<'a, A>(&'a A);
+/// The answer to a command that the leader executes at its next step.
+pub(crate) struct Called<T, E> {
+    receiver: oneshot::Receiver<Result<T, E>>,
+    operation: &'static str,
+    failed: fn(Error) -> E,
+}
 
-impl<A: sealed::Sealed> Awaited for Wait<'_, A> {
+impl<T: Send, E: Send> Answer<Result<T, E>> for Called<T, E> {
+    fn is_ready(&self) -> bool {
+        self.receiver.is_ready()
+    }
+
+    fn listen(&self, listener: &Listener) {
+        self.receiver.listen(listener);
+    }
+
+    fn take(&mut self) -> Option<Result<T, E>> {
+        Some(self.receiver.take()?.unwrap_or_else(|_| self.ended()))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Result<T, E> {
+        Err((self.failed)(Error::timed_out(self.operation, after)))
+    }
+
+    fn ended(&mut self) -> Result<T, E> {
+        Err((self.failed)(Error::ended()))
+    }
+}
+
+/// Something that the leader makes at its next step, and that is undone if the caller drops the [`Pending`] without taking it.
+pub(crate) struct Making<M: Send + 'static, F> {
+    progress: Arc<Running>,
+    /// `None` when the result was taken.
+    receiver: Option<oneshot::Receiver<M>>,
+    operation: &'static str,
+    /// Makes the result of what the leader has made, or of the error of a wait.
+    finish: F,
+    undo: fn(&mut Driver, u64, M),
+}
+
+impl<M: Send + 'static, F> Making<M, F> {
+    pub(crate) fn new(
+        progress: &Arc<Running>,
+        operation: &'static str,
+        make: impl FnOnce(&mut Driver, u64) -> M + Send + 'static,
+        finish: F,
+        undo: fn(&mut Driver, u64, M),
+    ) -> Self {
+        let receiver = Some(crate::engine::ask(progress, make));
+        Self { progress: Arc::clone(progress), receiver, operation, finish, undo }
+    }
+}
+
+impl<M, T, E, F> Answer<Result<T, E>> for Making<M, F>
+where
+    M: Send + 'static,
+    F: Fn(Result<M, Error>) -> Result<T, E> + Send + Sync,
+{
+    fn is_ready(&self) -> bool {
+        self.receiver.as_ref().is_none_or(Awaited::is_ready)
+    }
+
+    fn listen(&self, listener: &Listener) {
+        if let Some(receiver) = &self.receiver {
+            receiver.listen(listener);
+        }
+    }
+
+    fn take(&mut self) -> Option<Result<T, E>> {
+        let receiver = self.receiver.as_ref().expect("the result was taken before");
+        let made = receiver.take()?;
+        self.receiver = None;
+        Some((self.finish)(made.map_err(|_| Error::ended())))
+    }
+
+    fn timed_out(&mut self, after: Duration) -> Result<T, E> {
+        (self.finish)(Err(Error::timed_out(self.operation, after)))
+    }
+
+    fn ended(&mut self) -> Result<T, E> {
+        (self.finish)(Err(Error::ended()))
+    }
+}
+
+impl<M: Send + 'static, F> Drop for Making<M, F> {
+    fn drop(&mut self) {
+        let Some(receiver) = self.receiver.take() else { return };
+        let undo = self.undo;
+        // The leader executes commands in their order, so that it has made the thing before it executes this one.
+        self.progress.submit(Command::Call(Box::new(move |driver, now| {
+            if let Some(Ok(made)) = receiver.take() {
+                undo(driver, now, made);
+            }
+        })));
+    }
+}
+
+struct Wait<'a, R>(&'a dyn Answer<R>);
+
+impl<R> Awaited for Wait<'_, R> {
     fn is_ready(&self) -> bool {
         self.0.is_ready()
     }
@@ -81,20 +174,49 @@ impl<A: sealed::Sealed> Awaited for Wait<'_, A> {
     }
 }
 
-impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Pending<A> {
-    /// Waits, at most so long. After that it may be waited for again.
+impl<T, E> Pending<T, E> {
+    pub(crate) fn new(progress: &Arc<Running>, answer: impl Answer<Result<T, E>> + 'static) -> Self {
+        Self { progress: Arc::clone(progress), answer: Box::new(answer) }
+    }
+
+    /// Has the leader execute a call. `operation` names it if it takes too long, and `failed` makes the error of it.
+    pub(crate) fn call(
+        progress: &Arc<Running>,
+        operation: &'static str,
+        failed: fn(Error) -> E,
+        call: impl FnOnce(&mut Driver, u64) -> Result<T, E> + Send + 'static,
+    ) -> Self
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let receiver = crate::engine::ask(progress, call);
+        Self::new(progress, Called { receiver, operation, failed })
+    }
+
+    pub(crate) fn operation(&self) -> Option<(PeerKey, OpId)> {
+        self.answer.operation()
+    }
+
+    pub(crate) fn running(&self) -> &Running {
+        &self.progress
+    }
+
+    /// Waits for the result, for at most `timeout`. After a timeout the same operation can be waited for again.
+    ///
+    /// The thread blocks. It drives the engine while it waits.
     ///
     /// # Panics
     ///
-    /// If it has ended and its outcome was taken before, by this or as a future, unless it is of the kind that can be asked for again: an
-    /// arrival, a message, a peer.
-    pub fn wait(&mut self, timeout: Duration) -> A::Output {
+    /// If the result was taken before, by this function or as a future, and cannot come again. Results of
+    /// [`Counter::reach`](crate::Counter::reach), [`Peer::recv`](crate::Peer::recv) and [`Engine::accept`](crate::Engine::accept) can.
+    pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
         let deadline = time::after(timeout);
         loop {
             if let Some(answer) = self.answer.take() {
                 return answer;
             }
-            match self.progress.wait(&Wait(&self.answer), deadline) {
+            match self.progress.wait(&Wait(&*self.answer), deadline) {
                 Ok(true) => {}
                 // It may have come at the last moment.
                 Ok(false) => return self.answer.take().unwrap_or_else(|| self.answer.timed_out(timeout)),
@@ -103,14 +225,14 @@ impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Pending<A> {
         }
     }
 
-    /// What it ended with, if it has.
-    pub fn try_take(&mut self) -> Option<A::Output> {
+    /// Takes the result if it is there. Does not block.
+    pub fn try_take(&mut self) -> Option<Result<T, E>> {
         self.answer.take()
     }
 }
 
-impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Future for Pending<A> {
-    type Output = A::Output;
+impl<T, E> Future for Pending<T, E> {
+    type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // Registered before looking, so that an answer in between wakes.
@@ -125,7 +247,7 @@ impl<A: Answer<Output = <A as sealed::Sealed>::Found>> Future for Pending<A> {
     }
 }
 
-impl<A: Answer> std::fmt::Debug for Pending<A> {
+impl<T, E> std::fmt::Debug for Pending<T, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pending").field("is_ready", &self.answer.is_ready()).finish_non_exhaustive()
     }

@@ -1,23 +1,23 @@
-//! How an engine is to be.
+//! Configuration of an engine.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::{Error, Progress};
 
-/// More operations than any card has under way on one link.
+/// More operations than any card has in flight on one link.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// What messages that nobody takes may hold of an engine's memory, for each peer.
+/// The most memory that messages of one peer may take until the program receives them.
 const MESSAGES_BYTES_MAX: usize = 1 << 30;
 
-/// An engine has buffers for some hundred of the longest messages, all present.
+/// An engine allocates buffers for some hundred messages of the longest kind when it starts.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// Shorter, and peers do nothing but to tell each other that they are there.
+/// With a shorter interval, peers would be busy with keep-alives.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
-/// How an engine is to be: which rails it opens, how patient it is, how it waits.
+/// Configuration of an [`Engine`](crate::Engine): its rails, timeouts, limits, and how it waits.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -28,7 +28,7 @@ const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 ///     .name("storage-7")
 ///     .rails(["mlx5_0", "mlx5_1"])
 ///     .require_rdma()
-///     .heartbeat(Duration::from_millis(500), Duration::from_secs(2));
+///     .peer_timeout(Duration::from_secs(2));
 /// let engine = Engine::with(settings)?;
 /// # Ok(())
 /// # }
@@ -62,7 +62,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What serves most.
+    /// Returns the default configuration.
     pub fn new() -> Self {
         Self {
             name: format!("process {}", std::process::id()),
@@ -85,105 +85,130 @@ impl Settings {
         }
     }
 
-    /// What it calls itself, for people.
+    /// The name that the engine announces to its peers. The default is `process` and its number.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Which rails it opens, by name: a device (`rxe0`, `mlx5_0`), or a provider of libfabric's (`tcp`, `efa`), for tcp with the address to
-    /// bind to if wanted (`tcp@10.0.0.7`). By default the cards that are there; where there is none, tcp.
+    /// The rails to open: an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider (`tcp`, `efa`), for tcp with the address to bind to
+    /// if wanted (`tcp@10.0.0.7`). By default the engine opens every RDMA device, or tcp if there is none.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self
     }
 
-    /// An error instead of falling back to tcp.
+    /// Makes it an error that there is no RDMA device, instead of falling back to tcp.
     pub fn require_rdma(mut self) -> Self {
         self.require_rdma = true;
         self
     }
 
-    /// How often peers hear from it at least, and after which silence a peer is lost. Peers learn of both, and speak often enough.
-    pub fn heartbeat(mut self, every: Duration, silence: Duration) -> Self {
-        (self.heartbeat, self.silence) = (every, silence);
-        // A link that hangs is told from a peer that hangs by who is silent.
-        self.stall = self.stall.max(silence.saturating_add(every));
+    /// The longest time between two messages of this engine to a peer. The default is 500 ms. A peer with a shorter
+    /// [`peer_timeout`](Self::peer_timeout) is sent keep-alives more often.
+    pub fn heartbeat(mut self, interval: Duration) -> Self {
+        self.heartbeat = interval;
         self
     }
 
-    /// After how long a link is lost on which nothing moves, though its peer is well. It is more than the silence of a lost peer.
-    pub fn stall(mut self, stall: Duration) -> Self {
+    /// The silence after which a peer is lost. The default is 3 s. Peers learn of it, and send keep-alives often enough.
+    pub fn peer_timeout(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// The time after which a link is lost on which nothing completes although its peer answers. The default is 5 s. It is at least the
+    /// sum of [`peer_timeout`](Self::peer_timeout) and [`heartbeat`](Self::heartbeat), so that a lost peer is noticed as such.
+    pub fn link_timeout(mut self, stall: Duration) -> Self {
         self.stall = stall;
         self
     }
 
-    /// How many operations each link has under way at most: 1 to 65,536.
+    /// The timeout of a link in effect.
+    pub(crate) fn stall(&self) -> Duration {
+        self.stall.max(self.silence.saturating_add(self.heartbeat))
+    }
+
+    /// The most operations in flight on each link: 1 to 65,536. The default is 128.
     pub fn depth(mut self, depth: usize) -> Self {
         self.depth = depth;
         self
     }
 
-    /// How many messages a peer may send before they are taken, and how long one may be: at most 1 MiB, and all together 1 GiB.
-    pub fn messages(mut self, count: u32, len_max: usize) -> Self {
-        (self.messages, self.message_max) = (count, len_max);
+    /// The number of messages that a peer may send before the program receives the first. The default is 64. All of them together may
+    /// take 1 GiB.
+    pub fn message_window(mut self, count: u32) -> Self {
+        self.messages = count;
         self
     }
 
-    /// An error where an engine could not be so.
+    /// The longest message, in bytes: at most 1 MiB. The default is 4096.
+    pub fn message_max(mut self, len: usize) -> Self {
+        self.message_max = len;
+        self
+    }
+
+    /// Returns an error if a setting has a value that an engine cannot have.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let refuse = |setting, cause: &str| Err(Error::Setting { setting, cause: cause.to_owned() });
+        let refuse = |setting, cause: &str| Err(Error::setting(setting, cause));
         if !(1..=DEPTH_MAX).contains(&self.depth) {
-            return refuse("depth", "a link has between 1 and 65,536 operations under way");
+            return refuse("depth", "a link has between 1 and 65,536 operations in flight");
         }
-        if self.messages == 0 || self.message_max == 0 {
-            return refuse("messages", "without any, or without a byte, nobody can send one");
+        if self.messages == 0 {
+            return refuse("message_window", "with 0 no message can be sent");
         }
-        if self.message_max > MESSAGE_MAX {
-            return refuse("messages", "one has at most 1 MiB: grant memory and write what is longer");
+        if !(1..=MESSAGE_MAX).contains(&self.message_max) {
+            return refuse(
+                "message_max",
+                "a message has 1 byte to 1 MiB; grant memory and write to it for more",
+            );
         }
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
-            return refuse("messages", "they could take more than 1 GiB for each peer");
+            return refuse("message_window", "the messages of a peer could take more than 1 GiB");
         }
-        // A silence that is shorter than the own heartbeat is in order: peers learn of it, and speak often enough.
-        if self.heartbeat < HEARTBEAT_MIN || self.silence < HEARTBEAT_MIN {
-            return refuse("heartbeat", "a peer can be heard every millisecond, not more often");
+        // A timeout that is shorter than the own heartbeat is allowed: peers learn of it, and send keep-alives often enough.
+        if self.heartbeat < HEARTBEAT_MIN {
+            return refuse("heartbeat", "the shortest interval is a millisecond");
+        }
+        if self.silence < HEARTBEAT_MIN {
+            return refuse("peer_timeout", "the shortest timeout is a millisecond");
         }
         Ok(())
     }
 
-    /// The traffic class of its packets, where a rail has such.
+    /// The traffic class of packets, on rails that have one.
     pub fn traffic_class(mut self, class: u8) -> Self {
         self.traffic_class = Some(class);
         self
     }
 
-    /// The place of the GID that cards of verbs' send from, in their ports' tables. By default each takes the best one.
+    /// The index of the source GID in the port's table, on verbs devices. By default the best one is chosen.
     pub fn gid_index(mut self, index: u32) -> Self {
         self.gid_index = Some(index);
         self
     }
 
-    /// How it waits.
+    /// How waiting threads and the worker wait.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Speaks TLS on its control connections, with those that it connects to, with those that connect, and over streams that were made elsewhere: each
-    /// side shows a certificate that the other one's roots vouch for. A peer that does not is refused, and both sides say why. See [`Tls`](crate::Tls).
+    /// Uses TLS for control connections: those that this engine makes, those that it accepts, and those that were made elsewhere. Each
+    /// side presents a certificate that the roots of the other side must vouch for. A peer without one is refused, and both sides report
+    /// why. See [`Tls`](crate::Tls).
     ///
-    /// **This is not for the data**: pages and messages go over the rails unencrypted, where anyone on their way can read and change them. It keeps
-    /// strangers from becoming peers, and the keys of granted memory from those who listen.
+    /// **Data is not encrypted**: pages and messages go over the rails as they are, and anyone on their path can read and change them.
+    /// TLS keeps strangers from becoming peers, and the keys of granted memory from eavesdroppers.
     ///
     /// ```no_run
     /// use std::time::Duration;
-    /// use farreach::{Engine, Settings, Tls};
+    /// use farreach::{Engine, Settings, Tls, TlsParts};
     ///
     /// # fn main() -> Result<(), farreach::Error> {
-    /// let tls = Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// let tls = Tls::from_files(TlsParts { certificate: "here.pem", key: "here.key", roots: "roots.pem" })?;
     /// let engine = Engine::with(Settings::new().tls(tls))?;
-    /// // Its certificate has to be for the name `storage-7`.
+    /// // The certificate of the peer must be for the name `storage-7`.
     /// let peer = engine.connect("storage-7:18520")?.wait(Duration::from_secs(5))?;
     /// # drop(peer);
     /// # Ok(())
@@ -195,7 +220,7 @@ impl Settings {
         self
     }
 
-    /// Listens for peers at this address from the beginning.
+    /// Listens for peers at this address from the start. Can be called for several addresses.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen.push(address);
         self
@@ -212,24 +237,24 @@ mod tests {
         let refused = [
             Settings::new().depth(0),
             Settings::new().depth(usize::MAX),
-            Settings::new().messages(0, 4096),
-            Settings::new().messages(4, 0),
-            Settings::new().messages(u32::MAX, 4096),
-            Settings::new().messages(4, usize::MAX),
-            Settings::new().messages(1, MESSAGE_MAX + 1),
-            Settings::new().messages(1025, MESSAGE_MAX),
-            Settings::new().heartbeat(ms(0), ms(0)),
-            Settings::new().heartbeat(ms(500), ms(0)),
+            Settings::new().message_window(0),
+            Settings::new().message_max(0),
+            Settings::new().message_window(u32::MAX),
+            Settings::new().message_max(usize::MAX),
+            Settings::new().message_max(MESSAGE_MAX + 1),
+            Settings::new().message_window(1025).message_max(MESSAGE_MAX),
+            Settings::new().heartbeat(ms(0)),
+            Settings::new().peer_timeout(ms(0)),
         ];
         for settings in refused {
             let error = crate::Engine::with(settings).unwrap_err();
-            assert!(matches!(error, Error::Setting { .. }), "{error:?}");
+            assert_eq!(error.kind(), crate::ErrorKind::Setting, "{error:?}");
         }
         for settings in [
             Settings::new(),
-            Settings::new().depth(DEPTH_MAX).messages(1024, MESSAGE_MAX),
-            Settings::new().heartbeat(Duration::MAX, Duration::MAX),
-            Settings::new().heartbeat(ms(500), ms(100)),
+            Settings::new().depth(DEPTH_MAX).message_window(1024).message_max(MESSAGE_MAX),
+            Settings::new().heartbeat(Duration::MAX).peer_timeout(Duration::MAX),
+            Settings::new().peer_timeout(ms(100)),
         ] {
             settings.check().unwrap();
         }

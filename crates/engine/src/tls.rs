@@ -35,10 +35,14 @@ const PROTOCOL: &[u8] = b"farreach";
 /// Each connection shows and checks certificates anew. Files are read once: an engine that is to use a renewed certificate is made anew.
 ///
 /// ```no_run
-/// use farreach::{Engine, Settings, Tls};
+/// use farreach::{Engine, Settings, Tls, TlsParts};
 ///
 /// # fn main() -> Result<(), farreach::Error> {
-/// let tls = Tls::from_files("/etc/farreach/here.pem", "/etc/farreach/here.key", "/etc/farreach/roots.pem")?;
+/// let tls = Tls::from_files(TlsParts {
+///     certificate: "/etc/farreach/here.pem",
+///     key: "/etc/farreach/here.key",
+///     roots: "/etc/farreach/roots.pem",
+/// })?;
 /// let engine = Engine::with(Settings::new().tls(tls))?;
 /// # drop(engine);
 /// # Ok(())
@@ -52,13 +56,20 @@ pub struct Tls {
     name: Option<ServerName<'static>>,
 }
 
+/// The parts of a [`Tls`] configuration, in PEM.
+#[derive(Debug, Clone)]
+pub struct TlsParts<T> {
+    /// The certificate of this host, followed by the certificates between it and its root.
+    pub certificate: T,
+    /// The private key of the certificate: PKCS#8, PKCS#1 or SEC1, unencrypted.
+    pub key: T,
+    /// The roots that vouch for the certificates of peers.
+    pub roots: T,
+}
+
 impl Tls {
-    /// From PEM files: the certificate with those between it and its root, its key (PKCS#8, PKCS#1 or SEC1, unencrypted), and one or more roots.
-    pub fn from_files(
-        certificate: impl AsRef<Path>,
-        key: impl AsRef<Path>,
-        roots: impl AsRef<Path>,
-    ) -> Result<Self, Error> {
+    /// Reads the parts from files.
+    pub fn from_files(parts: TlsParts<impl AsRef<Path>>) -> Result<Self, Error> {
         let read = |what: &str, path: &Path| {
             let name = format!("the {what} in {}", path.display());
             match std::fs::read(path) {
@@ -70,21 +81,18 @@ impl Tls {
                 )),
             }
         };
-        let certificate = read("certificate", certificate.as_ref())?;
-        let key = read("key", key.as_ref())?;
-        let roots = read("roots", roots.as_ref())?;
+        let certificate = read("certificate", parts.certificate.as_ref())?;
+        let key = read("key", parts.key.as_ref())?;
+        let roots = read("roots", parts.roots.as_ref())?;
         Self::from_named(&certificate, &key, &roots)
     }
 
-    /// As [`from_files`](Self::from_files), from what such files contain.
-    pub fn from_pem(
-        certificate: impl AsRef<[u8]>,
-        key: impl AsRef<[u8]>,
-        roots: impl AsRef<[u8]>,
-    ) -> Result<Self, Error> {
+    /// Takes the contents of such files.
+    pub fn from_pem(parts: TlsParts<impl AsRef<[u8]>>) -> Result<Self, Error> {
         let named = |what: &str, bytes: &[u8]| (format!("the {what}"), bytes.to_vec());
-        let certificate = named("certificate", certificate.as_ref());
-        Self::from_named(&certificate, &named("key", key.as_ref()), &named("roots", roots.as_ref()))
+        let certificate = named("certificate", parts.certificate.as_ref());
+        let (key, roots) = (named("key", parts.key.as_ref()), named("roots", parts.roots.as_ref()));
+        Self::from_named(&certificate, &key, &roots)
     }
 
     fn from_named(
@@ -110,17 +118,21 @@ impl Tls {
         Ok(Self { client: Arc::new(client), server: Arc::new(server), name: None })
     }
 
-    /// Expects this name, or this IP address, in the certificate of every peer that is connected to, instead of the host that was asked for.
+    /// Expects this name or IP address in the certificate of every peer that this engine connects to, instead of the host in the
+    /// address.
     pub fn server_name(mut self, name: impl AsRef<str>) -> Result<Self, Error> {
         self.name = Some(server_name(name.as_ref())?);
         Ok(self)
     }
 
-    /// A session with whoever is connected to as this host, for [`ControlStream::tls`](crate::ControlStream::tls).
+    /// Returns a session of the connecting side, for [`ControlStream::tls`](crate::ControlStream::tls). The peer is expected to have a
+    /// certificate for `host`.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let tls = farreach::Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// use farreach::{Tls, TlsParts};
+    ///
+    /// let tls = Tls::from_files(TlsParts { certificate: "here.pem", key: "here.key", roots: "roots.pem" })?;
     /// let mut stream = std::net::TcpStream::connect("storage-7:18520")?;
     /// let mut session = tls.connecting("storage-7")?;
     /// session.complete_io(&mut stream)?;
@@ -135,7 +147,7 @@ impl Tls {
         ClientConnection::new(Arc::clone(&self.client), name).map_err(|error| not_begun(&error))
     }
 
-    /// A session with whoever has connected, for [`ControlStream::tls`](crate::ControlStream::tls).
+    /// Returns a session of the accepting side, for [`ControlStream::tls`](crate::ControlStream::tls).
     pub fn accepting(&self) -> Result<ServerConnection, Error> {
         ServerConnection::new(Arc::clone(&self.server)).map_err(|error| not_begun(&error))
     }
@@ -224,5 +236,5 @@ fn not_begun(error: &rustls::Error) -> Error {
 }
 
 fn refused(operation: String, cause: String, fix: &'static str) -> Error {
-    Error::Tls { operation, cause, fix: fix.to_owned() }
+    Error::tls(&operation, &cause, fix)
 }

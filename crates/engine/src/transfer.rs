@@ -1,4 +1,4 @@
-//! Pages, and what becomes of them.
+//! Transfers of pages, and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,36 +7,22 @@ use farreach_proto::machine::{OpId, PeerKey, TransferFault};
 use farreach_rail::{Held, TransferAnswer};
 
 use crate::driver::Command;
-use crate::error::{TransferError, TransferReason};
-use crate::pending::{Answer, Pending, sealed::Sealed};
+use crate::pending::{Answer, Pending};
 use crate::progress::{Awaited, Listener, oneshot};
 use crate::watch::PeerCell;
-use crate::{Buffer, Explanation};
+use crate::{Buffer, Error, TransferError, TransferStats};
 
-/// Pages under way: [`Pending`], and with [`abort`](Pending::abort).
-///
-/// A transfer that is done has its bytes where they should be, and this side's memory back.
-pub type Transfer = Pending<PagesMoved>;
+/// A transfer of pages: a [`Pending`] that can be [aborted](Pending::abort).
+pub type Transfer = Pending<Transferred, TransferError>;
 
-/// What a transfer ends with.
-#[derive(Debug)]
-pub struct PagesMoved {
-    pub(crate) receiver: oneshot::Receiver<TransferAnswer>,
-    pub(crate) peer: PeerKey,
-    pub(crate) cell: Arc<PeerCell>,
-    pub(crate) op: OpId,
-    /// What was wrong with it before anybody was asked.
-    pub(crate) refused: Option<TransferError>,
-}
-
-/// A transfer that is done.
+/// The result of a transfer: every byte is where it should be, and the memory of this side is back.
 ///
 /// ```no_run
-/// # use farreach::{Done, Transfer};
+/// # use farreach::{Transfer, Transferred};
 /// # use std::time::Duration;
 /// # fn show(mut transfer: Transfer) -> Result<(), farreach::TransferError> {
-/// let Done { buffer, explanation, .. } = transfer.wait(Duration::from_secs(5))?;
-/// println!("{explanation}");
+/// let Transferred { buffer, stats, .. } = transfer.wait(Duration::from_secs(5))?;
+/// println!("{stats}");
 /// let slice = buffer.into_slice().expect("it was given as a slice");
 /// # drop(slice);
 /// # Ok(())
@@ -44,20 +30,23 @@ pub struct PagesMoved {
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Done {
-    /// This side's memory: a slice if it was given as one, otherwise the shared one.
+pub struct Transferred {
+    /// The memory of this side: a slice if it was given as one, otherwise the shared one.
     pub buffer: Buffer,
-    /// How it went.
-    pub explanation: Explanation,
+    /// Rails, operations, bytes and time.
+    pub stats: TransferStats,
 }
 
-impl Answer for PagesMoved {
-    type Output = Result<Done, TransferError>;
+pub(crate) struct TransferInFlight {
+    pub(crate) receiver: oneshot::Receiver<TransferAnswer>,
+    pub(crate) peer: PeerKey,
+    pub(crate) cell: Arc<PeerCell>,
+    pub(crate) op: OpId,
+    /// The error of a transfer that was refused before the engine heard of it.
+    pub(crate) refused: Option<TransferError>,
 }
 
-impl Sealed for PagesMoved {
-    type Found = Result<Done, TransferError>;
-
+impl Answer<Result<Transferred, TransferError>> for TransferInFlight {
     fn is_ready(&self) -> bool {
         self.refused.is_some() || self.receiver.is_ready()
     }
@@ -66,68 +55,60 @@ impl Sealed for PagesMoved {
         self.receiver.listen(listener);
     }
 
-    fn take(&mut self) -> Option<Self::Found> {
+    fn take(&mut self) -> Option<Result<Transferred, TransferError>> {
         if let Some(refused) = self.refused.take() {
             return Some(Err(refused));
         }
         match self.receiver.take()? {
-            Ok(answer) => Some(self.done(answer)),
+            Ok(answer) => Some(self.result(answer)),
             Err(_) => Some(self.ended()),
         }
     }
 
-    fn timed_out(&mut self, after: Duration) -> Self::Found {
-        Err(failed(TransferReason::TimedOut(after)))
+    fn timed_out(&mut self, after: Duration) -> Result<Transferred, TransferError> {
+        Err(TransferError::without_buffer(Error::timed_out("transfer pages", after)))
     }
 
-    fn ended(&mut self) -> Self::Found {
-        Err(failed(TransferReason::Ended))
+    fn ended(&mut self) -> Result<Transferred, TransferError> {
+        Err(TransferError::without_buffer(Error::ended()))
+    }
+
+    fn operation(&self) -> Option<(PeerKey, OpId)> {
+        Some((self.peer, self.op))
     }
 }
 
-impl PagesMoved {
-    #[expect(
-        clippy::result_large_err,
-        reason = "it is answered once for many operations, and boxing it would allocate"
-    )]
-    fn done(&self, answer: TransferAnswer) -> Result<Done, TransferError> {
-        let TransferAnswer { outcome, held, explanation } = answer;
+impl TransferInFlight {
+    fn result(&self, answer: TransferAnswer) -> Result<Transferred, TransferError> {
+        let TransferAnswer { outcome, held, stats } = answer;
         let buffer = held.and_then(given_back);
         match (outcome, buffer) {
-            (Ok(()), Some(buffer)) => Ok(Done { buffer, explanation }),
-            // Nothing of it is under way when it is done.
-            (Ok(()), None) => Err(failed(TransferReason::Ended)),
-            (Err(fault), buffer) => Err(TransferError { reason: self.reason(fault), buffer, explanation }),
+            (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
+            // Nothing of it is in flight when it is done.
+            (Ok(()), None) => Err(TransferError::without_buffer(Error::ended())),
+            (Err(fault), buffer) => Err(TransferError { error: self.error(fault), buffer, stats }),
         }
     }
 
-    fn reason(&self, fault: TransferFault) -> TransferReason {
+    fn error(&self, fault: TransferFault) -> Error {
         match fault {
-            TransferFault::PeerLost(why) => TransferReason::PeerLost(self.cell.why(why)),
-            TransferFault::Aborted => TransferReason::Aborted,
-            TransferFault::Revoked => TransferReason::Revoked,
-            TransferFault::NoSuchGrant | TransferFault::NoRight | TransferFault::OutOfBounds => {
-                TransferReason::NotGranted
-            }
-            TransferFault::NoSuchCounter => TransferReason::NoSuchCounter,
-            TransferFault::Rail(error) => TransferReason::Rail(error),
+            TransferFault::PeerLost(reason) => Error::peer_lost(&self.cell.why(reason)),
+            other => Error::of_transfer(other),
         }
     }
 }
 
 impl Transfer {
-    /// Gives it up: nothing more of it is posted, and it ends when what is under way is done. The receiver's counter ends as
-    /// [`Aborted`](crate::Outcome::Aborted).
+    /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are done. The receiver's counter ends
+    /// with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
     pub fn abort(&self) {
-        self.progress.submit(Command::Abort(self.answer.peer, self.answer.op));
+        if let Some((peer, op)) = self.operation() {
+            self.running().submit(Command::Abort(peer, op));
+        }
     }
 }
 
-fn failed(reason: TransferReason) -> TransferError {
-    TransferError { reason, buffer: None, explanation: Explanation::default() }
-}
-
-/// The memory, in the form in which it was given.
+/// Returns the memory in the form in which it was given.
 pub(crate) fn given_back(held: Held) -> Option<Buffer> {
     match held {
         Held::Shared(shared) => Some(Buffer::Shared(shared)),

@@ -7,10 +7,10 @@ use std::task::Waker;
 
 use farreach_proto::counter::Outcome;
 use farreach_proto::machine::PeerChange;
+use farreach_rail::RailError;
 
 use crate::LostReason;
 use crate::progress::Listener;
-use crate::rail::RailError;
 
 /// Who is to be told when something has changed.
 #[derive(Debug, Default)]
@@ -209,7 +209,7 @@ impl PeerCell {
     }
 
     /// What has gone wrong with its links, the last few.
-    pub(crate) fn notes(&self) -> Vec<RailError> {
+    pub(crate) fn link_errors(&self) -> Vec<RailError> {
         lock(&self.notes).iter().cloned().collect()
     }
 

@@ -1,9 +1,9 @@
-//! The first program, the side that receives: lets a peer write 64 pages, and verifies them. Start it before `send`.
+//! The first program, receiver: lets a peer write 64 pages, and checks them. Start it before `send`.
 #![allow(clippy::print_stdout)] // a program that talks to its user
 
 use std::time::Duration;
 
-use farreach::{Engine, Outcome, Rights};
+use farreach::{Engine, Rights};
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 64;
@@ -14,16 +14,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening at {}", engine.listen("127.0.0.1:18521")?);
     let peer = engine.accept().wait(SOON)?;
 
-    // Memory that the peer may write to, and a counter that tells how many of its pages are there.
-    let grant = peer.grant(engine.allocate(PAGES as usize * PAGE)?, Rights::WRITE)?;
-    let counter = peer.counter()?;
+    // Memory that the peer may write to, and a counter of the pages that have arrived.
+    let memory = engine.allocate(PAGES as usize * PAGE).wait(SOON)?;
+    let grant = peer.grant(memory, Rights::WRITE).wait(SOON)?;
+    let counter = peer.open_counter().wait(SOON)?;
     peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON)?;
 
-    match counter.wait(PAGES, SOON) {
-        Outcome::Reached => println!("{PAGES} pages from {}, over {:?}", peer.name(), peer.rails()),
-        other => return Err(format!("{other:?} after {} pages", counter.reached()).into()),
-    }
-    // The peer was told to stop. A card proves that it has: the memory is ours alone again. Over tcp nothing proves it, and the bytes are copied out.
+    counter.reach(PAGES).wait(SOON)?;
+    println!("{PAGES} pages from {}, over {:?}", peer.name(), peer.rails());
+    // A card proves that the peer cannot access the memory any more, and it becomes a slice again.
+    // Over tcp nothing proves it, and the bytes are copied out.
     let memory = match grant.revoke(SOON)?.try_into_slice() {
         Ok(slice) => slice.to_vec(),
         Err(exposed) => exposed.to_vec(),

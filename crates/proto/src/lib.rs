@@ -27,7 +27,6 @@
 pub mod counter;
 pub mod credit;
 pub mod error;
-pub mod explain;
 pub mod inflight;
 pub mod lost;
 pub mod machine;
@@ -37,4 +36,5 @@ pub mod rail;
 pub mod rights;
 pub mod route;
 pub mod sequence;
+pub mod stats;
 pub mod wire;

@@ -2,8 +2,8 @@
 //! the [carrier](crate::Carrier) holds for it.
 
 use farreach_memory::Exposed;
-use farreach_proto::explain::Explanation;
 use farreach_proto::machine::TransferFault;
+use farreach_proto::stats::TransferStats;
 
 use crate::Held;
 
@@ -14,8 +14,8 @@ pub struct TransferAnswer {
     pub outcome: Result<(), TransferFault>,
     /// The memory; `None` if a card may still access a part of it.
     pub held: Option<Held>,
-    /// Its statistics.
-    pub explanation: Explanation,
+    /// The statistics of the transfer.
+    pub stats: TransferStats,
 }
 
 /// The result of a revoke.

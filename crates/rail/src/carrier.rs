@@ -238,9 +238,9 @@ impl Carrier {
     /// Ends a transfer. Parts of its memory that a card still has are freed when the card is done
     /// with them.
     pub fn transfer_ended(&mut self, op: OpId, end: TransferEnd) -> TransferAnswer {
-        let TransferEnd { outcome, is_back, explanation } = end;
+        let TransferEnd { outcome, is_back, stats } = end;
         let held = self.memory.transfers.remove(&op).filter(|_| is_back);
-        TransferAnswer { outcome, held, explanation }
+        TransferAnswer { outcome, held, stats }
     }
 
     /// Grants memory to a peer. On failure the memory is returned, unless a rail keeps it.

@@ -34,7 +34,7 @@ impl Cards {
         // Where there is no library there is no card either.
         let devices = DeviceList::get().ok();
         let is_card = |name: &str| devices.as_ref().is_some_and(|all| all.find(place(name).0).is_some());
-        let rails = engine.rails().iter().filter(|rail| is_card(&rail.name));
+        let rails = engine.rail_properties().iter().filter(|rail| is_card(&rail.name));
         let rails = rails.map(|rail| Rail { name: rail.name.clone(), kind: rail.kind.clone() }).collect();
         Self { rails, gid_index }
     }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use farreach::{Error, LostReason, Outcome, Peer};
+use farreach::{Error, ErrorKind, Peer};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{self, Exit, Failure};
+use crate::exit::{self, Exit, Failure, NotHeard};
 use crate::interrupt;
 
 /// How long so many bytes may take that are on their way: more than any network needs that works, and less than a person waits.
@@ -94,7 +94,7 @@ impl Channel {
                 return Ok(message);
             }
             if Instant::now() >= deadline {
-                return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+                return Err(NotHeard(patience).into());
             }
         }
     }
@@ -110,7 +110,7 @@ impl Channel {
                 return Err(interrupt::before_anything().into());
             }
             if Instant::now() >= deadline {
-                return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+                return Err(NotHeard(patience).into());
             }
         }
     }
@@ -146,7 +146,7 @@ impl Channel {
     /// Receives the bytes of a test, or a message in between.
     pub(crate) fn recv_either<T: DeserializeOwned>(&self, patience: Duration) -> Result<Received<T>> {
         let Some(bytes) = self.recv_raw(patience)? else {
-            return Err(Error::TimedOut { what: "hear from the other side", after: patience }.into());
+            return Err(NotHeard(patience).into());
         };
         match bytes.strip_prefix(MESSAGE_MARK) {
             Some(_) => understand(&bytes).map(Received::Message),
@@ -163,7 +163,7 @@ impl Channel {
         self.check_end()?;
         match self.peer.recv().wait(patience) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(Error::TimedOut { .. }) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -189,21 +189,26 @@ impl Channel {
         failure.or_else(|| self.peer.lost().filter(|_| is_ending).map(exit::lost))
     }
 
-    /// Why something was not counted.
-    pub(crate) fn why_not(&self, outcome: Outcome, what: &str) -> Failure {
-        if let Some(failure) = self.last_failure(LAST_MESSAGE) {
-            return failure;
+    /// Why pages have not arrived, by the error of the wait for them.
+    pub(crate) fn why_not(&self, error: &Error, what: &str) -> Failure {
+        if error.kind() == ErrorKind::TimedOut {
+            return self.not_in_time(what);
         }
-        match outcome {
-            Outcome::PeerLost => exit::lost(self.peer.lost().unwrap_or(&LostReason::Gone)),
-            Outcome::TimedOut => self.stuck(format!("{what} has not come in time")),
-            _ => exit::lost(format!("the other side has given {what} up")),
-        }
+        self.last_failure(LAST_MESSAGE).unwrap_or_else(|| match error.lost() {
+            Some(reason) => exit::lost(reason),
+            None => exit::lost(format!("the other side has aborted {what}")),
+        })
+    }
+
+    /// Why something has not arrived in time.
+    pub(crate) fn not_in_time(&self, what: &str) -> Failure {
+        let failure = self.last_failure(LAST_MESSAGE);
+        failure.unwrap_or_else(|| self.stuck(format!("{what} has not arrived in time")))
     }
 
     /// What is behind an error of a test: where something took too long, what is wrong with the links.
     pub(crate) fn explained(&self, error: anyhow::Error) -> anyhow::Error {
-        if !exit::is_timeout(&error) || self.peer.notes().is_empty() {
+        if !exit::is_timeout(&error) || self.peer.link_errors().is_empty() {
             return error;
         }
         self.stuck(Failure::of(&error).error).into()
@@ -212,7 +217,7 @@ impl Channel {
     /// Something takes too long, though the other side is there.
     fn stuck(&self, what: String) -> Failure {
         let failure = Failure::new(Exit::PeerLost, what);
-        match self.peer.notes().pop() {
+        match self.peer.link_errors().pop() {
             Some(note) => failure
                 .cause(format!("the two sides hear each other over TCP, but what goes over the rail does not arrive: {note}"))
                 .fix(note.fix),

@@ -137,7 +137,7 @@ pub(crate) const MESSAGES: u32 = 256;
 
 fn tell_rails(engine: &Engine, choice: &Choice, welcome: &Welcome, address: &str) {
     terminal::tell(&format!("server: {} at {address}, farreach {}", welcome.host, welcome.version));
-    for rail in engine.rails() {
+    for rail in engine.rail_properties() {
         terminal::tell(&format!(
             "rail: {} ({}), {}",
             rail.name,

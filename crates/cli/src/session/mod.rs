@@ -79,9 +79,11 @@ impl EngineRules {
         };
         Settings::new()
             .progress(progress)
-            .heartbeat(HEARTBEAT, SILENCE)
+            .heartbeat(HEARTBEAT)
+            .peer_timeout(SILENCE)
             .depth(self.depth)
-            .messages(self.messages, self.message_bytes_max)
+            .message_window(self.messages)
+            .message_max(self.message_bytes_max)
     }
 }
 

@@ -17,6 +17,7 @@ const STEPS_BETWEEN_CLOCKS: u32 = 16;
 
 /// How an engine waits for events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Progress {
     /// Polls without sleeping, and yields to other threads in between: the shortest latency, for a whole core.
     Busy,

@@ -7,7 +7,7 @@ use super::sync::Parker;
 
 /// A thread that waits, or a task.
 #[derive(Debug, Clone)]
-pub enum Listener {
+pub(crate) enum Listener {
     Thread(Arc<Parker>),
     Task(Waker),
 }

@@ -17,7 +17,7 @@ pub(crate) const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 ///
 /// The thread's own parking would do, if it were not also everybody else's: an executor's wake-up could be lost in it.
 #[derive(Debug, Default)]
-pub struct Parker {
+pub(crate) struct Parker {
     is_unparked: Mutex<bool>,
     has_changed: Condvar,
 }

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use farreach_fabric::TrafficClass;
 use farreach_proto::machine::HEADER;
+use farreach_rail::{Rail, RailError};
 
 use super::fabric::{self, FabricRail, FabricSettings};
 use super::verbs::{self, VerbsRail, VerbsSettings};
 use crate::Settings;
 use crate::error::Error;
-use crate::rail::{Rail, RailError};
 
 type Opened = Result<Vec<Box<dyn Rail>>, RailError>;
 
@@ -30,7 +30,7 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
                 // What was asked for by name is not left out in silence.
                 Err(error) => {
                     let needs_rdma = settings.require_rdma;
-                    return Err(Error::NoRail { tried: vec![(name.clone(), error)], needs_rdma });
+                    return Err(Error::no_rail(&[(name.clone(), error)], needs_rdma));
                 }
             }
         }
@@ -42,7 +42,7 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
         opened.clear();
     }
     if opened.is_empty() {
-        return Err(Error::NoRail { tried, needs_rdma: settings.require_rdma });
+        return Err(Error::no_rail(&tried, settings.require_rdma));
     }
     Ok(opened)
 }

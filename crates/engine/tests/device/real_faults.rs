@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use farreach::rail::Rail;
 use farreach::rails::verbs::{VerbsRail, VerbsSettings, rails_named};
+use farreach_rail::Rail;
 use farreach_testkit::Device;
 
 use crate::faults::Place;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::rail::{EndedKeys, Rail, Refusal, WorkRequest};
+use farreach_rail::{EndedKeys, Rail, Refusal, WorkRequest};
 use farreach_sim::request::post;
 use farreach_testkit::{pattern, wait_for};
 

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use farreach::rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach::rails::fabric::{FabricRail, FabricSettings};
-use farreach::{Buffers, Memory, Rights, Slice};
+use farreach::{Memory, Rights, Slice};
 use farreach_fabric::Library;
+use farreach_memory::Buffers;
 use farreach_memory::Exposed;
+use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::wait_for;
 

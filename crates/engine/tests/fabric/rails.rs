@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use farreach::rail::{EndedKeys, Event, LinkKey, Rail, RemoteSegment};
 use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
 use farreach::{Memory, Rights};
+use farreach_rail::{EndedKeys, Event, LinkKey, Rail, RemoteSegment};
 use farreach_sim::request::post;
 use farreach_testkit::pattern;
 

@@ -1,9 +1,10 @@
 //! What a rail is asked to do.
 
-use farreach::rail::{Extent, Proof, Rail, Refusal, RemoteSegments, WorkRequest};
+use farreach::Buffer;
 use farreach::rails::fabric::FabricSettings;
-use farreach::{Buffer, Buffers};
 use farreach_fabric::Library;
+use farreach_memory::Buffers;
+use farreach_rail::{Extent, Proof, Rail, Refusal, RemoteSegments, WorkRequest};
 use farreach_sim::request::{Refused, post};
 use farreach_testkit::{pattern, wait_for};
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use farreach::{Engine, Explanation, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice};
+use farreach::{Engine, PageMap, Peer, RemoteCounter, RemoteSlice, Settings, Slice, TransferStats};
 use farreach_testkit::{example, wait_for};
 
 use super::node::Node;
@@ -162,7 +162,9 @@ pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut,
 fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
     let (place, stall) = (&cut.place, cut.stall);
     let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
-    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence).stall(stall)).unwrap();
+    let engine =
+        Engine::with(settings.heartbeat(place.heartbeat).peer_timeout(place.silence).link_timeout(stall))
+            .unwrap();
     let there = Place { rails: cut.far_rails, ..*place };
     let mut command = hosts.there();
     command.arg(example("node"));
@@ -223,10 +225,10 @@ fn write(
     peer: &Peer,
     (memory, counter): (&RemoteSlice, &RemoteCounter),
     Progress { is_over, rounds, both }: &Progress,
-) -> (Vec<Explanation>, Slice) {
+) -> (Vec<TransferStats>, Slice) {
     let deadline = cut.transfer_max + GRACE;
-    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
-    let (mut source, mut written) = (engine.allocate(LEN).unwrap(), Vec::new());
+    let map = PageMap::of(PAGE as u64).first(PAGES as u32);
+    let (mut source, mut written) = (engine.allocate(LEN).wait(SOON).unwrap(), Vec::new());
     for (place, word) in source.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&(place as u64).to_le_bytes());
     }
@@ -239,30 +241,30 @@ fn write(
         let start = Instant::now();
         let done = peer.write_pages(source, &map, memory, Some(counter)).wait(deadline);
         let done = done.unwrap_or_else(|error| {
-            panic!("{error} after {:?}: {peer:?}, {:?}", start.elapsed(), peer.notes())
+            panic!("{error} after {:?}: {peer:?}, {:?}", start.elapsed(), peer.link_errors())
         });
         source = done.buffer.into_slice().unwrap();
-        if used(&done.explanation) == 2 {
+        if used(&done.stats) == 2 {
             both.fetch_add(1, Ordering::SeqCst);
         }
-        written.push(done.explanation);
+        written.push(done.stats);
         rounds.store(written.len(), Ordering::SeqCst);
     }
     (written, source)
 }
 
-fn used(explanation: &Explanation) -> usize {
-    explanation.rails.iter().filter(|rail| rail.operations > 0).count()
+fn used(stats: &TransferStats) -> usize {
+    stats.links.iter().filter(|link| link.operations > 0).count()
 }
 
 /// What was cut went over both. How long the longest took, and how many were cut.
-fn look_at(cut: &Cut, written: &[Explanation], peer: &Peer) -> (Duration, usize) {
-    let longest = written.iter().max_by_key(|explanation| explanation.elapsed()).expect("there were some");
+fn look_at(cut: &Cut, written: &[TransferStats], peer: &Peer) -> (Duration, usize) {
+    let longest = written.iter().max_by_key(|stats| stats.elapsed()).expect("there were some");
     assert!(longest.elapsed() < cut.transfer_max, "{longest}");
-    let resent = written.iter().filter(|explanation| explanation.bytes() > LEN as u64);
+    let resent = written.iter().filter(|stats| stats.bytes() > LEN as u64);
     let resent: Vec<_> = resent.collect();
-    assert!(!peer.notes().is_empty(), "what was wrong with the link is told: {longest}");
-    assert!(resent.iter().all(|explanation| used(explanation) == 2), "{resent:?}");
+    assert!(!peer.link_errors().is_empty(), "what was wrong with the link is told: {longest}");
+    assert!(resent.iter().all(|stats| used(stats) == 2), "{resent:?}");
     (longest.elapsed(), resent.len())
 }
 

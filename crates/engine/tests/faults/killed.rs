@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farreach::{Outcome, PageMap, TransferReason};
+use farreach::{ErrorKind, PageMap};
 
 use super::survivor::{LEN, PAGE, PAGES, SOON, Survivor, stays_marked};
 use super::{DEADLINE, Place};
@@ -12,15 +12,15 @@ const AT_ONCE: Duration = Duration::ZERO;
 
 pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let mut memory = survivor.engine.allocate(LEN).unwrap().expose();
+    let mut memory = survivor.engine.allocate(LEN).wait(SOON).unwrap().expose();
     for round in 0..(place.rounds)() {
         memory.write_at(0, &vec![0; LEN]);
         let (mut victim, peer, grant, arrived) = survivor.sender(memory);
         // In the middle of a transfer: now of its first, now of a later one.
         let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
-        assert_eq!(arrived.wait(reached, SOON), Outcome::Reached, "{peer:?}");
+        arrived.reach(reached).wait(SOON).unwrap();
         let fault = victim.kill();
-        assert_eq!(arrived.wait(u64::MAX, DEADLINE), Outcome::PeerLost);
+        assert_eq!(arrived.reach(u64::MAX).wait(DEADLINE).unwrap_err().kind(), ErrorKind::PeerLost);
         survivor.ended(fault, AT_ONCE);
         assert!(peer.lost().is_some());
         memory = survivor.take_back(grant, &peer);
@@ -31,11 +31,11 @@ pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &
 
 pub(crate) fn a_receiver_that_is_killed_is_lost(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
+    let map = PageMap::of(PAGE as u64).first(PAGES as u32);
     let mut returned = 0;
     for round in 0..(place.rounds)() {
         let (mut victim, peer, there, raises) = survivor.receiver();
-        let source = survivor.engine.allocate(LEN).unwrap().share();
+        let source = survivor.engine.allocate(LEN).wait(SOON).unwrap().share();
         // Enough to be in the middle of, wherever the fault comes.
         let write = || peer.write_pages(source.clone(), &map, &there, Some(&raises));
         write().wait(SOON).unwrap();
@@ -46,11 +46,11 @@ pub(crate) fn a_receiver_that_is_killed_is_lost(place: &Place) {
         let failed: Vec<_> = failed.collect();
         survivor.ended(fault, AT_ONCE);
         for error in &failed {
-            assert!(matches!(error.reason, TransferReason::PeerLost(_)), "{error}");
+            assert_eq!(error.error.kind(), ErrorKind::PeerLost, "{error}");
             returned += u32::from(error.buffer.is_some());
         }
         let late = write().wait(DEADLINE).unwrap_err();
-        assert!(matches!(late.reason, TransferReason::PeerLost(_)), "{late}");
+        assert_eq!(late.error.kind(), ErrorKind::PeerLost, "{late}");
         assert!(late.buffer.is_some(), "nothing was posted");
         eprintln!("round {round}: {} of 8 transfers had not ended, {returned} buffers", failed.len());
     }

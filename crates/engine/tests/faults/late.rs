@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::rail::{EndedKeys, Rail};
+use farreach_rail::{EndedKeys, Rail};
 use farreach_testkit::wait_for;
 
 use super::rogue::{Answer, Rogue};
@@ -20,10 +20,11 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let survivor = Survivor::new(place);
     let rogue = Rogue::start(survivor.address, Answer::AtOnce, open);
     let peer = survivor.engine.accept().wait(SOON).unwrap();
-    let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
+    let grant =
+        peer.grant(survivor.engine.allocate(LEN).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     rogue.has_written_to(&grant);
     let memory = grant.revoke(DEADLINE).unwrap();
-    let proves = survivor.engine.rails().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll);
+    let proves = survivor.engine.rail_properties().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll);
     assert_eq!(memory.keys() == 0, proves, "its word is no proof, and a card's key is");
     let before = rogue.posts_by_a_dead_key();
     // What was under way when its key died is done by then.
@@ -46,7 +47,8 @@ pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     let survivor = Survivor::new(place);
     let rogue = Rogue::start(survivor.address, Answer::Never, open);
     let peer = survivor.engine.accept().wait(SOON).unwrap();
-    let grant = peer.grant(survivor.engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
+    let grant =
+        peer.grant(survivor.engine.allocate(LEN).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     rogue.has_written_to(&grant);
     let start = Instant::now();
     let memory = grant.revoke(PATIENCE).unwrap();

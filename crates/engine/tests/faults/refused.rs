@@ -4,9 +4,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use farreach::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
-use farreach::{Buffers, Engine, Memory, PageMap, Pages, Rights, Settings, TransferReason};
+use farreach::{Engine, ErrorKind, Memory, PageMap, Pages, Rights, Settings};
+use farreach_memory::Buffers;
 use farreach_memory::Exposed;
+use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 use super::survivor::SOON;
 
@@ -86,29 +87,31 @@ pub(crate) fn what_is_stale_or_out_of_bounds_is_never_posted(open: fn() -> Box<d
     let address = owner.listen("127.0.0.1:0").unwrap();
     let to_owner = writer.connect(address).unwrap().wait(SOON).unwrap();
     let to_writer = owner.accept().wait(SOON).unwrap();
-    let grant = to_writer.grant(owner.allocate(8 * 4096).unwrap(), Rights::WRITE).unwrap();
+    let grant =
+        to_writer.grant(owner.allocate(8 * 4096).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     let remote = to_owner.remote(grant.token()).wait(SOON).unwrap();
-    let source = writer.allocate(16 * 4096).unwrap().share();
+    let source = writer.allocate(16 * 4096).wait(SOON).unwrap().share();
     let write = |map: &PageMap| to_owner.write_pages(source.clone(), map, &remote, None).wait(SOON);
 
-    write(&PageMap::contiguous(4096, 8)).unwrap();
+    write(&PageMap::of(4096).first(8)).unwrap();
     let before = posts.load(Ordering::SeqCst);
     assert!(before > 0, "it counts");
     let far = Pages { indices: vec![u32::MAX], stride: u64::MAX / 2, offset: 0 };
     let beyond = PageMap { page_len: 4096, source: Pages::contiguous(1, 4096), destination: far };
-    for map in [PageMap::contiguous(4096, 9), beyond] {
+    for map in [PageMap::of(4096).first(9), beyond] {
         let refused = write(&map).unwrap_err();
-        assert!(matches!(refused.reason, TransferReason::Pages(_)), "{refused}");
+        assert_eq!(refused.error.kind(), ErrorKind::Argument, "{refused}");
         assert!(refused.buffer.is_some(), "nothing was posted");
     }
     drop(grant.revoke(SOON).unwrap());
-    let stale = write(&PageMap::contiguous(4096, 8)).unwrap_err();
-    assert_eq!(stale.reason, TransferReason::NotGranted);
+    let stale = write(&PageMap::of(4096).first(8)).unwrap_err();
+    assert_eq!(stale.error.kind(), ErrorKind::NotGranted);
     assert_eq!(posts.load(Ordering::SeqCst), before, "what was refused was posted");
 
     // The link is as well as before.
-    let grant = to_writer.grant(owner.allocate(8 * 4096).unwrap(), Rights::WRITE).unwrap();
+    let grant =
+        to_writer.grant(owner.allocate(8 * 4096).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     let remote = to_owner.remote(grant.token()).wait(SOON).unwrap();
-    let map = PageMap::contiguous(4096, 8);
+    let map = PageMap::of(4096).first(8);
     to_owner.write_pages(source, &map, &remote, None).wait(SOON).unwrap();
 }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farreach::rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach::{Grant, Memory};
 use farreach_memory::Shared;
 use farreach_proto::counter::LinkId;
 use farreach_proto::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encode, preamble};
+use farreach_rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_testkit::wait_for;
 
 /// One write.

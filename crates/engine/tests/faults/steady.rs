@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farreach::{Engine, Outcome, PageMap, Peer, Rights};
+use farreach::{Engine, PageMap, Peer, Rights};
 
 use super::Place;
 use super::node::Node;
@@ -78,12 +78,12 @@ fn serve(engine: &Engine, peer: &Peer, rounds: &AtomicU64, is_over: &AtomicBool)
     let (grant, counter) = told.split_once(' ').unwrap();
     let there = peer.remote(grant.parse().unwrap()).wait(SOON).unwrap();
     let raises = peer.remote_counter(counter.parse().unwrap()).wait(SOON).unwrap();
-    let here = peer.grant(engine.allocate(LEN).unwrap(), Rights::WRITE).unwrap();
-    let arrived = peer.counter().unwrap();
+    let here = peer.grant(engine.allocate(LEN).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
+    let arrived = peer.open_counter().wait(SOON).unwrap();
     peer.send(format!("{} {}", here.token(), arrived.token())).wait(SOON).unwrap();
 
-    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
-    let (mut source, mut back) = (engine.allocate(LEN).unwrap(), vec![0; LEN]);
+    let map = PageMap::of(PAGE as u64).first(PAGES as u32);
+    let (mut source, mut back) = (engine.allocate(LEN).wait(SOON).unwrap(), vec![0; LEN]);
     let mut round = 0;
     while !is_over.load(Ordering::SeqCst) {
         round += 1;
@@ -91,8 +91,8 @@ fn serve(engine: &Engine, peer: &Peer, rounds: &AtomicU64, is_over: &AtomicBool)
         let done = peer.write_pages(source, &map, &there, Some(&raises)).wait(SOON);
         let done = done.unwrap_or_else(|error| panic!("to the other peer, round {round}: {error}, {peer:?}"));
         source = done.buffer.into_slice().unwrap();
-        let outcome = arrived.wait(round * PAGES, SOON);
-        assert_eq!(outcome, Outcome::Reached, "from the other peer, round {round}: {peer:?}");
+        let arrival = arrived.reach(round * PAGES).wait(SOON);
+        assert!(arrival.is_ok(), "from the other peer, round {round}: {arrival:?}, {peer:?}");
         here.read_at(0, &mut back);
         assert!(back == *source, "round {round} came back changed");
         assert_eq!(arrived.reached(), round * PAGES, "counted once each");

@@ -1,20 +1,20 @@
 //! A victim that is stopped, past the silence that a peer is lost after, and goes on then.
 
-use farreach::{Outcome, PageMap, TransferReason};
+use farreach::{ErrorKind, PageMap};
 
 use super::survivor::{LEN, PAGE, PAGES, SOON, Survivor, stays_marked};
 use super::{DEADLINE, GRACE, Place};
 
 pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_goes_on(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let mut memory = survivor.engine.allocate(LEN).unwrap().expose();
+    let mut memory = survivor.engine.allocate(LEN).wait(SOON).unwrap().expose();
     for round in 0..(place.rounds)() {
         memory.write_at(0, &vec![0; LEN]);
         let (victim, peer, grant, arrived) = survivor.sender(memory);
         let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
-        assert_eq!(arrived.wait(reached, SOON), Outcome::Reached, "{peer:?}");
+        arrived.reach(reached).wait(SOON).unwrap();
         let fault = victim.stop();
-        assert_eq!(arrived.wait(u64::MAX, DEADLINE), Outcome::PeerLost);
+        assert_eq!(arrived.reach(u64::MAX).wait(DEADLINE).unwrap_err().kind(), ErrorKind::PeerLost);
         survivor.ended(fault, place.silence);
         memory = survivor.take_back(grant, &peer);
         stays_marked(&memory);
@@ -29,10 +29,10 @@ pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_g
 
 pub(crate) fn a_receiver_that_is_stopped_is_lost(place: &Place) {
     let mut survivor = Survivor::new(place);
-    let map = PageMap::contiguous(PAGE as u64, PAGES as u32);
+    let map = PageMap::of(PAGE as u64).first(PAGES as u32);
     for round in 0..(place.rounds)() {
         let (victim, peer, there, raises) = survivor.receiver();
-        let mut source = survivor.engine.allocate(LEN).unwrap();
+        let mut source = survivor.engine.allocate(LEN).wait(SOON).unwrap();
         source.fill(round as u8);
         let source = source.share();
         let write = || peer.write_pages(source.clone(), &map, &there, Some(&raises));
@@ -48,7 +48,7 @@ pub(crate) fn a_receiver_that_is_stopped_is_lost(place: &Place) {
         }
         survivor.ended(fault, place.silence);
         for error in &failed {
-            assert!(matches!(error.reason, TransferReason::PeerLost(_)), "{error}");
+            assert_eq!(error.error.kind(), ErrorKind::PeerLost, "{error}");
         }
         victim.cont();
         // Its memory comes back, and it has seen for itself that nothing landed late.

@@ -37,7 +37,7 @@ impl Survivor {
     /// Without one.
     pub(crate) fn alone(place: &Place) -> Self {
         let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
-        let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence)).unwrap();
+        let engine = Engine::with(settings.heartbeat(place.heartbeat).peer_timeout(place.silence)).unwrap();
         let address = engine.listen("127.0.0.1:0").unwrap();
         Self { place: *place, engine, address, steady: None, took: Vec::new() }
     }
@@ -47,8 +47,8 @@ impl Survivor {
         let node = Node::connect(&self.place, "send", self.address);
         let peer = self.engine.accept().wait(SOON).unwrap();
         assert_eq!(peer.name(), "send");
-        let grant = peer.grant(memory, Rights::WRITE).unwrap();
-        let counter = peer.counter().unwrap();
+        let grant = peer.grant(memory, Rights::WRITE).wait(SOON).unwrap();
+        let counter = peer.open_counter().wait(SOON).unwrap();
         peer.send(format!("{} {}", grant.token(), counter.token())).wait(SOON).unwrap();
         (node, peer, grant, counter)
     }
@@ -83,8 +83,8 @@ impl Survivor {
     #[track_caller]
     pub(crate) fn take_back(&self, grant: Grant, peer: &Peer) -> Exposed {
         let revoked = grant.revoke(DEADLINE);
-        let memory = revoked.unwrap_or_else(|error| panic!("{error}: {peer:?}, {:?}", peer.notes()));
-        assert_eq!(memory.keys(), 0, "nothing proves it: {peer:?}, {:?}", peer.notes());
+        let memory = revoked.unwrap_or_else(|error| panic!("{error}: {peer:?}, {:?}", peer.link_errors()));
+        assert_eq!(memory.keys(), 0, "nothing proves it: {peer:?}, {:?}", peer.link_errors());
         mark(&memory);
         memory
     }

@@ -5,8 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use farreach::{
-    Engine, Exposed, Fetched, Grant, PageMap, Peer, Pending, RemoteSlice, Rights, Sent, Settings, Slice,
-    Transfer,
+    Engine, Exposed, Grant, PageMap, Peer, Pending, RemoteSlice, Rights, Settings, Slice, Transfer,
 };
 use farreach_testkit::try_combinations;
 
@@ -85,7 +84,7 @@ pub(crate) fn every_operation_ends_in_every_way(place: &Place) {
 
 fn combine(place: &Place, operation: Operation, way: Way, state: State) {
     let settings = Settings::new().name("table").rails(place.rails.iter().copied());
-    let engine = Engine::with(settings.heartbeat(place.heartbeat, place.silence)).unwrap();
+    let engine = Engine::with(settings.heartbeat(place.heartbeat).peer_timeout(place.silence)).unwrap();
     let address = engine.listen("127.0.0.1:0").unwrap();
     let mut node = Node::connect(place, "hold", address);
     let peer = engine.accept().wait(SOON).unwrap();
@@ -123,8 +122,8 @@ fn combine(place: &Place, operation: Operation, way: Way, state: State) {
 /// What was begun, and what may come of it.
 enum Begun {
     Transfers(Vec<Transfer>),
-    Messages(Vec<Pending<Sent>>),
-    Atomics(Vec<Pending<Fetched>>),
+    Messages(Vec<Pending<()>>),
+    Atomics(Vec<Pending<u64>>),
     Grant(Grant),
 }
 
@@ -144,13 +143,13 @@ impl Back {
 
 impl Begun {
     fn begin(operation: Operation, engine: &Engine, peer: &Peer, remote: &RemoteSlice) -> Self {
-        let map = PageMap::contiguous(PAGE as u64, (LEN / PAGE) as u32);
+        let map = PageMap::of(PAGE as u64).first((LEN / PAGE) as u32);
         let source = || {
-            let mut slice = engine.allocate(LEN).unwrap();
+            let mut slice = engine.allocate(LEN).wait(SOON).unwrap();
             slice.fill(0x11);
             slice
         };
-        let all = 0..AT_ONCE;
+        let (all, word) = (0..AT_ONCE, remote.get(0..8).unwrap());
         match operation {
             Operation::WriteSlice => {
                 Self::Transfers(all.map(|_| peer.write_pages(source(), &map, remote, None)).collect())
@@ -163,9 +162,9 @@ impl Begun {
                 Self::Transfers(all.map(|_| peer.read_pages(remote, &map, source())).collect())
             }
             Operation::Send => Self::Messages(all.map(|_| peer.send(vec![0x11; 1000])).collect()),
-            Operation::Atomic => Self::Atomics(all.map(|_| peer.fetch_add(remote, 0, 0x11)).collect()),
+            Operation::Atomic => Self::Atomics(all.map(|_| peer.fetch_add(&word, 0x11)).collect()),
             Operation::Grant => {
-                let grant = peer.grant(source(), Rights::WRITE).unwrap();
+                let grant = peer.grant(source(), Rights::WRITE).wait(SOON).unwrap();
                 peer.send(format!("write {}", grant.token())).wait(SOON).unwrap();
                 std::thread::sleep(Duration::from_millis(5));
                 Self::Grant(grant)

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use farreach::rail::Rail;
-use farreach::{Engine, Error, Outcome, PageMap, Rights, Settings};
+use farreach::{Engine, ErrorKind, PageMap, Rights, Settings};
+use farreach_rail::Rail;
 use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 
 use crate::suite::{Pair, RailUnderTest, SOON, suite};
@@ -64,11 +64,11 @@ mod over_tls {
 fn a_peer_with_a_slow_heartbeat_is_not_lost() {
     let with = |every, silence| {
         let times = (Duration::from_secs(every), Duration::from_secs(silence));
-        over(vec![SimCard::tcp()], Settings::new().heartbeat(times.0, times.1))
+        over(vec![SimCard::tcp()], Settings::new().heartbeat(times.0).peer_timeout(times.1))
     };
     let pair = Pair::of(with(600, 6000), with(600, 5));
     let lost = pair.b_to_a.recv().wait(Duration::from_secs(8));
-    assert!(matches!(lost, Err(Error::TimedOut { .. })), "{lost:?}");
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 /// Two slots of 65,536 for each counter over one rail of this kind, three over two.
@@ -78,18 +78,42 @@ fn a_counter_that_could_not_count_is_not_opened() {
         over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
         over(vec![SimCard::tcp(), SimCard::tcp()], Settings::new()),
     );
-    let mut counters: Vec<_> = std::iter::from_fn(|| pair.b_to_a.counter().ok()).collect();
+    let mut counters: Vec<_> = std::iter::from_fn(|| pair.b_to_a.open_counter().wait(SOON).ok()).collect();
     assert_eq!(counters.len(), 65_536 / 3);
-    let refused = pair.b_to_a.counter().unwrap_err();
-    assert_eq!(refused, Error::TooMany { what: "counters" });
+    let refused = pair.b_to_a.open_counter().wait(SOON).unwrap_err();
+    assert_eq!((refused.kind(), refused.cause()), (ErrorKind::Limit, "too many counters"));
     let (_granted, remote) = pair.granted(64 * 1024, Rights::WRITE);
     let arrived = counters.pop().unwrap();
     let raises = pair.a_to_b.remote_counter(arrived.token()).wait(SOON).unwrap();
-    let map = PageMap::contiguous(4096, 16);
+    let map = PageMap::of(4096).first(16);
     pair.a_to_b.write_pages(pair.source(64 * 1024, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
-    assert_eq!(arrived.wait(16, SOON), Outcome::Reached);
+    arrived.reach(16).wait(SOON).unwrap();
     drop(arrived);
-    pair.b_to_a.counter().expect("there is room for one");
+    // There is room for one. Those that are dropped before they are taken leave it free.
+    for _ in 0..10 {
+        drop(pair.b_to_a.open_counter());
+    }
+    pair.b_to_a.open_counter().wait(SOON).expect("there is room for one");
+}
+
+#[test]
+fn a_grant_that_is_dropped_before_it_is_taken_is_revoked() {
+    let pair =
+        Pair::of(over(vec![SimCard::tcp()], Settings::new()), over(vec![SimCard::tcp()], Settings::new()));
+    let grant = || pair.b_to_a.grant(pair.b.allocate(4096).wait(SOON).unwrap(), Rights::WRITE);
+    let known = || pair.a_to_b.memory().unwrap();
+    let kept: Vec<_> = (0..100).map(|_| grant().wait(SOON).unwrap()).collect();
+    let token = kept[99].token();
+    pair.a_to_b.remote(token).wait(SOON).expect("it is the last of 100");
+    let most = known();
+    drop(kept);
+    for _ in 0..100 {
+        (0..10).for_each(|_| drop(grant()));
+        // The peer knows of this grant, so it knows of those before it and of their end, too.
+        let last = grant().wait(SOON).unwrap();
+        pair.a_to_b.remote(last.token()).wait(SOON).unwrap();
+    }
+    assert!(known() <= most, "{} bytes for grants, where 100 take {most}", known());
 }
 
 fn here(test: impl FnOnce()) {

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use farreach::rail::Rail;
 use farreach::rails::fabric::{FabricRail, FabricSettings};
 use farreach_fabric::Library;
+use farreach_rail::Rail;
 
 use crate::fabric::{Place, suite};
 

@@ -35,8 +35,8 @@ fn rounds() -> u32 {
 mod tcp {
     use std::net::Ipv4Addr;
 
-    use farreach::rail::Rail;
     use farreach::rails::fabric::{FabricRail, FabricSettings};
+    use farreach_rail::Rail;
     use farreach_testkit::in_own_network;
 
     use crate::faults::cut::Hosts;

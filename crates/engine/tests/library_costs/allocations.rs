@@ -4,8 +4,9 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use farreach::rail::{Event, Extent, Rail, RemoteSegment, RemoteSegments, WorkRequest};
-use farreach::{Buffer, Buffers, Shared};
+use farreach::{Buffer, Shared};
+use farreach_memory::Buffers;
+use farreach_rail::{Event, Extent, Rail, RemoteSegment, RemoteSegments, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::{CountingAllocator, allocations};
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use farreach::{Counter, Engine, Grant, Outcome, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
+use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings};
 use rand_mt::Mt;
 
 use super::usage::{available, resident};
@@ -43,7 +43,7 @@ pub(crate) fn alone(test: impl FnOnce()) {
 
 /// An engine as most would have it; patient, because a thousand of them share two processors here.
 pub(super) fn settings(rail: &str) -> Settings {
-    Settings::new().rails([rail]).heartbeat(Duration::from_millis(500), Duration::from_secs(10))
+    Settings::new().rails([rail]).heartbeat(Duration::from_millis(500)).peer_timeout(Duration::from_secs(10))
 }
 
 /// Some engines in a process of their own.
@@ -147,8 +147,8 @@ impl Member {
     fn new(number: usize, engine: &Engine, hub: SocketAddr) -> Self {
         let peer = engine.connect(hub).unwrap().wait(SOON).unwrap();
         let len = std::env::var(LEN).unwrap().parse().unwrap();
-        let page = peer.grant(engine.allocate(len).unwrap(), Rights::WRITE).unwrap();
-        let arrived = peer.counter().unwrap();
+        let page = peer.grant(engine.allocate(len).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
+        let arrived = peer.open_counter().wait(SOON).unwrap();
         peer.send(format!("{number} {} {}", page.token(), arrived.token())).wait(SOON).unwrap();
         Self { number, page, arrived, peer }
     }
@@ -163,7 +163,7 @@ impl Member {
             "scattered pages" => (len / SMALL_PAGE, scattered(&filled(len, 1))),
             other => panic!("{other}"),
         };
-        assert_eq!(self.arrived.wait(pages as u64, SOON), Outcome::Reached);
+        self.arrived.reach(pages as u64).wait(SOON).unwrap();
         assert_eq!(self.arrived.reached(), pages as u64);
         let mut bytes = vec![0; len];
         self.page.read_at(0, &mut bytes);

@@ -69,12 +69,12 @@ fn wave(engine: &Engine, address: SocketAddr, rail: &str, peers: usize) {
 
 fn send_a_page_to_each(engine: &Engine, peers: &[Peer]) {
     let begun = Instant::now();
-    let map = PageMap::contiguous(PAGE as u64, 1);
+    let map = PageMap::of(PAGE as u64).first(1);
     let mut transfers: Vec<_> = peers
         .iter()
         .map(|peer| {
             let (number, to, raises) = told_by(peer);
-            let mut page = engine.allocate(PAGE).unwrap();
+            let mut page = engine.allocate(PAGE).wait(SOON).unwrap();
             fill(&mut page, number);
             peer.write_pages(page, &map, &to, Some(&raises))
         })

@@ -33,25 +33,25 @@ pub(crate) fn a_million_pages_go_in_one_transfer(rail: &'static str) {
     let crowd = Crowd::start(address, rail, (0, 1), len);
     let peer = engine.accept().wait(SOON).unwrap();
     let (_, to, raises) = told_by(&peer);
-    let mut source = engine.allocate(len).unwrap();
+    let mut source = engine.allocate(len).wait(SOON).unwrap();
     fill(&mut source, 1);
-    let map = PageMap::scattered(SMALL_PAGE as u64, (0..PAGES).collect(), places(PAGES));
+    let map = PageMap::of(SMALL_PAGE as u64).from(0..PAGES).to(places(PAGES));
     let begun = Instant::now();
     let done = peer.write_pages(source, &map, &to, Some(&raises)).wait(SOON).unwrap();
-    say(&format!("{PAGES} pages of {SMALL_PAGE} bytes took {:.1?}: {}", begun.elapsed(), done.explanation));
+    say(&format!("{PAGES} pages of {SMALL_PAGE} bytes took {:.1?}: {}", begun.elapsed(), done.stats));
     peer.send("scattered pages").wait(SOON).unwrap();
     crowd.leave();
 }
 
 pub(crate) fn a_hundred_thousand_grants_are_made_and_revoked() {
     let (_a, b, a_to_b, b_to_a) = pair("tcp");
-    let mut rest = b.allocate(GRANTS * SMALL_PAGE).unwrap();
+    let mut rest = b.allocate(GRANTS * SMALL_PAGE).wait(SOON).unwrap();
     let begun = Instant::now();
     let mut grants = Vec::with_capacity(GRANTS);
     for _ in 1..GRANTS {
-        grants.push(b_to_a.grant(rest.split_to(SMALL_PAGE), Rights::WRITE).unwrap());
+        grants.push(b_to_a.grant(rest.split_to(SMALL_PAGE), Rights::WRITE).wait(SOON).unwrap());
     }
-    grants.push(b_to_a.grant(rest, Rights::WRITE).unwrap());
+    grants.push(b_to_a.grant(rest, Rights::WRITE).wait(SOON).unwrap());
     let last = grants.last().unwrap().token();
     a_to_b.remote(last).wait(SOON).unwrap();
     say(&format!("{GRANTS} grants were made, and known to the peer, in {:.1?}", begun.elapsed()));
@@ -75,10 +75,10 @@ pub(crate) fn a_peer_that_is_used_to_its_bounds_takes_no_more_memory_than_they_s
         message.wait(SOON).unwrap();
     }
     // Every place of the window, and lists of pages.
-    let grant = b_to_a.grant(b.allocate(1 << 20).unwrap(), Rights::WRITE).unwrap();
+    let grant = b_to_a.grant(b.allocate(1 << 20).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     let to = a_to_b.remote(grant.token()).wait(SOON).unwrap();
-    let source = a.allocate(1 << 20).unwrap().share();
-    let map = PageMap::contiguous(SMALL_PAGE as u64, 1 << 14);
+    let source = a.allocate(1 << 20).wait(SOON).unwrap().share();
+    let map = PageMap::of(SMALL_PAGE as u64).first(1 << 14);
     let mut transfers: Vec<_> = (0..8).map(|_| a_to_b.write_pages(source.clone(), &map, &to, None)).collect();
     let busy = a_to_b.memory().unwrap();
     for transfer in &mut transfers {
@@ -88,7 +88,7 @@ pub(crate) fn a_peer_that_is_used_to_its_bounds_takes_no_more_memory_than_they_s
     say(&format!(
         "used to its bounds, {busy} bytes; then {sender}, and at the receiver of messages {receiver}"
     ));
-    let lists = 8 * map.pages() as usize * 2 * size_of::<u32>();
+    let lists = 8 * map.source.indices.len() * 2 * size_of::<u32>();
     let messages = MESSAGES * (MESSAGE_MAX + 64);
     assert!(busy <= IDLE_MAX + WINDOW_MAX + lists + messages, "{busy}");
     assert!(receiver > MESSAGES * MESSAGE_MAX && receiver <= IDLE_MAX + messages, "{receiver}");

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use farreach::{Settings, Tls};
+use farreach::{Settings, Tls, TlsParts};
 use farreach_testkit::Authority;
 
 /// With a certificate that all engines of the process trust.
@@ -11,7 +11,12 @@ pub(crate) fn over_tls(settings: Settings) -> Settings {
     let tls = TLS.get_or_init(|| {
         let authority = Authority::new("the suite");
         let shown = authority.certify(&["127.0.0.1"]);
-        Tls::from_pem(shown.certificate, shown.key, authority.root()).unwrap()
+        Tls::from_pem(TlsParts {
+            certificate: shown.certificate.as_str(),
+            key: &shown.key,
+            roots: authority.root(),
+        })
+        .unwrap()
     });
     settings.tls(tls.clone())
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use farreach::{Outcome, PageMap, Rights, Transfer, TransferReason};
+use farreach::{ErrorKind, PageMap, Rights, Transfer};
 use farreach_testkit::wait_for;
 use rand_mt::Mt;
 
@@ -49,11 +49,11 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(64 << 10, Rights::WRITE | Rights::READ);
     let (arrived, raises) = pair.counter();
-    let map = PageMap::contiguous(4096, 16);
+    let map = PageMap::of(4096).first(16);
     let (mut random, mut pages) = (Mt::new(5), 0);
     for round in 0..200 {
         let polls = random.next_u32() % 4;
-        let memory = || pair.a.allocate(64 << 10).unwrap();
+        let memory = || pair.a.allocate(64 << 10).wait(SOON).unwrap();
         match round % 6 {
             0 => {
                 pages += 16;
@@ -64,23 +64,27 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
             3 => poll_and_drop(pair.a_to_b.remote_counter(arrived.token()), polls),
             4 => poll_and_drop(pair.a_to_b.recv(), polls),
             _ => {
-                let granted = pair.a_to_b.grant(memory(), Rights::READ).unwrap();
+                let granted = pair.a_to_b.grant(memory(), Rights::READ).wait(SOON).unwrap();
                 poll_and_drop(granted.begin_revoke(SOON), polls);
             }
         }
     }
     // What was begun is done all the same, and both go on.
-    assert_eq!(arrived.wait(pages, SOON), Outcome::Reached);
+    arrived.reach(pages).wait(SOON).unwrap();
     pair.b_to_a.send("both go on").wait(SOON).unwrap();
     assert_eq!(pair.a_to_b.recv().wait(SOON).unwrap(), b"both go on");
-    assert!(pair.a_to_b.lost().is_none() && pair.a_to_b.notes().is_empty(), "{:?}", pair.a_to_b.notes());
+    assert!(
+        pair.a_to_b.lost().is_none() && pair.a_to_b.link_errors().is_empty(),
+        "{:?}",
+        pair.a_to_b.link_errors()
+    );
 }
 
 pub(crate) fn thousands_of_transfers_leave_no_memory(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (_granted, remote) = pair.granted(64 << 10, Rights::WRITE);
     let (arrived, raises) = pair.counter();
-    let (source, map) = (pair.source(64 << 10, 1).share(), PageMap::contiguous(4096, 1));
+    let (source, map) = (pair.source(64 << 10, 1).share(), PageMap::of(4096).first(1));
     let begin = |_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises));
     let mut transfers: Vec<Transfer> = (0..4000).map(begin).collect();
     for transfer in transfers.iter().step_by(3) {
@@ -90,7 +94,7 @@ pub(crate) fn thousands_of_transfers_leave_no_memory(provider: &RailUnderTest) {
     for transfer in transfers.iter_mut().rev() {
         match transfer.wait(SOON) {
             Ok(_) => whole += 1,
-            Err(error) => assert_eq!(error.reason, TransferReason::Aborted),
+            Err(error) => assert_eq!(error.error.kind(), ErrorKind::Aborted),
         }
     }
     wait_for("the pages of whole transfers", || (arrived.reached() >= whole).then_some(()));
@@ -137,14 +141,14 @@ pub(crate) fn a_token_of_a_counter_that_is_closed_raises_no_other(provider: &Rai
     let pair = Pair::new(provider);
     let (_granted, remote) = pair.granted(4096, Rights::WRITE);
     let (arrived, raises) = pair.counter();
-    let (stale, map) = (arrived.token(), PageMap::contiguous(8, 4));
+    let (stale, map) = (arrived.token(), PageMap::of(8).first(4));
     drop(arrived);
     // More than an epoch of few bits could tell apart.
     for _ in 0..300 {
-        let other = pair.b_to_a.counter().unwrap();
+        let other = pair.b_to_a.open_counter().wait(SOON).unwrap();
         assert_ne!(other.token(), stale);
     }
-    let others: Vec<_> = (0..4).map(|_| pair.b_to_a.counter().unwrap()).collect();
+    let others: Vec<_> = (0..4).map(|_| pair.b_to_a.open_counter().wait(SOON).unwrap()).collect();
     let written = pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises)).wait(SOON);
     drop(written);
     // Behind whatever the write has told of.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use farreach::{Outcome, PageMap, Rights, TransferReason};
+use farreach::{ErrorKind, PageMap, Rights};
 
 use super::pair::{Pair, RailUnderTest, SOON, counter, join};
 
@@ -10,24 +10,24 @@ pub(crate) fn a_wait_ends_at_its_deadline(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (arrived, _raises) = pair.counter();
     let start = Instant::now();
-    assert_eq!(arrived.wait(1, Duration::from_millis(100)), Outcome::TimedOut);
+    assert_eq!(arrived.reach(1).wait(Duration::from_millis(100)).unwrap_err().kind(), ErrorKind::TimedOut);
     let took = start.elapsed();
     assert!(took >= Duration::from_millis(100) && took < Duration::from_secs(2), "{took:?}");
-    assert_eq!(arrived.wait(0, Duration::ZERO), Outcome::Reached, "nothing was asked for");
+    arrived.reach(0).wait(Duration::ZERO).unwrap();
 }
 
 pub(crate) fn a_wait_ends_when_the_peer_is_gone(provider: &RailUnderTest) {
     let Pair { a, b, a_to_b, b_to_a } = Pair::new(provider);
     let (arrived, _raises) = counter(&b_to_a, &a_to_b);
-    let waiting = std::thread::spawn(move || (arrived.wait(1, SOON), Instant::now()));
+    let waiting = std::thread::spawn(move || (arrived.reach(1).wait(SOON), Instant::now()));
     std::thread::sleep(Duration::from_millis(50));
     let left = Instant::now();
     drop((a_to_b, a));
     let (outcome, ended) = waiting.join().unwrap();
-    assert_eq!(outcome, Outcome::PeerLost);
+    assert_eq!(outcome.unwrap_err().kind(), ErrorKind::PeerLost);
     assert!(ended - left < Duration::from_secs(3), "{:?}", ended - left);
     assert!(b_to_a.lost().is_some());
-    assert!(b_to_a.counter().is_err(), "a peer that is lost stays lost");
+    assert!(b_to_a.open_counter().wait(SOON).is_err(), "a peer that is lost stays lost");
     drop(b);
 }
 
@@ -36,17 +36,17 @@ pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &RailUnderTest
     let (_granted, remote) = pair.granted(64 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
     let source = pair.source(64 << 20, 1).share();
-    let map = PageMap::contiguous(4096, 16384);
+    let map = PageMap::of(4096).first(16384);
     let mut transfer = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises));
     transfer.abort();
     match transfer.wait(SOON) {
         Err(error) => {
-            assert_eq!(error.reason, TransferReason::Aborted);
+            assert_eq!(error.error.kind(), ErrorKind::Aborted);
             assert!(error.buffer.is_some(), "nothing is under way any more");
-            assert_eq!(arrived.wait(16384, SOON), Outcome::Aborted);
+            assert_eq!(arrived.reach(16384).wait(SOON).unwrap_err().kind(), ErrorKind::Aborted);
         }
         // It was faster.
-        Ok(_) => assert_eq!(arrived.wait(16384, SOON), Outcome::Reached),
+        Ok(_) => arrived.reach(16384).wait(SOON).unwrap(),
     }
 }
 
@@ -56,13 +56,14 @@ pub(crate) fn a_counter_counts_for_its_own_peer_alone(provider: &RailUnderTest) 
     let (c_to_b, b_to_c) = join(&c, &pair.b);
     let (arrived, raises) = pair.counter();
     let (_granted, remote) = pair.granted(4096, Rights::WRITE);
-    let map = PageMap::contiguous(8, 4);
+    let map = PageMap::of(8).first(4);
     // What is another peer's is refused, whoever asks.
-    let refused = c_to_b.write_pages(c.allocate(4096).unwrap(), &map, &remote, Some(&raises)).wait(SOON);
-    assert_eq!(refused.unwrap_err().reason, TransferReason::NotGranted);
+    let refused =
+        c_to_b.write_pages(c.allocate(4096).wait(SOON).unwrap(), &map, &remote, Some(&raises)).wait(SOON);
+    assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::NotGranted);
     pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
-    assert_eq!(arrived.wait(4, SOON), Outcome::Reached);
+    arrived.reach(4).wait(SOON).unwrap();
     // The other peer's end is not this one's.
     drop((c_to_b, c, b_to_c));
-    assert_eq!(arrived.wait(5, Duration::from_millis(300)), Outcome::TimedOut);
+    assert_eq!(arrived.reach(5).wait(Duration::from_millis(300)).unwrap_err().kind(), ErrorKind::TimedOut);
 }

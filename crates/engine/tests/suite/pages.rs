@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farreach::{Buffer, Outcome, PageMap, Pages, Rights, TransferReason};
+use farreach::{Buffer, ErrorKind, PageMap, Pages, Rights};
 use rand_mt::Mt;
 
 use super::pair::{Pair, RailUnderTest, SOON, byte_at, copy_of, counter, fill, grant, join};
@@ -23,9 +23,9 @@ pub(crate) fn pages_arrive_where_the_map_says(provider: &RailUnderTest) {
     let (granted, remote) = pair.granted(8 * 4096, Rights::WRITE);
     let (arrived, raises) = pair.counter();
     let source = pair.source(8 * 4096, 1);
-    let map = PageMap::scattered(4096, vec![0, 1, 2], vec![5, 6, 1]);
+    let map = PageMap::of(4096).from([0, 1, 2]).to([5, 6, 1]);
     let done = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises)).wait(SOON).unwrap();
-    assert_eq!(arrived.wait(3, SOON), Outcome::Reached);
+    arrived.reach(3).wait(SOON).unwrap();
     assert_eq!(arrived.reached(), 3);
     let source = done.buffer.into_slice().expect("a slice was given, and a slice comes back");
     let bytes = copy_of(&granted);
@@ -50,14 +50,13 @@ pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(p
             let (arrived, raises) = pair.counter();
             let from = some(&mut random, count, places);
             let to = some(&mut random, count, places);
-            let map = PageMap::scattered(page_len as u64, from.clone(), to.clone());
+            let map = PageMap::of(page_len as u64).from(from.clone()).to(to.clone());
             let source = pair.source(len, seed).share();
             let mut transfer = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises));
-            let outcome = arrived.wait(count as u64, SOON);
-            assert_eq!(
-                outcome,
-                Outcome::Reached,
-                "pages of {page_len}: {:?}, {:?}",
+            let arrival = arrived.reach(count as u64).wait(SOON);
+            assert!(
+                arrival.is_ok(),
+                "pages of {page_len}: {arrival:?}, {:?}, {:?}",
                 pair.a_to_b,
                 pair.b_to_a
             );
@@ -80,7 +79,7 @@ pub(crate) fn a_shared_source_goes_to_two_peers_at_once(provider: &RailUnderTest
     let (at_b, to_b) = pair.granted(1 << 20, Rights::WRITE);
     let (at_c, to_c) = grant(&c, &c_to_a, &a_to_c, 1 << 20, Rights::WRITE);
     let source = pair.source(1 << 20, 3).share();
-    let map = PageMap::contiguous(65536, 16);
+    let map = PageMap::of(65536).first(16);
     let mut transfers = [(&pair.a_to_b, &to_b), (&a_to_c, &to_c)]
         .map(|(peer, to)| peer.write_pages(source.clone(), &map, to, None));
     for transfer in &mut transfers {
@@ -97,8 +96,8 @@ pub(crate) fn pages_are_read_from_where_the_map_says(provider: &RailUnderTest) {
     fill(&mut bytes, 5);
     granted.write_at(0, &bytes);
     // One page is read twice, which is nothing to object to.
-    let map = PageMap::scattered(4096, vec![63, 9, 9, 10, 11, 0], vec![0, 1, 5, 2, 3, 7]);
-    let into = pair.a.allocate(8 * 4096).unwrap();
+    let map = PageMap::of(4096).from([63, 9, 9, 10, 11, 0]).to([0, 1, 5, 2, 3, 7]);
+    let into = pair.a.allocate(8 * 4096).wait(SOON).unwrap();
     let done = pair.a_to_b.read_pages(&remote, &map, into).wait(SOON).unwrap();
     let into = done.buffer.into_slice().unwrap();
     for (from, to) in map.source.indices.iter().zip(&map.destination.indices) {
@@ -111,11 +110,11 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Ra
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(8 * 4096, Rights::WRITE);
     let source = pair.source(8 * 4096, 1);
-    let half = remote.get(0, 4 * 4096).unwrap();
-    assert!(remote.get(4 * 4096, 4 * 4096 + 1).is_none());
+    let half = remote.get(0..4 * 4096).unwrap();
+    assert!(remote.get(4 * 4096..8 * 4096 + 1).is_none());
     let refused =
-        pair.a_to_b.write_pages(source, &PageMap::contiguous(4096, 5), &half, None).wait(SOON).unwrap_err();
-    assert!(matches!(refused.reason, TransferReason::Pages(_)), "{refused}");
+        pair.a_to_b.write_pages(source, &PageMap::of(4096).first(5), &half, None).wait(SOON).unwrap_err();
+    assert_eq!(refused.error.kind(), ErrorKind::Argument, "{refused}");
     let source = refused.buffer.expect("nothing was posted");
     let far = Pages { indices: vec![u32::MAX], stride: u64::MAX / 2, offset: 0 };
     let map = PageMap { page_len: 4096, source: Pages::contiguous(1, 4096), destination: far };
@@ -123,16 +122,16 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Ra
     let source = refused.buffer.expect("nothing was posted");
     assert!(copy_of(&granted).iter().all(|byte| *byte == 0));
     // The link is as well as before.
-    pair.a_to_b.write_pages(source, &PageMap::contiguous(4096, 8), &remote, None).wait(SOON).unwrap();
+    pair.a_to_b.write_pages(source, &PageMap::of(4096).first(8), &remote, None).wait(SOON).unwrap();
 }
 
 pub(crate) fn a_transfer_that_nobody_waits_for_arrives(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let (granted, remote) = pair.granted(1 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
-    let map = PageMap::contiguous(4096, 256);
+    let map = PageMap::of(4096).first(256);
     drop(pair.a_to_b.write_pages(pair.source(1 << 20, 4), &map, &remote, Some(&raises)));
-    assert_eq!(arrived.wait(256, SOON), Outcome::Reached);
+    arrived.reach(256).wait(SOON).unwrap();
     assert!(copy_of(&granted).iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, 4)));
 }
 
@@ -145,14 +144,15 @@ pub(crate) fn many_transfers_at_once_through_a_small_queue(provider: &RailUnderT
     let mut transfers: Vec<_> = (0..100)
         .map(|number| {
             let part = source.get(number * 8192..(number + 1) * 8192).unwrap();
-            let to = remote.get(number as u64 * 8192, 8192).unwrap();
-            pair.a_to_b.write_pages(part, &PageMap::contiguous(64, 128), &to, Some(&raises))
+            let start = number as u64 * 8192;
+            let to = remote.get(start..start + 8192).unwrap();
+            pair.a_to_b.write_pages(part, &PageMap::of(64).first(128), &to, Some(&raises))
         })
         .collect();
     for transfer in &mut transfers {
         transfer.wait(SOON).unwrap();
     }
-    assert_eq!(arrived.wait(100 * 128, SOON), Outcome::Reached);
+    arrived.reach(100 * 128).wait(SOON).unwrap();
     assert!(copy_of(&granted) == *source);
 }
 
@@ -160,19 +160,19 @@ pub(crate) fn an_explanation_adds_up(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let deadline = std::time::Instant::now() + SOON;
     while pair.a_to_b.rails().len() < provider.rails {
-        assert!(std::time::Instant::now() < deadline, "{:?}: {:?}", pair.a_to_b, pair.a_to_b.notes());
+        assert!(std::time::Instant::now() < deadline, "{:?}: {:?}", pair.a_to_b, pair.a_to_b.link_errors());
         std::thread::sleep(Duration::from_millis(5));
     }
     let (_granted, remote) = pair.granted(8 << 20, Rights::WRITE);
     let (arrived, raises) = pair.counter();
-    let map = PageMap::contiguous(16384, 512);
+    let map = PageMap::of(16384).first(512);
     let source = pair.source(8 << 20, 1);
     let done = pair.a_to_b.write_pages(source, &map, &remote, Some(&raises)).wait(SOON).unwrap();
-    assert_eq!(arrived.wait(512, SOON), Outcome::Reached);
-    let explanation = done.explanation;
-    assert_eq!((explanation.pages, explanation.bytes()), (512, 8 << 20), "{explanation}");
-    let used = explanation.rails.iter().filter(|share| share.bytes > 0);
-    assert_eq!(used.clone().count(), provider.rails, "{explanation}");
-    assert!(used.clone().all(|share| share.immediates > 0), "each tells of its own pages: {explanation}");
-    assert!(explanation.elapsed() > Duration::ZERO);
+    arrived.reach(512).wait(SOON).unwrap();
+    let stats = done.stats;
+    assert_eq!((stats.pages, stats.bytes()), (512, 8 << 20), "{stats}");
+    let used = stats.links.iter().filter(|share| share.bytes > 0);
+    assert_eq!(used.clone().count(), provider.rails, "{stats}");
+    assert!(used.clone().all(|share| share.immediates > 0), "each tells of its own pages: {stats}");
+    assert!(stats.elapsed() > Duration::ZERO);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use farreach::rail::EndedKeys;
 use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
+use farreach_rail::EndedKeys;
 
 /// Nothing here takes so long; what does has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -26,12 +26,12 @@ impl RailUnderTest {
 
 /// Whether the end of a key proves that nobody reaches memory by it.
 pub(crate) fn proves(engine: &Engine) -> bool {
-    engine.rails().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll)
+    engine.rail_properties().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll)
 }
 
 /// Patient enough for an emulated machine that does other things too.
 pub(crate) fn settings(name: &str) -> Settings {
-    Settings::new().name(name).heartbeat(Duration::from_millis(500), Duration::from_secs(5))
+    Settings::new().name(name).heartbeat(Duration::from_millis(500)).peer_timeout(Duration::from_secs(5))
 }
 
 /// Engines A and B, each other's peers: A has connected to B.
@@ -65,7 +65,7 @@ impl Pair {
 
     /// A slice of A's with bytes that tell their place.
     pub(crate) fn source(&self, len: usize, seed: u64) -> Slice {
-        let mut slice = self.a.allocate(len).unwrap();
+        let mut slice = self.a.allocate(len).wait(SOON).unwrap();
         fill(&mut slice, seed);
         slice
     }
@@ -89,13 +89,13 @@ pub(crate) fn grant(
     len: usize,
     rights: Rights,
 ) -> (Grant, RemoteSlice) {
-    let grant = owner_to_user.grant(owner.allocate(len).unwrap(), rights).unwrap();
+    let grant = owner_to_user.grant(owner.allocate(len).wait(SOON).unwrap(), rights).wait(SOON).unwrap();
     let remote = user_to_owner.remote(grant.token()).wait(SOON).unwrap();
     (grant, remote)
 }
 
 pub(crate) fn counter(owner_to_user: &Peer, user_to_owner: &Peer) -> (Counter, RemoteCounter) {
-    let counter = owner_to_user.counter().unwrap();
+    let counter = owner_to_user.open_counter().wait(SOON).unwrap();
     let remote = user_to_owner.remote_counter(counter.token()).wait(SOON).unwrap();
     (counter, remote)
 }

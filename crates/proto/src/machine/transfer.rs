@@ -5,13 +5,13 @@ use super::peer::{Link, Peer};
 use super::work::{Content, Post};
 use super::{Event, Machine, OpId, PeerKey};
 use crate::counter::CounterId;
-use crate::explain::Explanation;
 use crate::inflight::SlotId;
 use crate::lost::LostReason;
 use crate::outbox::{Posted, TransferId};
 use crate::plan::{Operation, Plan};
 use crate::rail::{LinkKey, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 use crate::rights::Rights;
+use crate::stats::TransferStats;
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub struct TransferEnd {
     pub outcome: Result<(), TransferFault>,
     /// `true` if its memory is free; `false` if a card may still access a part of it.
     pub is_back: bool,
-    /// Its statistics.
-    pub explanation: Explanation,
+    /// The statistics of the transfer.
+    pub stats: TransferStats,
 }
 
 /// Reasons for which pages were not moved, or not all of them.
@@ -112,8 +112,8 @@ impl Machine {
         self.now = now;
         let (op, key, grant) = (new.op, new.peer, new.grant);
         if let Some(fault) = self.check(&new) {
-            let explanation = Explanation::begin(new.plan.pages() as u64, 0, now);
-            let end = TransferEnd { outcome: Err(fault), is_back: true, explanation };
+            let stats = TransferStats::begin(new.plan.pages() as u64, 0, now);
+            let end = TransferEnd { outcome: Err(fault), is_back: true, stats };
             self.report(Event::Transfer(op, end));
             return None;
         }

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 
 use anyhow::{Context, Result};
 use farreach::{
-    Buffer, Counter, CounterToken, Engine, Fetched, Grant, GrantToken, PageMap, Pending, RemoteCounter,
-    RemoteSlice, Rights, Sent, Shared, Slice, Transfer,
+    Buffer, CompareSwap, Counter, CounterToken, Engine, Grant, GrantToken, PageMap, Pending, RemoteCounter,
+    RemoteSlice, Rights, Shared, Slice, Transfer,
 };
 use serde::{Deserialize, Serialize};
 
 use super::operation::Operation;
 use super::{PATIENCE, Step};
 use crate::measure::Pattern;
+use crate::registered;
 use crate::session::Channel;
 use crate::stream::Stream;
 
@@ -37,9 +38,11 @@ impl Target {
             Operation::Read => Rights::READ,
             Operation::Cas | Operation::Faa => Rights::ATOMIC,
         };
-        let slice = engine.allocate(step.places_len())?;
-        let memory = Some(channel.peer.grant(slice, rights).map_err(|refused| refused.error)?);
-        let counter = (step.operation == Operation::WriteImm).then(|| channel.peer.counter()).transpose()?;
+        let slice = registered::allocate(engine, step.places_len())?;
+        let memory = Some(registered::grant(&channel.peer, slice, rights)?);
+        let counter = (step.operation == Operation::WriteImm)
+            .then(|| registered::open_counter(&channel.peer))
+            .transpose()?;
         Ok(Self { memory, counter })
     }
 
@@ -59,13 +62,14 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
         return Ok(Box::new(Messages { channel: channel.clone(), message, under_way: VecDeque::new() }));
     }
     let memory = channel.peer.remote(ends.memory.context("the server grants no memory")?).wait(PATIENCE)?;
-    let place = |number: u64| memory.get(number * step.size_bytes, step.size_bytes);
+    let place = |number: u64| memory.get(number * step.size_bytes..(number + 1) * step.size_bytes);
     let places = Places { all: (0..u64::from(step.depth)).filter_map(place).collect(), next: 0 };
-    let map = PageMap::contiguous(step.size_bytes, 1);
+    let map = PageMap::of(step.size_bytes).first(1);
     let channel = channel.clone();
     Ok(match step.operation {
         Operation::Read => {
-            let slices = (0..step.depth).map(|_| Ok(engine.allocate(len)?)).collect::<Result<_>>()?;
+            let slices =
+                (0..step.depth).map(|_| Ok(registered::allocate(engine, len)?)).collect::<Result<_>>()?;
             Box::new(Reads { channel, map, places, slices, under_way: VecDeque::new() })
         }
         Operation::Cas | Operation::Faa => {
@@ -75,7 +79,7 @@ pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step, ends: &Ends)
         _ => {
             let counter =
                 ends.counter.map(|token| channel.peer.remote_counter(token).wait(PATIENCE)).transpose()?;
-            let source = engine.allocate(len)?.share();
+            let source = registered::allocate(engine, len)?.share();
             Box::new(Writes { channel, source, map, places, counter, under_way: VecDeque::new() })
         }
     })
@@ -99,7 +103,7 @@ impl Places {
 struct Messages {
     channel: Channel,
     message: Vec<u8>,
-    under_way: VecDeque<Pending<Sent>>,
+    under_way: VecDeque<Pending<()>>,
 }
 
 impl Stream for Messages {
@@ -170,19 +174,20 @@ impl Stream for Reads {
     }
 }
 
+/// The memory has zeros, and keeps them: each swap succeeds.
+const SWAP: CompareSwap = CompareSwap { expected: 0, desired: 0 };
+
 struct Words {
     channel: Channel,
     is_cas: bool,
     places: Places,
-    under_way: VecDeque<Pending<Fetched>>,
+    under_way: VecDeque<Pending<u64>>,
 }
 
 impl Stream for Words {
     fn post(&mut self) -> Result<()> {
         let (peer, place) = (&self.channel.peer, self.places.next());
-        // It finds zeros, and leaves them: each one succeeds.
-        let word =
-            if self.is_cas { peer.compare_and_swap(place, 0, 0, 0) } else { peer.fetch_add(place, 0, 1) };
+        let word = if self.is_cas { peer.compare_and_swap(place, SWAP) } else { peer.fetch_add(place, 1) };
         self.under_way.push_back(word);
         Ok(())
     }

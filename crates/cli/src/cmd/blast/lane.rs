@@ -9,6 +9,7 @@ use farreach::{Engine, Grant, GrantToken, PageMap, RemoteSlice, Rights, Shared, 
 use super::Task;
 use crate::exit::{Exit, Failure};
 use crate::measure::{Pattern, Stopwatch};
+use crate::registered;
 use crate::session::Channel;
 use crate::stream::{Flow, Stream};
 
@@ -20,8 +21,8 @@ pub(super) struct Sink {
 
 impl Sink {
     pub(super) fn open(engine: &Engine, channel: &Channel, task: &Task) -> Result<Self> {
-        let slice = engine.allocate(task.message_bytes as usize * task.depth)?;
-        Ok(Self { memory: channel.peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)? })
+        let slice = registered::allocate(engine, task.message_bytes as usize * task.depth)?;
+        Ok(Self { memory: registered::grant(&channel.peer, slice, Rights::WRITE)? })
     }
 
     pub(super) fn token(&self) -> GrantToken {
@@ -85,13 +86,14 @@ impl Source {
     ) -> Result<Self> {
         let len = task.message_bytes;
         let memory = channel.peer.remote(memory).wait(task.patience())?;
-        let places = (0..task.depth as u64).filter_map(|place| memory.get(place * len, len)).collect();
-        let mut source = engine.allocate(len as usize)?;
+        let places =
+            (0..task.depth as u64).filter_map(|place| memory.get(place * len..(place + 1) * len)).collect();
+        let mut source = registered::allocate(engine, len as usize)?;
         source.copy_from_slice(Pattern::new(task.seed, len as usize).stamped(0));
         if is_spoilt {
             source[len as usize / 2] ^= 1;
         }
-        let (source, map) = (source.share(), PageMap::contiguous(len, 1));
+        let (source, map) = (source.share(), PageMap::of(len).first(1));
         let (patience, under_way) = (task.patience(), VecDeque::new());
         let writes = Writes { channel: channel.clone(), source, map, places, next: 0, patience, under_way };
         Ok(Self { writes, flow: Flow::new(task.depth), left: task.count, messages: 0, last: Instant::now() })

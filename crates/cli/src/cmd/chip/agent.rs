@@ -7,6 +7,7 @@ use super::{Answered, Ask, End, MESSAGE_BYTES, PATIENCE, Task, Way, access, link
 use crate::exit::Failure;
 use crate::measure::{self, Pattern, Stopwatch};
 use crate::native::{self, Card, Cards, Link, Memory, Received};
+use crate::registered;
 use crate::session::Channel;
 
 /// Offers the memory, and does what the client asks.
@@ -106,10 +107,10 @@ struct OnEngine<'a> {
 
 impl<'a> OnEngine<'a> {
     fn open(engine: &Engine, channel: &'a Channel, task: &Task) -> Result<Self> {
-        let mut slice = engine.allocate(task.size_bytes)?;
+        let mut slice = registered::allocate(engine, task.size_bytes)?;
         slice.copy_from_slice(Pattern::new(task.seed, task.size_bytes).stamped(0));
         let rights = Rights::READ | Rights::WRITE | Rights::ATOMIC;
-        let memory = channel.peer.grant(slice, rights).map_err(|refused| refused.error)?;
+        let memory = registered::grant(&channel.peer, slice, rights)?;
         channel.send(memory.token())?;
         Ok(Self { memory, channel })
     }

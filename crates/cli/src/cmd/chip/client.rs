@@ -13,6 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, compare};
 use crate::native::{self, Called, Cards};
+use crate::registered;
 use crate::report::{Head, Processors};
 use crate::session::{Channel, Session};
 
@@ -93,12 +94,14 @@ impl Server {
         let remote = channel.peer.remote(token).wait(PATIENCE)?;
         let mut clients: Vec<Box<dyn Reach>> = Vec::new();
         for number in 0..task.clients {
-            let scratch =
-                session.engine.allocate(if number == 0 { task.size_bytes } else { SCRATCH_BYTES })?;
+            let scratch = registered::allocate(
+                &session.engine,
+                if number == 0 { task.size_bytes } else { SCRATCH_BYTES },
+            )?;
             clients.push(Box::new(EngineReach::new(channel.clone(), remote.clone(), scratch)));
         }
         let ready = session.rails();
-        let mut rails = session.engine.rails().iter().filter(|rail| ready.contains(&rail.name));
+        let mut rails = session.engine.rail_properties().iter().filter(|rail| ready.contains(&rail.name));
         let no_atomics = (!rails.any(|rail| rail.has_atomics)).then(|| {
             Failure::new(Exit::Unavailable, "the lock cannot be taken")
                 .cause(format!("{} has no atomic operations", ready.join(", ")))

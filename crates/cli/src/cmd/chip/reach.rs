@@ -1,7 +1,7 @@
 //! How a client reaches the server's memory: by a queue pair of its own, or through the engine. The steps are the same over both.
 
 use anyhow::{Context, Result, bail};
-use farreach::{Buffer, PageMap, RemoteSlice, Slice};
+use farreach::{Buffer, CompareSwap, PageMap, RemoteSlice, Slice};
 use farreach_verbs::wr::{RemoteRange, SendRequest};
 
 use super::PATIENCE;
@@ -127,7 +127,7 @@ impl EngineReach {
     }
 
     fn range(&self, offset: usize, len: usize) -> Result<RemoteSlice> {
-        self.memory.get(offset as u64, len as u64).context("the server's memory is shorter")
+        self.memory.get(offset as u64..(offset + len) as u64).context("the server's memory is shorter")
     }
 
     fn put_back(&mut self, buffer: Buffer, rest: Slice) -> Result<()> {
@@ -149,7 +149,7 @@ impl Reach for EngineReach {
         let range = self.range(offset, len)?;
         let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
         let rest = slice.split_off(len);
-        let map = PageMap::contiguous(len as u64, 1);
+        let map = PageMap::of(len as u64).first(1);
         let done = self.channel.peer.read_pages(&range, &map, slice).wait(PATIENCE)?;
         self.put_back(done.buffer, rest)
     }
@@ -158,17 +158,14 @@ impl Reach for EngineReach {
         let range = self.range(offset, len)?;
         let Some(mut slice) = self.scratch.take() else { bail!(LOST) };
         let rest = slice.split_off(len);
-        let map = PageMap::contiguous(len as u64, 1);
+        let map = PageMap::of(len as u64).first(1);
         let done = self.channel.peer.write_pages(slice, &map, &range, None).wait(PATIENCE)?;
         self.put_back(done.buffer, rest)
     }
 
     fn compare_and_swap(&mut self, offset: usize, expected: u64, desired: u64) -> Result<u64> {
-        Ok(self
-            .channel
-            .peer
-            .compare_and_swap(&self.memory, offset as u64, expected, desired)
-            .wait(PATIENCE)?)
+        let word = self.range(offset, 8)?;
+        Ok(self.channel.peer.compare_and_swap(&word, CompareSwap { expected, desired }).wait(PATIENCE)?)
     }
 
     fn expect_message(&mut self, _len: usize) -> Result<()> {

@@ -8,6 +8,7 @@ use farreach::{Engine, PageMap, RemoteSlice, Shared, Transfer};
 use super::pages::Region;
 use super::{BATCHES, Ends, Go, Ready, Share, Summary, Task};
 use crate::measure::Stopwatch;
+use crate::registered;
 use crate::session::{Channel, patience};
 
 /// Writes all pages.
@@ -65,7 +66,7 @@ fn make(
     memory: &RemoteSlice,
 ) -> Result<Vec<Batch>> {
     let page_len = task.page_bytes as usize;
-    let mut source = engine.allocate(page_len * task.pages as usize)?;
+    let mut source = registered::allocate(engine, page_len * task.pages as usize)?;
     for (number, page) in source.chunks_mut(page_len).enumerate() {
         channel.check_end()?;
         region.make(number, page);
@@ -79,7 +80,7 @@ fn make(
     let batches = indices.chunks(per_batch).zip(region.places.chunks(per_batch));
     let batch = |(pages, places): (&[u32], &[u32])| Batch {
         source: source.clone(),
-        map: PageMap::scattered(task.page_bytes, pages.to_vec(), places.to_vec()),
+        map: PageMap::of(task.page_bytes).from(pages.to_vec()).to(places.to_vec()),
         memory: memory.clone(),
     };
     Ok(batches.map(batch).collect())
@@ -89,7 +90,7 @@ fn make(
 fn finish(task: &Task, under_way: &mut VecDeque<Transfer>, shares: &mut Vec<Share>) -> Result<()> {
     let Some(mut transfer) = under_way.pop_front() else { return Ok(()) };
     let done = transfer.wait(patience(task.batch_bytes()))?;
-    for rail in done.explanation.rails {
+    for rail in done.stats.links {
         let place = shares.iter().position(|share| share.rail == rail.rail).unwrap_or_else(|| {
             shares.push(Share { rail: rail.rail.clone(), ..Share::default() });
             shares.len() - 1

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use farreach::{Counter, Grant, Outcome, Rights};
+use farreach::{Counter, ErrorKind, Grant, Rights};
 
 use super::pages::Region;
 use super::report::FillReport;
@@ -11,6 +11,7 @@ use super::{Ends, FillArgs, Go, Ready, Summary, Task};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Stopwatch;
+use crate::registered;
 use crate::report::{Head, Processors};
 use crate::session::{Channel, Rules, Session, patience};
 use crate::show::progress::FillProgress;
@@ -25,7 +26,7 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
     let channel = session.channel();
     let regions: Vec<Region> = (0..task.regions).map(|number| Region::new(task, number)).collect();
     let grants = regions.iter().map(|region| grant(session, region)).collect::<Result<Vec<_>>>()?;
-    let counter = channel.peer.counter()?;
+    let counter = registered::open_counter(&channel.peer)?;
     let tokens = grants.iter().map(Grant::token).collect();
     channel.send(Ends { regions: tokens, counter: counter.token() })?;
     let Ready = channel.recv_or_interrupted(task.making_patience())?;
@@ -57,14 +58,14 @@ fn fill(args: &FillArgs, task: &Task, session: &Session) -> Result<FillReport> {
 }
 
 fn grant(session: &Session, region: &Region) -> Result<Grant> {
-    let mut slice = session.engine.allocate(region.len()).map_err(|error| {
+    let mut slice = registered::allocate(&session.engine, region.len()).map_err(|error| {
         let what = format!("cannot have {} for a region", units::amount(region.len() as u64));
         Failure::new(Exit::Failed, what)
             .cause(error.cause())
             .fix("ask for fewer or smaller pages; see `free -h`")
     })?;
     region.clear(&mut slice);
-    Ok(session.channel().peer.grant(slice, Rights::WRITE).map_err(|refused| refused.error)?)
+    Ok(registered::grant(&session.channel().peer, slice, Rights::WRITE)?)
 }
 
 /// Waits for the pages: how many have come when all have, or the person has had enough.
@@ -72,16 +73,16 @@ fn arrive(args: &FillArgs, task: &Task, channel: &Channel, counter: &Counter) ->
     let mut progress = FillProgress::new(task.bytes(), args.client.json);
     let (total, mut reached, mut moved_at) = (task.pages_total(), 0, Instant::now());
     while !interrupt::is_asked() {
-        match counter.wait(total, Duration::from_millis(50)) {
-            Outcome::Reached => return Ok(total),
-            Outcome::TimedOut => {}
-            other => return Err(channel.why_not(other, "the pages").into()),
+        match counter.reach(total).wait(Duration::from_millis(50)) {
+            Ok(()) => return Ok(total),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            Err(error) => return Err(channel.why_not(&error, "the pages").into()),
         }
         let now = counter.reached();
         if now != reached {
             (reached, moved_at) = (now, Instant::now());
         } else if moved_at.elapsed() > patience(task.batch_bytes()) {
-            return Err(channel.why_not(Outcome::TimedOut, "the next page").into());
+            return Err(channel.not_in_time("the next page").into());
         }
         progress.tick(reached * task.page_bytes);
     }

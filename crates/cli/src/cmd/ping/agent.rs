@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use farreach::{Engine, Outcome, Rights};
+use farreach::{Engine, ErrorKind, Rights};
 
 use super::client::{Writes, alter};
 use super::laps::Laps;
 use super::{Begin, Enough, Operation, Task};
 use crate::interrupt::GLANCE;
 use crate::measure::{Pattern, Stopwatch, Usage};
+use crate::registered;
 use crate::session::{Channel, Received};
 
 /// Answers, size by size, until the client has enough or is gone.
@@ -59,13 +60,13 @@ fn writes(engine: &Engine, channel: &Channel, task: &Task, pattern: Pattern) -> 
         }
         loop {
             match half.wait(number, GLANCE) {
-                Outcome::Reached => break,
-                Outcome::TimedOut => {
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
                     if let Some(Enough { warm_up }) = channel.recv_for(Duration::ZERO)? {
                         return Ok(laps.usage_behind(warm_up));
                     }
                 }
-                other => return Err(channel.why_not(other, "a message").into()),
+                Err(error) => return Err(channel.why_not(&error, "a message").into()),
             }
         }
         half.write(number)?;
@@ -76,12 +77,12 @@ fn writes(engine: &Engine, channel: &Channel, task: &Task, pattern: Pattern) -> 
 }
 
 fn reads(engine: &Engine, channel: &Channel, task: &Task, mut pattern: Pattern) -> Result<Usage> {
-    let mut slice = engine.allocate(pattern.len())?;
+    let mut slice = registered::allocate(engine, pattern.len())?;
     slice.copy_from_slice(pattern.stamped(0));
     if task.alter_byte {
         alter(&mut slice);
     }
-    let memory = channel.peer.grant(slice, Rights::READ).map_err(|refused| refused.error)?;
+    let memory = registered::grant(&channel.peer, slice, Rights::READ)?;
     channel.send(memory.token())?;
     // Its card answers, and it hears of no read: so it is told when they count.
     let Begin = channel.recv_at_last()?;

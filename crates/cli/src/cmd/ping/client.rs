@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use farreach::{Buffer, Counter, Engine, Grant, Outcome, PageMap, RemoteCounter, RemoteSlice, Rights, Slice};
+use farreach::{Buffer, Counter, Engine, Error, Grant, PageMap, RemoteCounter, RemoteSlice, Rights, Slice};
 use hdrhistogram::Histogram;
 
 use super::report::{PingReport, Row};
@@ -11,6 +11,7 @@ use super::{Begin, Ends, Enough, Operation, PingArgs, Task, WARM_UP, WARM_UP_TIM
 use crate::exit::Failure;
 use crate::interrupt;
 use crate::measure::{self, Pattern, Stopwatch, Usage};
+use crate::registered;
 use crate::report::{Head, Processors};
 use crate::session::{Channel, Session, patience};
 use crate::show::progress::PingProgress;
@@ -149,16 +150,16 @@ pub(super) struct Writes {
 impl Writes {
     pub(super) fn open(engine: &Engine, channel: Channel, pattern: Pattern) -> Result<Self> {
         let len = pattern.len();
-        let memory =
-            channel.peer.grant(engine.allocate(2 * len)?, Rights::WRITE).map_err(|refused| refused.error)?;
-        let counter = channel.peer.counter()?;
+        let memory = registered::grant(&channel.peer, registered::allocate(engine, 2 * len)?, Rights::WRITE)?;
+        let counter = registered::open_counter(&channel.peer)?;
         channel.send(Ends { memory: memory.token(), counter: counter.token() })?;
         let theirs: Ends = channel.recv()?;
         let target = channel.peer.remote(theirs.memory).wait(patience(0))?;
-        let half = |start| target.get(start, len as u64).context("the other side's memory is too short");
+        let half =
+            |start| target.get(start..start + len as u64).context("the other side's memory is too short");
         let targets = [half(0)?, half(len as u64)?];
         let target_counter = channel.peer.remote_counter(theirs.counter).wait(patience(0))?;
-        let (source, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
+        let (source, map) = (Some(registered::allocate(engine, len)?), PageMap::of(len as u64).first(1));
         let found = vec![0; len];
         Ok(Self { pattern, memory, counter, source, map, channel, targets, target_counter, found })
     }
@@ -191,8 +192,8 @@ impl Writes {
     }
 
     /// Waits until the other side's message `number` is here.
-    pub(super) fn wait(&self, number: u64, patience: Duration) -> Outcome {
-        self.counter.wait(number + 1, patience)
+    pub(super) fn wait(&self, number: u64, patience: Duration) -> Result<(), Error> {
+        self.counter.reach(number + 1).wait(patience)
     }
 
     /// Whether the other side's message is what it should be.
@@ -208,8 +209,8 @@ impl Trips for Writes {
         let began = Instant::now();
         self.write(number)?;
         match self.wait(number, self.pattern.patience()) {
-            Outcome::Reached => Ok(began.elapsed()),
-            other => Err(self.channel.why_not(other, "the answer").into()),
+            Ok(()) => Ok(began.elapsed()),
+            Err(error) => Err(self.channel.why_not(&error, "the answer").into()),
         }
     }
 
@@ -230,7 +231,7 @@ impl Reads {
     fn open(engine: &Engine, channel: Channel, pattern: Pattern) -> Result<Self> {
         let memory = channel.peer.remote(channel.recv()?).wait(patience(0))?;
         let len = pattern.len();
-        let (into, map) = (Some(engine.allocate(len)?), PageMap::contiguous(len as u64, 1));
+        let (into, map) = (Some(registered::allocate(engine, len)?), PageMap::of(len as u64).first(1));
         Ok(Self { channel, pattern, memory, into, map })
     }
 }

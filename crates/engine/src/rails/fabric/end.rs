@@ -1,9 +1,8 @@
 //! What the other end of a link needs to know.
 
 use farreach_fabric::{Address, AddressFormat};
+use farreach_rail::RailError;
 use serde::{Deserialize, Serialize};
-
-use crate::rail::RailError;
 
 /// The first thing in an end: of which provider's it is, and in which version.
 const MARK: u32 = 0xfa_b0_00_02;

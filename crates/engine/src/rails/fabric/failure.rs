@@ -1,8 +1,7 @@
 //! What libfabric says, in the engine's words.
 
 use farreach_fabric as fab;
-
-use crate::rail::{RailError, RailStatus, Refusal};
+use farreach_rail::{RailError, RailStatus, Refusal};
 
 /// What a call says, with what it means here.
 pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> RailError {

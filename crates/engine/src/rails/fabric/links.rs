@@ -1,8 +1,7 @@
 //! The links of a rail. All use the same endpoint; a link is a peer of it.
 
 use farreach_fabric::Peer;
-
-use crate::rail::{LinkKey, RailError};
+use farreach_rail::{LinkKey, RailError};
 
 /// Links by their keys. A place is used again, a key never: it has the number of times that its place was used, too.
 #[derive(Debug, Default)]

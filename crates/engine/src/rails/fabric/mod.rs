@@ -1,13 +1,13 @@
 //! A rail over libfabric: one endpoint of reliable datagrams, for all peers.
 //!
 //! ```no_run
-//! use farreach::rail::Rail;
+//! use farreach_rail::Rail;
 //! use farreach::rails::fabric::{FabricRail, FabricSettings};
 //!
 //! let mut rail = FabricRail::open_named("tcp", None, &FabricSettings::default())?;
 //! let (link, end) = rail.open_link()?;
 //! println!("{}: {} bytes for the other side of {link:?}", rail.properties().name, end.len());
-//! # Ok::<(), farreach::rail::RailError>(())
+//! # Ok::<(), farreach_rail::RailError>(())
 //! ```
 //!
 //! # What it does
@@ -33,9 +33,9 @@ use std::sync::Arc;
 
 use farreach_fabric::{CompletionQueue, Fabric, Info, MrMode, Profile};
 use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 use crate::Rights;
-use crate::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 pub use offers::{is_provider, offers};
 pub use settings::FabricSettings;
@@ -45,7 +45,7 @@ use resources::Resources;
 /// A rail over libfabric.
 ///
 /// ```no_run
-/// use farreach::rail::Rail;
+/// use farreach_rail::Rail;
 /// use farreach::rails::fabric::{FabricRail, FabricSettings, offers};
 ///
 /// let settings = FabricSettings::default();
@@ -53,7 +53,7 @@ use resources::Resources;
 ///     let rail = FabricRail::open(&info, &settings)?;
 ///     println!("{}: {:?}", rail.properties().name, rail.properties().limits);
 /// }
-/// # Ok::<(), farreach::rail::RailError>(())
+/// # Ok::<(), farreach_rail::RailError>(())
 /// ```
 #[derive(Debug)]
 pub struct FabricRail {
@@ -91,11 +91,6 @@ impl FabricRail {
     /// How many errors came that are no request's, since it was opened.
     pub fn unattributed(&self) -> u64 {
         self.rail.unattributed.count
-    }
-
-    /// The last of them. Whose fault it is, the library does not say.
-    pub fn last_unattributed(&self) -> Option<&RailError> {
-        self.rail.unattributed.last.as_ref()
     }
 }
 

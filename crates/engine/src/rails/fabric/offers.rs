@@ -1,10 +1,10 @@
 //! Which rails libfabric has on this host.
 
 use farreach_fabric::{Capabilities, Error, Hints, Info, Library, Profile};
+use farreach_rail::RailError;
 
 use super::properties::is_rdma;
 use super::{FabricSettings, failure};
-use crate::rail::RailError;
 
 /// The rails that can be opened: those of the [providers](FabricSettings::providers) in the settings that are here, RDMA first.
 ///

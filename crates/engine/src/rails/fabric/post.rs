@@ -3,11 +3,11 @@
 use farreach_fabric as fab;
 use farreach_fabric::{PostError, RemoteParts, RemoteRegion, TransmitRequest};
 use farreach_memory::Buffers;
+use farreach_rail::{LinkKey, Proof, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 
 use super::failure;
 use super::links::{Connected, Link};
 use super::resources::Resources;
-use crate::rail::{LinkKey, Proof, RailError, Refusal, RemoteSegment, RemoteSegments, WorkRequest};
 
 impl Resources {
     pub(super) fn post(

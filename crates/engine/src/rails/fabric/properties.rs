@@ -3,10 +3,10 @@
 use farreach_fabric::{Capabilities, Domain, Endpoint, Hints, Info, MrMode, Profile, Protocol, RemoteParts};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
+use farreach_rail::{EndedKeys, Proof, Properties};
 
 use super::FabricSettings;
 use super::offers::OWN_DATAGRAMS;
-use crate::rail::{EndedKeys, Proof, Properties};
 
 /// One operation is at most this long, also where the library would take more: what is under way cannot be stopped, nor shared among rails.
 const BYTES_MAX: u64 = 1 << 30;

@@ -9,13 +9,13 @@ use farreach_fabric::{
     OperationKind, ReceiveRequest, RemoteAccess,
 };
 use farreach_memory::{Buffers, Exposed, Memory, Slice};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, RailError};
 
 use super::end::End;
 use super::links::{Connected, Doubt, Link, Links};
 use super::properties::{depth, properties};
 use super::{FabricSettings, failure};
 use crate::Rights;
-use crate::rail::{Event, Key, KeyId, LinkKey, Properties, RailError};
 
 /// What was in flight at a reset is told of in portions of this size.
 const TOLD_MAX: usize = 64;

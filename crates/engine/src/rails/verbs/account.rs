@@ -1,13 +1,13 @@
 //! What has completed, in the engine's words.
 
 use farreach_memory::Buffers;
+use farreach_rail::{Event, LinkKey, RailError};
 use farreach_verbs::cq::{Failure, WorkCompletion, WorkKind};
 use farreach_verbs::qp::Unfinished;
 
 use super::error::{closed, first_failure, given_up, not_connected};
 use super::links::{Link, LinkState, Links};
 use super::receives::Receives;
-use crate::rail::{Event, LinkKey, RailError};
 
 /// What a rail has in flight, and what becomes of it.
 #[derive(Debug)]

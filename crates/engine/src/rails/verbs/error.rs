@@ -1,8 +1,7 @@
 //! What verbs say, in the engine's words.
 
+use farreach_rail::{RailError, RailStatus};
 use farreach_verbs::cq::{Failure, WorkKind};
-
-use crate::rail::{RailError, RailStatus};
 
 /// What a call of the library ended with.
 #[cold]

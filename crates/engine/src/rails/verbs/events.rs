@@ -1,10 +1,10 @@
 //! What a card tells without being asked.
 
+use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::event::{AsyncEvent, EventType};
 
 use super::VerbsRail;
 use super::error::told;
-use crate::rail::{LinkKey, RailError};
 
 /// Events that are taken at once.
 const TAKEN_AT_ONCE: usize = 64;

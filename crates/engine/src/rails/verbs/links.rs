@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::qp::QueuePair;
 use farreach_verbs::qp::state::PeerAddress;
-
-use crate::rail::{LinkKey, RailError};
 
 /// One end of a link.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Rails over verbs: one port of a card each, and a reliable connection for every link.
 //!
-//! - A link is a queue pair. Its end goes to the peer as bytes, and [`connect`](crate::rail::Rail::connect) needs nothing but the peer's: there is no
+//! - A link is a queue pair. Its end goes to the peer as bytes, and [`connect`](farreach_rail::Rail::connect) needs nothing but the peer's: there is no
 //!   connection manager in between. Resolving the peer's hardware address is the kernel's, and takes up to a second where nobody answers.
 //! - What peers send comes into one shared queue of buffers, which go back into it by themselves.
 //! - Completion queues hold all that can be in flight, by construction. The first one is made for
@@ -35,15 +35,16 @@ use farreach_verbs::wakeup::Wakeup;
 use self::account::{Account, Pending};
 use self::error::{closed, told};
 use self::links::LinkState;
+
 pub use self::ports::{VerbsPort, rails, rails_named};
 use self::queues::Queues;
 pub use self::settings::VerbsSettings;
-use crate::rail::{LinkKey, Properties, RailError};
+use farreach_rail::{LinkKey, Properties, RailError};
 
 /// A rail over one port of a card.
 ///
 /// ```no_run
-/// use farreach::rail::Rail;
+/// use farreach_rail::Rail;
 /// use farreach::rails::verbs::{self, VerbsRail, VerbsSettings};
 ///
 /// let settings = VerbsSettings::default();
@@ -52,7 +53,7 @@ use crate::rail::{LinkKey, Properties, RailError};
 /// let ((link, end), (far_link, far_end)) = (here.open_link()?, there.open_link()?);
 /// here.connect(link, &far_end)?;
 /// there.connect(far_link, &end)?;
-/// # Ok::<(), farreach::rail::RailError>(())
+/// # Ok::<(), farreach_rail::RailError>(())
 /// ```
 #[derive(Debug)]
 pub struct VerbsRail {

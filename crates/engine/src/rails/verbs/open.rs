@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
 use farreach_proto::plan::Limits;
+use farreach_rail::{EndedKeys, Proof, Properties, Rail, RailError};
 use farreach_verbs::attributes::{AtomicCapability, DeviceAttributes};
 use farreach_verbs::context::Context;
 use farreach_verbs::mr::AccessFlags;
@@ -16,7 +17,6 @@ use super::links::Links;
 use super::queues::{Plan, Queues};
 use super::receives::Receives;
 use super::{VerbsPort, VerbsRail, VerbsSettings};
-use crate::rail::{EndedKeys, Proof, Properties, Rail, RailError};
 
 /// A peer whose message finds no room tries again for ever.
 const RNR_RETRY: u8 = 7;

@@ -1,5 +1,6 @@
 //! Which ports of this host can be rails.
 
+use farreach_rail::RailError;
 use farreach_verbs::context::Context;
 use farreach_verbs::device::{Device, DeviceList, Transport};
 use farreach_verbs::gid::GidChoice;
@@ -8,7 +9,6 @@ use farreach_verbs::system;
 
 use super::VerbsSettings;
 use super::error::told;
-use crate::rail::RailError;
 
 /// A port that can be a rail, and the GID that it would send from.
 ///
@@ -20,7 +20,7 @@ use crate::rail::RailError;
 ///     println!("{}, {}", rail.name(), rail.gid()); // rxe0, GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0
 ///     let _opened = VerbsRail::open(&rail, &settings)?;
 /// }
-/// # Ok::<(), farreach::rail::RailError>(())
+/// # Ok::<(), farreach_rail::RailError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct VerbsPort {

@@ -1,10 +1,9 @@
 //! Requests in the card's words.
 
 use farreach_memory::{Buffers, Slice};
+use farreach_rail::{RailError, WorkRequest};
 use farreach_verbs::mr::RemoteKey;
 use farreach_verbs::wr::{RemoteRange, SendRequest};
-
-use crate::rail::{RailError, WorkRequest};
 
 /// A request as the card takes it. What it never takes is handed back, with the reason.
 #[inline]

@@ -1,10 +1,10 @@
 //! Completion queues: one for the first links, more as links come.
 
+use farreach_rail::RailError;
 use farreach_verbs::context::Context;
 use farreach_verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder, WorkCompletion};
 
 use super::error::told;
-use crate::rail::RailError;
 
 /// The completion queues of a rail. None is ever asked to hold more than it can.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use farreach_memory::{Buffers, Exposed, Memory};
+use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 use farreach_verbs::mr::AccessFlags;
 use farreach_verbs::wr;
 
@@ -14,7 +15,6 @@ use super::error::{closed, told};
 use super::links::{Link, LinkState};
 use super::post::{never, to_card};
 use crate::Rights;
-use crate::rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Refusal, WorkRequest};
 
 /// A card's events are asked for by a system call: not in every poll.
 const POLLS_PER_LOOK: u32 = 1024;

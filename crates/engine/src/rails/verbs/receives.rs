@@ -1,12 +1,12 @@
 //! Room for what peers send, of all links together.
 
 use farreach_memory::Slice;
+use farreach_rail::RailError;
 use farreach_verbs::pd::ProtectionDomain;
 use farreach_verbs::srq::SharedReceiveQueue;
 use farreach_verbs::wr::RecvRequest;
 
 use super::error::told;
-use crate::rail::RailError;
 
 /// A shared receive queue and its buffers: each goes back into the queue when what came in it has been told.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use farreach::Rights;
-use farreach::rail::{KeyId, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach::rails::verbs::VerbsSettings;
+use farreach_rail::{KeyId, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_testkit::{on_host_a, pattern, wait_for};
 
 use crate::rails_verbs::pair::{Pair, send, tell, write};

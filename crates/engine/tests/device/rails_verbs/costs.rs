@@ -1,8 +1,9 @@
 //! What a request costs beside the card's work.
 
-use farreach::rail::{Event, Rail, Refusal, WorkRequest};
+use farreach::Slice;
 use farreach::rails::verbs::VerbsSettings;
-use farreach::{Buffers, Slice};
+use farreach_memory::Buffers;
+use farreach_rail::{Event, Rail, Refusal, WorkRequest};
 use farreach_sim::request::post;
 use farreach_testkit::{CountingAllocator, allocations, on_host_a};
 

@@ -3,8 +3,8 @@
 use std::process::{Command, ExitStatus};
 use std::time::Instant;
 
-use farreach::rail::{Rail, Refusal};
 use farreach::rails::verbs::{VerbsSettings, rails_named};
+use farreach_rail::{Rail, Refusal};
 use farreach_testkit::{Device, on_host_a, pattern, wait_for};
 
 use crate::rails_verbs::pair::{Pair, Side, own_rail, tell, write};

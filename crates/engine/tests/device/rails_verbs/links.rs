@@ -1,7 +1,7 @@
 //! Links: made, connected, many of them.
 
-use farreach::rail::{LinkKey, Proof, Rail, Refusal};
 use farreach::rails::verbs::{VerbsRail, VerbsSettings};
+use farreach_rail::{LinkKey, Proof, Rail, Refusal};
 use farreach_testkit::{does_long_tests, on_host_a, pattern};
 
 use crate::rails_verbs::pair::{Pair, Side, own_rail, send, tell, write};

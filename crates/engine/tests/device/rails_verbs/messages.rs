@@ -1,8 +1,8 @@
 //! Messages, and the room for them.
 
-use farreach::Buffers;
-use farreach::rail::{Rail, Refusal};
 use farreach::rails::verbs::VerbsSettings;
+use farreach_memory::Buffers;
+use farreach_rail::{Rail, Refusal};
 use farreach_testkit::{on_host_a, pattern};
 
 use crate::rails_verbs::pair::{Pair, Side, own_rail, send, tell};

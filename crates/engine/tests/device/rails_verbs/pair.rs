@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use farreach::rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, WorkRequest};
 use farreach::rails::verbs::{self, VerbsPort, VerbsRail, VerbsSettings};
-use farreach::{Buffers, Memory, Rights, Slice};
+use farreach::{Memory, Rights, Slice};
+use farreach_memory::Buffers;
 use farreach_memory::Exposed;
+use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, WorkRequest};
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::{Device, pattern, wait_for};
 

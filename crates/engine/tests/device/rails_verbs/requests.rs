@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use farreach::rail::{Rail, Refusal, RemoteSegment, WorkRequest};
-use farreach::{Buffer, Buffers, Memory, Rights};
+use farreach::{Buffer, Memory, Rights};
+use farreach_memory::Buffers;
+use farreach_rail::{Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_sim::request::Request;
 use farreach_testkit::{on_host_a, pattern};
 

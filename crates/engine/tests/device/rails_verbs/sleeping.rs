@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use farreach::rail::Rail;
+use farreach_rail::Rail;
 use farreach_testkit::on_host_a;
 
 use crate::rails_verbs::pair::{Pair, Side, send, tell};

@@ -5,8 +5,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use farreach::rail::{Rail, WorkRequest};
 use farreach::rails::verbs::{VerbsSettings, rails};
+use farreach_rail::{Rail, WorkRequest};
 use farreach_testkit::{on_host_a, pattern};
 
 use crate::rails_verbs::pair::{Pair, Side, send, write_and_tell};

@@ -1,10 +1,10 @@
 //! One transfer with a peer, from its request to its end.
 
 use crate::counter::CounterId;
-use crate::explain::Explanation;
 use crate::machine::{Direction, Event, NewTransfer, OpId, TransferEnd, TransferFault};
 use crate::outbox::{Posted, TransferId};
 use crate::plan::Plan;
+use crate::stats::TransferStats;
 
 /// The state of a transfer, without its pages, which the outbox has.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Transfer {
     fault: Option<TransferFault>,
     /// Whether a card has a part of its memory for good.
     is_kept: bool,
-    explanation: Explanation,
+    stats: TransferStats,
 }
 
 impl Transfer {
@@ -31,9 +31,9 @@ impl Transfer {
         submit: impl FnOnce(Plan, Option<CounterId>) -> TransferId,
     ) -> Self {
         let NewTransfer { op, direction, plan, grant, base, counter, .. } = new;
-        let explanation = Explanation::begin(plan.pages() as u64, links, now);
+        let stats = TransferStats::begin(plan.pages() as u64, links, now);
         let id = submit(plan, counter);
-        Self { id, op, direction, grant, base, counter, fault: None, is_kept: false, explanation }
+        Self { id, op, direction, grant, base, counter, fault: None, is_kept: false, stats }
     }
 
     pub(crate) fn id(&self) -> TransferId {
@@ -86,7 +86,7 @@ impl Transfer {
     /// Adds an operation that is about to be posted to the share of its rail.
     #[inline]
     pub(crate) fn add_to_share(&mut self, posted: &Posted) {
-        let share = &mut self.explanation.rails[posted.link()];
+        let share = &mut self.stats.links[posted.link()];
         share.operations += 1;
         share.bytes += posted.operation().bytes;
         share.immediates += u64::from(posted.immediate().is_some());
@@ -94,8 +94,8 @@ impl Transfer {
 
     /// Removes a refused operation from the share of its rail.
     pub(crate) fn take_from_share(&mut self, posted: &Posted) {
-        self.explanation.refusals += 1;
-        let share = &mut self.explanation.rails[posted.link()];
+        self.stats.refusals += 1;
+        let share = &mut self.stats.links[posted.link()];
         share.operations -= 1;
         share.bytes -= posted.operation().bytes;
         share.immediates -= u64::from(posted.immediate().is_some());
@@ -103,7 +103,7 @@ impl Transfer {
 
     /// Sets the names of rails and links in the statistics, by link.
     pub(crate) fn name_shares<'a>(&mut self, names: impl Iterator<Item = (&'a String, u64)>) {
-        for ((rail, link), share) in names.zip(&mut self.explanation.rails) {
+        for ((rail, link), share) in names.zip(&mut self.stats.links) {
             share.rail.clone_from(rail);
             share.link = link;
         }
@@ -118,8 +118,8 @@ impl Transfer {
     /// Ends it. `is_back` is `false` if a card has a part of its memory that is not known to come
     /// back.
     pub(crate) fn end(mut self, outcome: Result<(), TransferFault>, is_back: bool, now: u64) -> Event {
-        self.explanation.end(now);
+        self.stats.end(now);
         let is_back = is_back && !self.is_kept;
-        Event::Transfer(self.op, TransferEnd { outcome, is_back, explanation: self.explanation })
+        Event::Transfer(self.op, TransferEnd { outcome, is_back, stats: self.stats })
     }
 }

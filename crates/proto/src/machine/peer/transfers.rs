@@ -267,10 +267,7 @@ mod tests {
         transfers.complete(posted);
         let (transfer, is_whole, _) = transfers.take_finished().unwrap();
         let Event::Transfer(_, end) = transfer.finish(is_whole, 9) else { panic!("another event") };
-        let explanation = end.explanation;
-        assert_eq!(
-            (explanation.refusals, explanation.rails[0].operations, explanation.rails[0].bytes),
-            (3, 1, 64)
-        );
+        let stats = end.stats;
+        assert_eq!((stats.refusals, stats.links[0].operations, stats.links[0].bytes), (3, 1, 64));
     }
 }

@@ -5,11 +5,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use farreach::{Engine, Outcome, PageMap, Peer, Rights, Settings};
+use farreach::{Engine, PageMap, Peer, Rights, Settings};
+use farreach_doctor::probes::Trial;
 
 use crate::exit::{Exit, Failure, is_timeout};
 use crate::measure;
-use farreach_doctor::probes::Trial;
+use crate::registered;
 
 /// Messages there and back before time is taken, and after; fewer where they take long.
 const WARM_UP: usize = 20;
@@ -39,7 +40,7 @@ fn run(rail: &str) -> Result<Trial> {
     // tcp goes where its peer is met: here, on the loopback.
     let rail = if rail == "tcp" { format!("tcp@{}", Ipv4Addr::LOCALHOST) } else { rail.to_owned() };
     // Both sides are this process: one that is silent waits for a core, as the other does.
-    let settings = Settings::new().heartbeat(PATIENCE / 10, PATIENCE).rails([&rail]);
+    let settings = Settings::new().heartbeat(PATIENCE / 10).peer_timeout(PATIENCE).rails([&rail]);
     let engine = |name: &str| Engine::with(settings.clone().name(name));
     let (here, there) = (engine("one side")?, engine("the other side")?);
     let (client, server) = connection().context("cannot make a connection to this host itself")?;
@@ -114,10 +115,10 @@ fn send(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Sent> {
     let (grant, counter) = names.split_once(' ').context("the other side has named no memory")?;
     let memory = peer.remote(grant.parse()?).wait(PATIENCE)?;
     let counter = peer.remote_counter(counter.parse()?).wait(PATIENCE)?;
-    let mut source = engine.allocate(BYTES)?;
+    let mut source = registered::allocate(engine, BYTES)?;
     source.copy_from_slice(expected);
     let began = Instant::now();
-    peer.write_pages(source, &PageMap::contiguous(PAGE as u64, PAGES), &memory, Some(&counter))
+    peer.write_pages(source, &PageMap::of(PAGE as u64).first(PAGES), &memory, Some(&counter))
         .wait(PATIENCE)?;
     // The other side says when it has looked: until then this one stays.
     peer.recv().wait(PATIENCE)?;
@@ -133,13 +134,13 @@ fn receive(engine: &Engine, peer: &Peer, expected: &[u8]) -> Result<Instant> {
         }
         peer.send(message).wait(PATIENCE)?;
     }
-    let grant = peer.grant(engine.allocate(BYTES)?, Rights::WRITE).map_err(|refused| refused.error)?;
-    let counter = peer.counter()?;
+    let grant = registered::grant(peer, registered::allocate(engine, BYTES)?, Rights::WRITE)?;
+    let counter = registered::open_counter(peer)?;
     peer.send(format!("{} {}", grant.token(), counter.token())).wait(PATIENCE)?;
-    let outcome = counter.wait(PAGES.into(), PATIENCE);
+    let arrival = counter.reach(PAGES.into()).wait(PATIENCE);
     let landed = Instant::now();
-    if outcome != Outcome::Reached {
-        bail!("{} of {PAGES} pages have come, then: {outcome:?}", counter.reached());
+    if let Err(error) = arrival {
+        bail!("{} of {PAGES} pages have arrived: {error}", counter.reached());
     }
     let memory = grant.revoke(PATIENCE)?.to_vec();
     // As a whole first: that is quick.

@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use farreach::{CounterToken, Engine, GrantToken, Outcome, PageMap, Rights};
+use farreach::{CounterToken, Engine, GrantToken, PageMap, Rights};
+use farreach_doctor::pair::readings::Cell;
 use serde::{Deserialize, Serialize};
 
 use super::words;
 use crate::args::ClientArgs;
 use crate::measure::{Pattern, compare};
 use crate::rails;
+use crate::registered;
 use crate::session::{self, Channel, EngineRules, MESSAGES, Named, Order, host_name, patience};
-use farreach_doctor::pair::readings::Cell;
 
 /// Messages that are answered: enough for a median.
 const ROUND_TRIPS: u64 = 200;
@@ -79,10 +80,10 @@ fn measure(engine: &Engine, channel: &Channel) -> Result<(u64, u64)> {
     let ends: Ends = channel.recv()?;
     let target = channel.peer.remote(ends.memory).wait(patience(0))?;
     let counter = channel.peer.remote_counter(ends.counter).wait(patience(0))?;
-    let mut source = engine.allocate(PAGES as usize * PAGE_BYTES)?;
+    let mut source = registered::allocate(engine, PAGES as usize * PAGE_BYTES)?;
     source.copy_from_slice(Pattern::new(SEED, PAGES as usize * PAGE_BYTES).stamped(0));
     let bits = 8 * source.len() as u64;
-    let map = PageMap::contiguous(PAGE_BYTES as u64, PAGES);
+    let map = PageMap::of(PAGE_BYTES as u64).first(PAGES);
     let began = Instant::now();
     channel.peer.write_pages(source, &map, &target, Some(&counter)).wait(patience(bits))?;
     let Landed = channel.recv()?;
@@ -116,12 +117,12 @@ pub(crate) fn serve(engine: &Engine, channel: &Channel) -> Result<()> {
         pattern.check(number, &bytes)?;
     }
     let len = PAGES as usize * PAGE_BYTES;
-    let memory = channel.peer.grant(engine.allocate(len)?, Rights::WRITE).map_err(|refused| refused.error)?;
-    let counter = channel.peer.counter()?;
+    let memory = registered::grant(&channel.peer, registered::allocate(engine, len)?, Rights::WRITE)?;
+    let counter = registered::open_counter(&channel.peer)?;
     channel.send(Ends { memory: memory.token(), counter: counter.token() })?;
-    match counter.wait(PAGES.into(), patience(len as u64)) {
-        Outcome::Reached => channel.send(Landed)?,
-        other => return Err(channel.why_not(other, "the last page").into()),
+    match counter.reach(PAGES.into()).wait(patience(len as u64)) {
+        Ok(()) => channel.send(Landed)?,
+        Err(error) => return Err(channel.why_not(&error, "the last page").into()),
     }
     let mut found = vec![0; len];
     memory.read_at(0, &mut found);

@@ -44,7 +44,9 @@ fn a_certificate_of_an_unknown_authority_is_refused_by_either_side() {
     let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
     let both = [ours.root(), theirs.root()].concat();
     let (mine, yours) = (ours.certify(&["127.0.0.1"]), theirs.certify(&["127.0.0.1"]));
-    let trusting = |shown: &Certificate| Tls::from_pem(&shown.certificate, &shown.key, &both).unwrap();
+    let trusting = |shown: &Certificate| {
+        Tls::from_pem(TlsParts { certificate: &shown.certificate, key: &shown.key, roots: &both }).unwrap()
+    };
     let (caller, called) = refused(to_loopback(&tls(&mine, &ours)), Some(trusting(&yours)));
     says(&caller, "certificate is refused: it comes from none of the roots", "give this side the root");
     says(&called, "the peer refuses this side's certificate: it comes from none", "give the peer the root");

@@ -8,12 +8,17 @@ mod frames;
 use farreach_testkit::{Authority, Certificate};
 
 use super::*;
-use crate::Tls;
 use crate::control::Session;
+use crate::{Tls, TlsParts};
 
 /// One who shows this, and trusts whom the authority vouches for.
 fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
-    Tls::from_pem(&shown.certificate, &shown.key, trusted.root()).unwrap()
+    Tls::from_pem(TlsParts {
+        certificate: shown.certificate.as_str(),
+        key: &shown.key,
+        roots: trusted.root(),
+    })
+    .unwrap()
 }
 
 /// Two who trust each other.

@@ -1,0 +1,91 @@
+//! Statistics of a transfer.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Statistics of a transfer: pages, links, operations, bytes, time.
+///
+/// ```
+/// use farreach_proto::stats::TransferStats;
+///
+/// let stats = TransferStats::default();
+/// assert_eq!(stats.bytes(), 0);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransferStats {
+    /// Pages of the transfer.
+    pub pages: u64,
+    /// The share of each link.
+    pub links: Vec<LinkStats>,
+    /// Operations that a full queue refused, and that were posted again.
+    pub refusals: u64,
+    started_ns: u64,
+    finished_ns: u64,
+}
+
+/// The share of one link in a transfer.
+///
+/// ```
+/// use farreach_proto::stats::LinkStats;
+///
+/// assert_eq!(LinkStats::default().operations, 0);
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkStats {
+    /// The local rail: `rxe0`, `net 10.0.0.7`.
+    pub rail: String,
+    /// The number of the link. A link that was lost and made again has another number.
+    pub link: u64,
+    /// Posted operations, including those that were posted again after another link was lost.
+    pub operations: u64,
+    /// The bytes of these operations.
+    pub bytes: u64,
+    /// Operations that carried an immediate, which raises the receiver's counter.
+    pub immediates: u64,
+}
+
+impl TransferStats {
+    /// The statistics of a transfer of `pages` pages over `links` links that begins now.
+    pub fn begin(pages: u64, links: usize, started_ns: u64) -> Self {
+        Self { pages, links: vec![LinkStats::default(); links], started_ns, ..Self::default() }
+    }
+
+    /// Notes the end of the transfer.
+    pub fn end(&mut self, finished_ns: u64) {
+        self.finished_ns = finished_ns;
+    }
+
+    /// Returns the bytes of all posted operations, including those that were posted again.
+    pub fn bytes(&self) -> u64 {
+        self.links.iter().map(|link| link.bytes).sum()
+    }
+
+    /// Returns the number of posted operations.
+    pub fn operations(&self) -> u64 {
+        self.links.iter().map(|link| link.operations).sum()
+    }
+
+    /// Returns the time from the request to the end.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.finished_ns.saturating_sub(self.started_ns))
+    }
+}
+
+impl fmt::Display for TransferStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages, {} operations, {:?}", self.pages, self.operations(), self.elapsed())?;
+        for share in self.links.iter().filter(|share| share.operations > 0) {
+            let LinkStats { rail, link, operations, bytes, immediates } = share;
+            write!(
+                f,
+                "\n  {rail}, link {link}: {bytes} bytes in {operations} operations, {immediates} immediates"
+            )?;
+        }
+        if self.refusals > 0 {
+            write!(f, "\n  {} operations waited for room", self.refusals)?;
+        }
+        Ok(())
+    }
+}
