@@ -134,7 +134,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
     let channel = Channel::of_agent(peer);
     let over = channel.peer.rails().join(", ");
     log(client, &format!("{} from {} over {over}", order.task.name(), order.host));
-    match perform(args, &engine, &channel, &order.task) {
+    match perform(args, &engine, &channel, order) {
         Ok(()) => {
             channel.linger();
             Ok(format!("{} is done", order.task.name()))
@@ -155,12 +155,12 @@ fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engin
     if let Some(index) = args.gid_index {
         settings = settings.gid_index(index);
     }
-    Ok(Engine::with(settings)?)
+    Ok(Engine::with(order.rails.tuning.apply(settings))?)
 }
 
-fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, task: &Task) -> Result<()> {
-    let cards = || Cards::of(engine, args.gid_index);
-    match task {
+fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order) -> Result<()> {
+    let cards = || Cards::of(engine, args.gid_index).tuned(order.rails.tuning);
+    match &order.task {
         Task::Bench(task) => bench::serve(engine, &cards(), channel, task),
         Task::Blast(task) => blast::serve(engine, channel, task),
         Task::Fill(task) => fill::serve(engine, channel, task),

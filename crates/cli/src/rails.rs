@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 
 use clap_complete::{ArgValueCompleter, CompletionCandidate};
+use farreach::Settings;
 use farreach::rails::fabric::{self, FabricSettings};
 use farreach::rails::verbs::{self, VerbsSettings};
 use farreach_fabric::{Capabilities, EndpointBuilder, Fabric, Info};
@@ -29,6 +30,46 @@ pub(crate) struct RailArgs {
     pub(crate) require_rdma: bool,
 }
 
+/// How the network treats the packets of a test, and where both sides run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+#[command(next_help_heading = "For all tests")]
+pub(crate) struct Tuning {
+    /// Traffic class of all packets, 0 to 255: DSCP × 4 + ECN (RDMA devices only)
+    #[arg(long, value_name = "N")]
+    pub(crate) tclass: Option<u8>,
+
+    /// Service level, 0 to 15: the lane on InfiniBand, the VLAN priority on RoCE (RDMA devices only)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
+    pub(crate) sl: Option<u8>,
+}
+
+impl Tuning {
+    /// An error where one of these rails cannot mark its packets: they would go unmarked without a word.
+    pub(crate) fn check(&self, names: &[String]) -> Result<(), Failure> {
+        let flag = match self {
+            Self { tclass: Some(_), .. } => "--tclass",
+            Self { sl: Some(_), .. } => "--sl",
+            Self { tclass: None, sl: None } => return Ok(()),
+        };
+        let core = |name: &'_ String| name.split('@').next().unwrap_or(name).to_owned();
+        let Some(name) = names.iter().map(core).find(|name| fabric::is_provider(name)) else { return Ok(()) };
+        Err(Failure::new(Exit::Unavailable, format!("{flag} cannot be set over {name}"))
+            .cause("only RDMA devices that verbs has mark their packets; this is a rail of libfabric")
+            .fix(format!("name an RDMA device with -d, or leave {flag} out")))
+    }
+
+    /// An engine's settings with them.
+    pub(crate) fn apply(&self, mut settings: Settings) -> Settings {
+        if let Some(class) = self.tclass {
+            settings = settings.traffic_class(class);
+        }
+        if let Some(level) = self.sl {
+            settings = settings.service_level(level);
+        }
+        settings
+    }
+}
+
 /// Kinds of rails, as two hosts name them to each other: the devices of one are called otherwise on the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Wish {
@@ -36,6 +77,9 @@ pub(crate) struct Wish {
     pub(crate) cards: bool,
     /// Providers of libfabric's.
     pub(crate) providers: Vec<String>,
+    /// How packets are marked, and where the server runs.
+    #[serde(default)]
+    pub(crate) tuning: Tuning,
 }
 
 impl Wish {
@@ -44,7 +88,7 @@ impl Wish {
         let core = |name: &String| name.split('@').next().unwrap_or(name).to_owned();
         let (providers, cards): (Vec<String>, Vec<String>) =
             names.iter().map(core).partition(|name| fabric::is_provider(name));
-        Self { cards: !cards.is_empty(), providers }
+        Self { cards: !cards.is_empty(), providers, tuning: Tuning::default() }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -303,7 +347,7 @@ pub(crate) fn choose(args: &RailArgs, offers: &Wish, here: SocketAddr) -> Result
     if !cards.is_empty() && offers.cards {
         return Ok(Choice {
             names: cards,
-            wish: Wish { cards: true, providers: Vec::new() },
+            wish: Wish { cards: true, ..Wish::default() },
             why: "the active RDMA cards".to_owned(),
         });
     }
@@ -422,10 +466,30 @@ mod tests {
     #[test]
     fn devices_meet_by_kind_and_providers_by_name() {
         let wish = Wish::of(&names(&["rxe0", "tcp@10.0.0.7"]));
-        assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]) });
+        assert_eq!(wish, Wish { cards: true, providers: names(&["tcp"]), tuning: Tuning::default() });
         let here = "10.0.0.8:99".parse().expect("an address");
         assert_eq!(wish.among(&names(&["mlx5_0", "efa", "tcp"]), here), names(&["mlx5_0", "tcp@10.0.0.8"]));
         assert_eq!(wanting(&names(&["tcp@10.0.0.7", "efa"]), &wish), Some("efa"));
+    }
+
+    #[test]
+    fn marks_are_refused_where_packets_would_go_without() {
+        let tuning = |tclass, sl| Tuning { tclass, sl };
+        let tcp = names(&["tcp@10.0.0.7"]);
+        let refused = tuning(Some(106), None).check(&tcp).expect_err("tcp marks nothing");
+        assert_eq!(
+            (refused.error.as_str(), refused.exit),
+            ("--tclass cannot be set over tcp", Exit::Unavailable)
+        );
+        assert!(
+            tuning(None, Some(3))
+                .check(&names(&["mlx5_0", "tcp"]))
+                .expect_err("one of them")
+                .error
+                .starts_with("--sl")
+        );
+        assert_eq!(tuning(None, None).check(&tcp), Ok(()));
+        assert_eq!(tuning(Some(106), Some(3)).check(&names(&["mlx5_0"])), Ok(()));
     }
 
     #[test]

@@ -37,6 +37,12 @@ pub(crate) struct Head {
     pub(crate) rails_why: String,
     /// How both sides wait.
     pub(crate) wait: Wait,
+    /// Of all packets, by `--tclass`; null where it is the rail's own.
+    #[serde(default)]
+    pub(crate) traffic_class: Option<u8>,
+    /// Of all packets, by `--sl`; null where it is the rail's own.
+    #[serde(default)]
+    pub(crate) service_level: Option<u8>,
 }
 
 /// What ran on both sides.
@@ -111,13 +117,22 @@ impl Head {
             rails: rails.map(RailReport::of).collect(),
             rails_why: session.choice.why.clone(),
             wait,
+            traffic_class: session.choice.wish.tuning.tclass,
+            service_level: session.choice.wish.tuning.sl,
         }
     }
 
     /// `storage-7:18520 over rxe0 (RDMA)`
     pub(crate) fn over(&self) -> String {
         let rails: Vec<String> = self.rails.iter().map(|rail| self.rail_words(&rail.name)).collect();
-        format!("{} over {}", self.peer.address, rails.join(", "))
+        format!("{} over {}{}", self.peer.address, rails.join(", "), self.tuning_words())
+    }
+
+    /// `, traffic class 106, service level 3`, where they were asked for.
+    pub(crate) fn tuning_words(&self) -> String {
+        let class = self.traffic_class.map(|class| format!(", traffic class {class}"));
+        let level = self.service_level.map(|level| format!(", service level {level}"));
+        class.unwrap_or_default() + &level.unwrap_or_default()
     }
 
     /// `rxe0 (RDMA)`
@@ -255,7 +270,17 @@ pub(crate) mod tests {
             rails: vec![rail],
             rails_why: "named by -d".to_owned(),
             wait: Wait::Adaptive,
+            traffic_class: None,
+            service_level: None,
         }
+    }
+
+    #[test]
+    fn the_first_line_tells_of_marks_that_were_asked_for() {
+        let mut head = head("ping");
+        (head.traffic_class, head.service_level) = (Some(106), Some(3));
+        let told = "storage-7:18520 over tcp 192.0.2.1 (no RDMA), traffic class 106, service level 3";
+        assert_eq!(head.over(), told);
     }
 
     #[test]

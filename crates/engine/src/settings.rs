@@ -48,6 +48,7 @@ pub struct Settings {
     pub(crate) messages: u32,
     pub(crate) message_max: usize,
     pub(crate) traffic_class: Option<u8>,
+    pub(crate) service_level: u8,
     pub(crate) gid_index: Option<u32>,
     pub(crate) progress: Progress,
     pub(crate) listen: Vec<SocketAddr>,
@@ -77,6 +78,7 @@ impl Settings {
             messages: 64,
             message_max: 4096,
             traffic_class: None,
+            service_level: 0,
             gid_index: None,
             progress: Progress::Adaptive,
             listen: Vec::new(),
@@ -166,6 +168,9 @@ impl Settings {
         if (self.messages as usize).checked_mul(self.message_max).is_none_or(|all| all > MESSAGES_BYTES_MAX) {
             return refuse("message_window", "the messages of a peer could take more than 1 GiB");
         }
+        if self.service_level > 15 {
+            return refuse("service_level", "a service level has four bits: 0 to 15");
+        }
         // A timeout that is shorter than the own heartbeat is allowed: peers learn of it, and send keep-alives often enough.
         if self.heartbeat < HEARTBEAT_MIN {
             return refuse("heartbeat", "the shortest interval is a millisecond");
@@ -179,6 +184,12 @@ impl Settings {
     /// The traffic class of packets, on rails that have one.
     pub fn traffic_class(mut self, class: u8) -> Self {
         self.traffic_class = Some(class);
+        self
+    }
+
+    /// The service level of packets on verbs rails, 0 to 15: the virtual lane in an InfiniBand subnet; on RoCE, the priority in a VLAN.
+    pub fn service_level(mut self, level: u8) -> Self {
+        self.service_level = level;
         self
     }
 
@@ -236,6 +247,7 @@ mod tests {
         let ms = Duration::from_millis;
         let refused = [
             Settings::new().depth(0),
+            Settings::new().service_level(16),
             Settings::new().depth(usize::MAX),
             Settings::new().message_window(0),
             Settings::new().message_max(0),

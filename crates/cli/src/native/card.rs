@@ -11,6 +11,7 @@ use farreach_verbs::qp::state::ConnectionParameters;
 use super::failure::of_verbs;
 use super::meet::Proposal;
 use crate::exit::{Exit, Failure};
+use crate::rails::Tuning;
 
 /// The cards of this side that are rails of the session.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(crate) struct Cards {
     rails: Vec<Rail>,
     /// The GID that was asked for.
     gid_index: Option<u32>,
+    /// How packets are marked.
+    tuning: Tuning,
 }
 
 #[derive(Debug, Clone)]
@@ -36,7 +39,13 @@ impl Cards {
         let is_card = |name: &str| devices.as_ref().is_some_and(|all| all.find(place(name).0).is_some());
         let rails = engine.rail_properties().iter().filter(|rail| is_card(&rail.name));
         let rails = rails.map(|rail| Rail { name: rail.name.clone(), kind: rail.kind.clone() }).collect();
-        Self { rails, gid_index }
+        Self { rails, gid_index, tuning: Tuning::default() }
+    }
+
+    /// Tuned so.
+    pub(crate) fn tuned(mut self, tuning: Tuning) -> Self {
+        self.tuning = tuning;
+        self
     }
 
     /// Whether one of them reaches the peer; otherwise libfabric does.
@@ -59,7 +68,7 @@ impl Cards {
 
     /// Opens the card that was proposed to the other side.
     pub(super) fn open_own(&self, proposal: &Proposal) -> Result<Card, Failure> {
-        Card::open(&proposal.card, self.gid_index)
+        self.open(&proposal.card)
     }
 
     /// Opens the card that the other side's goes together with: engines pair them in the same way, those of a kind in turn.
@@ -72,7 +81,15 @@ impl Cards {
                 .cause(format!("there is no card of the kind {} here", proposal.kind))
                 .fix("see `farreach devices` on both sides"));
         };
-        Card::open(&rail.name, self.gid_index)
+        self.open(&rail.name)
+    }
+
+    fn open(&self, name: &str) -> Result<Card, Failure> {
+        let mut card = Card::open(name, self.gid_index)?;
+        let parameters = &mut card.parameters;
+        parameters.traffic_class = self.tuning.tclass.unwrap_or(parameters.traffic_class);
+        parameters.service_level = self.tuning.sl.unwrap_or(parameters.service_level);
+        Ok(card)
     }
 }
 

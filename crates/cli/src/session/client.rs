@@ -12,7 +12,7 @@ use super::handshake::{Line, Other};
 use super::{Channel, EngineRules, Order, Welcome, host_name, named};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
-use crate::rails::{self, Choice};
+use crate::rails::{self, Choice, Tuning};
 use crate::{interrupt, measure, terminal};
 
 /// How long a server may take to answer at all.
@@ -32,11 +32,13 @@ pub(crate) struct Rules {
     pub(crate) queues: usize,
     /// Over so many rails at most.
     pub(crate) rails_max: Option<usize>,
+    /// Tuned so.
+    pub(crate) tuning: Tuning,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { depth: 128, message_bytes_max: 4096, queues: 1, rails_max: None }
+        Self { depth: 128, message_bytes_max: 4096, queues: 1, rails_max: None, tuning: Tuning::default() }
     }
 }
 
@@ -79,6 +81,8 @@ impl Session {
         let mut seen = HashSet::new();
         choice.names.retain(|name| seen.insert(name.clone()));
         choice.names.truncate(rules.rails_max.unwrap_or(usize::MAX));
+        rules.tuning.check(&choice.names)?;
+        choice.wish.tuning = rules.tuning;
         let engine_rules = EngineRules {
             wait: args.wait,
             depth: rules.depth,
@@ -92,7 +96,7 @@ impl Session {
         if let Some(index) = args.rails.gid_index {
             settings = settings.gid_index(index);
         }
-        let engine = Engine::with(settings)?;
+        let engine = Engine::with(rules.tuning.apply(settings))?;
         if args.verbose {
             tell_rails(&engine, &choice, &welcome, &address);
         }

@@ -25,6 +25,19 @@ fn every_operation_of_the_engine_is_measured_over_rdma() {
     assert_eq!(report["rails"][0]["is_rdma"], true, "{report:#}");
 }
 
+/// Both sides' packets are marked, of the engine's queue pairs and of those beside them.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn packets_are_marked_as_asked_for() {
+    let server = Server::start_far(&[]);
+    let words =
+        [&SHORT[..], &["--op", "write,read", "--depths", "1", "--tclass", "104", "--sl", "3"]].concat();
+    let ended = server.run("bench", &words);
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let report = ended.json();
+    assert_eq!((&report["traffic_class"], &report["service_level"]), (&104.into(), &3.into()), "{report:#}");
+}
+
 /// The newest kernel has them, and Linux 6.1 has not: the card says which.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]

@@ -173,6 +173,8 @@ fn wrong_usage_ends_with_2_and_says_what_would_do() {
         (&["ping", "here", "-n", "1", "-D", "1"], "cannot be used with"),
         (&["ping", "here", "--op", "nonsense"], "possible values: send, write, read"),
         (&["ping", "here", "--wait", "nonsense"], "possible values: busy, event, adaptive"),
+        (&["ping", "here", "--sl", "16"], "0..=15"),
+        (&["ping", "here", "--tclass", "256"], "0..=255"),
         (&["ping"], "<PEER>"),
         (&["ping", "here:0"], "no port"),
         (&["ping", "here", "-p", "0"], "1..=65535"),

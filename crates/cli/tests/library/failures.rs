@@ -185,6 +185,18 @@ fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
     assert_fails(&mut serve(&["-d", "tcp", "--require-rdma"]), 3, &words);
 }
 
+/// Packets that would go unmarked are not sent.
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn packets_cannot_be_marked_over_tcp() {
+    let server = Server::start(&[]);
+    for (flag, command) in [("--tclass", "ping"), ("--sl", "bench"), ("--tclass", "blast"), ("--sl", "fill")]
+    {
+        let words = [&*format!("error: {flag} cannot be set over tcp"), "cause: only RDMA devices"];
+        assert_fails(&mut server.client(command, &[flag, "3"]), 3, &words);
+    }
+}
+
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn a_server_that_has_another_rail_says_which() {

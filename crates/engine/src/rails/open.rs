@@ -61,6 +61,7 @@ impl Chooser {
                 window: settings.depth as u32,
                 message_max,
                 traffic_class: class.unwrap_or(0),
+                service_level: settings.service_level,
                 gid_index: settings.gid_index,
                 ..VerbsSettings::default()
             },

@@ -79,7 +79,7 @@ fn repetitions(
     for (channel, ends) in session.channels.iter().zip(ends) {
         let stream: Box<dyn Stream> = match step.native() {
             Some(rules) => {
-                let cards = Cards::of(&session.engine, args.client.rails.gid_index);
+                let cards = Cards::of(&session.engine, args.client.rails.gid_index).tuned(args.tuning);
                 Box::new(native::client_stream(&cards, channel, rules)?)
             }
             None => streams::open(&session.engine, channel, step, &ends?)?,

@@ -29,6 +29,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
 use crate::native::{NativeOperation, StreamRules};
+use crate::rails::Tuning;
 use crate::report::{Head, Told};
 use crate::session::{Rules, Session, Wait};
 use crate::show::paint::Paint;
@@ -106,6 +107,9 @@ pub(crate) struct BenchArgs {
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 const EXAMPLES: &str = "\
@@ -363,6 +367,7 @@ fn rules(args: &BenchArgs, rails_max: Option<usize>, queues: usize) -> Rules {
         message_bytes_max: if sends { longest.max(4096) } else { 4096 },
         queues,
         rails_max,
+        tuning: args.tuning,
     }
 }
 

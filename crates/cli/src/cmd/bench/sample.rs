@@ -92,5 +92,7 @@ fn head() -> Head {
         }],
         rails_why: "the active RDMA cards".to_owned(),
         wait: Wait::Adaptive,
+        traffic_class: None,
+        service_level: None,
     }
 }

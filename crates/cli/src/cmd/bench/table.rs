@@ -171,6 +171,8 @@ fn shared(report: &BenchReport) -> String {
             parts.push(format!("{} queue{}", key.queues, if key.queues == 1 { "" } else { "s" }));
         }
     }
+    let marks = report.head.tuning_words();
+    parts.extend(marks.strip_prefix(", ").map(str::to_owned));
     let (count, each) = (report.parameters.repetitions, report.parameters.duration_ns as f64);
     parts.push(match count {
         1 => format!("measured once, {}: no spread", units::duration(each)),

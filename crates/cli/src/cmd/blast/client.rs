@@ -24,7 +24,7 @@ pub(super) fn run(args: &BlastArgs) -> Result<(BlastReport, Option<Failure>)> {
         seed: measure::any_seed(),
         alter_byte: args.alter_byte,
     };
-    let rules = Rules { depth: args.depth.max(16), ..Rules::default() };
+    let rules = Rules { depth: args.depth.max(16), tuning: args.tuning, ..Rules::default() };
     let session = Session::open(&args.client, rules, "Blast", &task)?;
     let blasted = blast(args, &task, &session).map_err(|error| session.explained(error));
     let (mut report, error) = blasted?;

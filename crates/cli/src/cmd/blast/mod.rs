@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
+use crate::rails::Tuning;
 use crate::units::{self, parse};
 use crate::{session, terminal};
 
@@ -54,6 +55,9 @@ pub(crate) struct BlastArgs {
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 const EXAMPLES: &str = "\

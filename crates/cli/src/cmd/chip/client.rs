@@ -29,7 +29,7 @@ pub(super) fn run(args: &ChipArgs) -> Result<ChipReport> {
         wait: args.client.wait,
         seed: measure::any_seed(),
     };
-    let session = Session::open(&args.client, super::rules(), "Chip", &task)?;
+    let session = Session::open(&args.client, super::rules(args), "Chip", &task)?;
     let mut server = Server::open(&session, args, &task)?;
     let head = Head::new("chip", &session, args.client.wait);
     let mut report = ChipReport::new(head, server.memory.clone());
@@ -48,7 +48,8 @@ struct Server {
 
 impl Server {
     fn open(session: &Session, args: &ChipArgs, task: &Task) -> Result<Self> {
-        let (channel, cards) = (session.channel(), Cards::of(&session.engine, args.client.rails.gid_index));
+        let cards = Cards::of(&session.engine, args.client.rails.gid_index).tuned(args.tuning);
+        let channel = session.channel();
         if cards.reach(&channel.peer) {
             channel.send(Way::Cards)?;
             return Self::by_cards(&cards, channel, task);

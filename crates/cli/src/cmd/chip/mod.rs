@@ -17,6 +17,7 @@ use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
 use crate::native::{Card, LinkRules};
+use crate::rails::Tuning;
 use crate::session::{self, Wait};
 use crate::terminal;
 use crate::units::parse;
@@ -45,6 +46,9 @@ pub(crate) struct ChipArgs {
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 const EXAMPLES: &str = "\
@@ -159,8 +163,8 @@ fn check(args: &ChipArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn rules() -> session::Rules {
-    session::Rules { message_bytes_max: WORD_BYTES_MAX, ..session::Rules::default() }
+fn rules(args: &ChipArgs) -> session::Rules {
+    session::Rules { message_bytes_max: WORD_BYTES_MAX, tuning: args.tuning, ..session::Rules::default() }
 }
 
 /// What a client may do over a card.

@@ -18,7 +18,8 @@ use crate::show::progress::FillProgress;
 use crate::units;
 
 pub(super) fn run(args: &FillArgs, task: &Task) -> Result<FillReport> {
-    let session = Session::open(&args.client, Rules::default(), "Fill", task)?;
+    let rules = Rules { tuning: args.tuning, ..Rules::default() };
+    let session = Session::open(&args.client, rules, "Fill", task)?;
     fill(args, task, &session).map_err(|error| session.explained(error))
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::{self, Usage};
+use crate::rails::Tuning;
 use crate::terminal;
 use crate::units::{self, parse};
 
@@ -45,6 +46,9 @@ pub(crate) struct FillArgs {
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 const EXAMPLES: &str = "\

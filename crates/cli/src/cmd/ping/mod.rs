@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
+use crate::rails::Tuning;
 use crate::units::sweep::Sizes;
 use crate::units::{self, parse};
 use crate::{session, terminal};
@@ -46,6 +47,9 @@ pub(crate) struct PingArgs {
 
     #[command(flatten)]
     pub(crate) client: ClientArgs,
+
+    #[command(flatten)]
+    tuning: Tuning,
 }
 
 const EXAMPLES: &str = "\
@@ -140,5 +144,5 @@ fn check(args: &PingArgs) -> Result<(), Failure> {
 fn rules(args: &PingArgs) -> session::Rules {
     let longest = args.sizes.bytes().iter().copied().max().unwrap_or(0) as usize;
     let message_bytes_max = if args.op == Operation::Send { longest.max(4096) } else { 4096 };
-    session::Rules { message_bytes_max, ..session::Rules::default() }
+    session::Rules { message_bytes_max, tuning: args.tuning, ..session::Rules::default() }
 }
