@@ -150,6 +150,7 @@ fn serve(args: &AgentArgs, mut line: Line, order: &Order<Task>, client: SocketAd
 
 /// The engine that the client wants to meet.
 fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engine> {
+    order.rails.tuning.pin_server()?;
     let rails = order.rails.among(&args.rails, here);
     let mut settings = order.engine.settings().rails(rails).name(host_name());
     if let Some(index) = args.gid_index {
@@ -158,7 +159,7 @@ fn open(args: &AgentArgs, order: &Order<Task>, here: SocketAddr) -> Result<Engin
     Ok(Engine::with(order.rails.tuning.apply(settings))?)
 }
 
-fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order) -> Result<()> {
+fn perform(args: &AgentArgs, engine: &Engine, channel: &Channel, order: &Order<Task>) -> Result<()> {
     let cards = || Cards::of(engine, args.gid_index).tuned(order.rails.tuning);
     match &order.task {
         Task::Bench(task) => bench::serve(engine, &cards(), channel, task),

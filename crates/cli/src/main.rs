@@ -5,6 +5,7 @@ mod agent;
 mod args;
 mod cmd;
 mod command;
+mod cpu;
 mod exit;
 mod interrupt;
 mod measure;

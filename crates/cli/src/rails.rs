@@ -12,6 +12,7 @@ use farreach_verbs::device::DeviceList;
 use farreach_verbs::system;
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::{CpuRange, Cpus};
 use crate::exit::{Exit, Failure};
 
 /// Flags that choose rails.
@@ -41,6 +42,10 @@ pub(crate) struct Tuning {
     /// Service level, 0 to 15: the lane on InfiniBand, the VLAN priority on RoCE (RDMA devices only)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=15))]
     pub(crate) sl: Option<u8>,
+
+    /// CPUs to run on, client first: 2, or 2,4, or 2-3,4-5, or ,4 for the server only
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpu: Option<Cpus>,
 }
 
 impl Tuning {
@@ -49,13 +54,23 @@ impl Tuning {
         let flag = match self {
             Self { tclass: Some(_), .. } => "--tclass",
             Self { sl: Some(_), .. } => "--sl",
-            Self { tclass: None, sl: None } => return Ok(()),
+            Self { tclass: None, sl: None, .. } => return Ok(()),
         };
         let core = |name: &'_ String| name.split('@').next().unwrap_or(name).to_owned();
         let Some(name) = names.iter().map(core).find(|name| fabric::is_provider(name)) else { return Ok(()) };
         Err(Failure::new(Exit::Unavailable, format!("{flag} cannot be set over {name}"))
             .cause("only RDMA devices that verbs has mark their packets; this is a rail of libfabric")
             .fix(format!("name an RDMA device with -d, or leave {flag} out")))
+    }
+
+    /// Has the client's process run where it is to.
+    pub(crate) fn pin_client(&self) -> Result<(), Failure> {
+        self.cpu.and_then(|cpus| cpus.client).map_or(Ok(()), CpuRange::pin)
+    }
+
+    /// The same of the agent's.
+    pub(crate) fn pin_server(&self) -> Result<(), Failure> {
+        self.cpu.and_then(|cpus| cpus.server).map_or(Ok(()), CpuRange::pin)
     }
 
     /// An engine's settings with them.
@@ -474,7 +489,7 @@ mod tests {
 
     #[test]
     fn marks_are_refused_where_packets_would_go_without() {
-        let tuning = |tclass, sl| Tuning { tclass, sl };
+        let tuning = |tclass, sl| Tuning { tclass, sl, cpu: None };
         let tcp = names(&["tcp@10.0.0.7"]);
         let refused = tuning(Some(106), None).check(&tcp).expect_err("tcp marks nothing");
         assert_eq!(

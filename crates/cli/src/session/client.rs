@@ -62,6 +62,7 @@ impl Session {
         command: &'static str,
         parameters: &impl Serialize,
     ) -> Result<Self> {
+        rules.tuning.pin_client()?;
         interrupt::watch().context("cannot watch for Ctrl-C")?;
         measure::sleep_exactly();
         let address = args.peer.told(args.port);

@@ -185,6 +185,17 @@ fn a_rail_that_is_no_rdma_is_not_taken_for_it() {
     assert_fails(&mut serve(&["-d", "tcp", "--require-rdma"]), 3, &words);
 }
 
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn both_sides_run_on_the_cpus_that_were_named() {
+    let server = Server::start(&[]);
+    assert_eq!(server.run("ping", &["-n", "10", "--cpu", "0,0"]).code, Some(0));
+    let words = ["error: cannot run on CPU 1023\n", "this host has no such CPU"];
+    assert_fails(&mut server.client("ping", &["--cpu", "1023"]), 3, &words);
+    let words = ["error: the server says: cannot run on CPU 1023\n", "this host has no such CPU"];
+    assert_fails(&mut server.client("bench", &["--cpu", ",1023"]), 3, &words);
+}
+
 /// Packets that would go unmarked are not sent.
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
