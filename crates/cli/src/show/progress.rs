@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use super::sparkline::Sparkline;
-use crate::units;
+use crate::report::SCHEMA_VERSION;
+use crate::{terminal, units};
 
 /// Seconds are enough to read by, in a log too.
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
@@ -66,23 +68,54 @@ impl FillProgress {
 }
 
 /// How a stream runs: once a second, the time, the rate since the last, and the course of it.
-#[derive(Debug)]
 pub(crate) struct BlastProgress {
     place: Place,
     started: Instant,
     sampled: Instant,
     sampled_bytes: u64,
+    interval: Duration,
+    /// Where a program reads the intervals.
+    lines: Option<IntervalReader>,
     rates: Sparkline,
 }
 
+type IntervalReader = Box<dyn FnMut(&Interval) + Send>;
+
+/// What went on between two looks at a stream: a line of JSON for a program. Sizes are bytes, times ns since the beginning.
+/// The schema is docs/schema/blast-interval.json.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(crate) struct Interval {
+    #[cfg_attr(test, schemars(extend("const" = SCHEMA_VERSION)))]
+    schema_version: u32,
+    /// `interval`: by it a line is told from the report, which has a `command` instead.
+    event: &'static str,
+    start_ns: u64,
+    end_ns: u64,
+    /// Of both ways together.
+    bytes: u64,
+    bits_per_second: f64,
+}
+
 impl BlastProgress {
-    /// Begins now. `is_json` says that the result is JSON.
-    pub(crate) fn new(is_json: bool) -> Self {
-        Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now())
+    /// Begins now. `is_json` says that the result is JSON: where an interval is asked for as well, each is printed as a line of it.
+    pub(crate) fn new(is_json: bool, interval: Option<Duration>) -> Self {
+        let mut progress = Self::at(Place::stderr(is_json, 0, "{msg}"), Instant::now());
+        progress.interval = interval.unwrap_or(LINE_INTERVAL);
+        progress.lines = (is_json && interval.is_some()).then(|| Box::new(print) as IntervalReader);
+        progress
     }
 
     fn at(place: Place, now: Instant) -> Self {
-        Self { place, started: now, sampled: now, sampled_bytes: 0, rates: Sparkline::default() }
+        Self {
+            place,
+            started: now,
+            sampled: now,
+            sampled_bytes: 0,
+            interval: LINE_INTERVAL,
+            lines: None,
+            rates: Sparkline::default(),
+        }
     }
 
     /// So many bytes are done since the beginning. It may be called as often as one likes.
@@ -92,10 +125,22 @@ impl BlastProgress {
 
     fn tick_at(&mut self, done_bytes: u64, now: Instant) {
         let since = now.duration_since(self.sampled);
-        if since < LINE_INTERVAL {
+        if since < self.interval {
             return;
         }
-        let bytes_per_second = done_bytes.saturating_sub(self.sampled_bytes) as f64 / since.as_secs_f64();
+        let bytes = done_bytes.saturating_sub(self.sampled_bytes);
+        let bytes_per_second = bytes as f64 / since.as_secs_f64();
+        if let Some(tell) = &mut self.lines {
+            let ns = |time: Instant| time.duration_since(self.started).as_nanos() as u64;
+            tell(&Interval {
+                schema_version: SCHEMA_VERSION,
+                event: "interval",
+                start_ns: ns(self.sampled),
+                end_ns: ns(now),
+                bytes,
+                bits_per_second: bytes_per_second * 8.0,
+            });
+        }
         (self.sampled, self.sampled_bytes) = (now, done_bytes);
         self.rates.push(bytes_per_second);
         let elapsed = clock(now.duration_since(self.started));
@@ -114,6 +159,19 @@ impl BlastProgress {
     pub(crate) fn finish(self) -> Sparkline {
         self.rates
     }
+}
+
+impl fmt::Debug for BlastProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlastProgress").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+/// Prints a line of JSON, at once: whoever reads it wants to see it now.
+fn print(interval: &Interval) {
+    let line = serde_json::to_string(interval).unwrap_or_default();
+    // When stdout is gone the command goes on, as with its result.
+    let _ = terminal::print(&format!("{line}\n"));
 }
 
 /// How a ping goes on, once a second: which size, how many trips, and how long they take.
@@ -403,6 +461,32 @@ mod tests {
         }
         assert_eq!(blast.finish().render(80), "█▁");
         assert_eq!(paper.text(), " 0:01  17.2 Gb/s  2.00 GiB/s\n 1:02   141 Mb/s  16.8 MiB/s\n");
+    }
+
+    #[test]
+    fn a_program_reads_each_interval() {
+        let (heard, start) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let mut blast = BlastProgress::at(Place::Nowhere, start);
+        blast.interval = Duration::from_millis(500);
+        let told = Arc::clone(&heard);
+        blast.lines = Some(Box::new(move |interval| told.lock().unwrap().push(*interval)));
+        for (ms, bytes) in [(400, 1), (500, 1000), (900, 1500), (1_500, 3000)] {
+            blast.tick_at(bytes, after(start, ms));
+        }
+        let interval = |start_ms: u64, end_ms: u64, bytes, bits_per_second| Interval {
+            schema_version: 1,
+            event: "interval",
+            start_ns: start_ms * 1_000_000,
+            end_ns: end_ms * 1_000_000,
+            bytes,
+            bits_per_second,
+        };
+        assert_eq!(*heard.lock().unwrap(), [interval(0, 500, 1000, 16e3), interval(500, 1500, 2000, 16e3)]);
+    }
+
+    #[test]
+    fn the_schema_of_an_interval_is_what_the_type_says() {
+        crate::schema::assert_current::<Interval>("blast-interval.json");
     }
 
     #[test]

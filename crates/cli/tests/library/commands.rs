@@ -78,6 +78,22 @@ fn blast_goes_every_way() {
     rail.blasts_for_a_time();
 }
 
+#[test]
+#[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
+fn a_program_reads_a_line_of_json_for_each_interval_and_the_report() {
+    let server = Server::start(&[]);
+    let ended = server.run("blast", &["-d", "tcp", "-D", "1", "-s", "64K", "--json", "-i", "0.2"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:#?}");
+    let mut lines: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect();
+    schema::assert_valid("blast", &lines.pop().expect("the report is the last line"));
+    assert!(lines.len() >= 2, "{ended:#?}");
+    for (line, next) in lines.iter().zip(lines.iter().skip(1)) {
+        schema::assert_valid("blast-interval", line);
+        assert_eq!(line["end_ns"], next["start_ns"], "{ended:#?}");
+    }
+}
+
 /// Nothing is named: without a card it is tcp, and why is told.
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]

@@ -55,7 +55,7 @@ fn blast(args: &BlastArgs, task: &Task, session: &Session) -> Result<(BlastRepor
         channel,
         from_server: 0,
         from_server_at: Duration::ZERO,
-        progress: BlastProgress::new(args.client.json),
+        progress: BlastProgress::new(args.client.json, args.interval),
         own_part_took: None,
     };
     let measured = watch.measure(source.as_mut(), &stopwatch, &mut report);

@@ -49,6 +49,11 @@ pub(crate) struct BlastArgs {
     #[arg(short, long)]
     reverse: bool,
 
+    /// Time between two lines of progress (default: 1). With --json, each is a line of JSON on stdout, and the report
+    /// is the last line
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse::seconds_of)]
+    interval: Option<Duration>,
+
     /// For tests: the server alters one byte
     #[arg(long, hide = true)]
     alter_byte: bool,
@@ -66,6 +71,7 @@ Examples:
   farreach blast storage-7 -b -s 64K         both ways at once
   farreach blast storage-7 -r -D 60          from the server, for a minute
   farreach blast storage-7 -s 8 --depth 128  how many small ones
+  farreach blast storage-7 --json -i 1       a line of JSON each second
 
 A message counts when its bytes are at the other side.
 Exit code: 0 if all went well, 4 peer lost (what was measured until then is
@@ -159,7 +165,10 @@ pub(crate) fn run(args: &BlastArgs) -> Result<Exit> {
         None if report.head.is_interrupted => Exit::Interrupted,
         None => Exit::Ok,
     };
-    let text = if args.client.json {
+    let text = if args.client.json && args.interval.is_some() {
+        // One document on each line.
+        serde_json::to_string(&report)? + "\n"
+    } else if args.client.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
         report::text(&report, terminal::width())
