@@ -57,9 +57,9 @@ impl Cards {
     pub(super) fn propose(&self, peer: &Peer) -> Result<Proposal, Failure> {
         let ready = peer.rails();
         let Some(chosen) = self.rails.iter().find(|rail| ready.contains(&rail.name)) else {
-            return Err(Failure::new(Exit::Unavailable, "this is verbs' own, and the rails are libfabric's")
-                .cause(format!("the peer is reached over {}", ready.join(", ")))
-                .fix("take an RDMA card that verbs has: `farreach devices` lists them"));
+            return Err(Failure::new(Exit::Unavailable, "it needs an RDMA device that verbs has")
+                .cause(format!("the rails to the server are those of libfabric: {}", ready.join(", ")))
+                .fix("use an RDMA device on both sides: `farreach devices` lists them"));
         };
         let alike = self.rails.iter().filter(|rail| rail.kind == chosen.kind);
         let place = alike.take_while(|rail| rail.name != chosen.name).count();

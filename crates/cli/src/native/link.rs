@@ -3,14 +3,17 @@
 use std::time::{Duration, Instant};
 
 use farreach::{Peer, Slice};
+use farreach_verbs::Error;
 use farreach_verbs::cq::{self, CompletionQueue, CompletionQueueBuilder, Success, WorkKind};
 use farreach_verbs::mr::AccessFlags;
+use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::state::PeerAddress;
-use farreach_verbs::qp::{QueuePair, QueuePairBuilder, QueuePairType, SendOperations};
+use farreach_verbs::qp::{QueuePair, QueuePairBuilder, SendOperations};
 use farreach_verbs::wr::{Buffers, RecvRequest, RegionPart, SendRequest};
 
 use super::card::Card;
 use super::failure::{of_completion, of_refusal, of_verbs};
+use super::queue_pair::QueuePairArgs;
 use crate::exit::{self, Exit, Failure};
 use crate::interrupt::GLANCE;
 use crate::session::Wait;
@@ -32,6 +35,7 @@ pub(crate) struct LinkRules {
     pub(crate) access: AccessFlags,
     /// Operations that must be asked for when a queue pair is made.
     pub(crate) operations: SendOperations,
+    pub(crate) queue_pair: QueuePairArgs,
     pub(crate) wait: Wait,
 }
 
@@ -55,26 +59,49 @@ pub(crate) struct Done {
     pub(crate) buffers: Buffers,
 }
 
+/// The largest packets of a connection: the port's, or less where that was asked for.
+fn path_mtu(card: &Card, args: &QueuePairArgs) -> Result<Mtu, Failure> {
+    let active = card.parameters.mtu;
+    match args.mtu() {
+        Some(wanted) if wanted.bytes() > active.bytes() => {
+            Err(Failure::new(Exit::Unavailable, format!("{} sends no packets of {wanted} bytes", card.name))
+                .cause(format!("the active MTU of its port is {active}"))
+                .fix("ask for a smaller --mtu, or raise the MTU of its net device: ip link set DEV mtu 4200"))
+        }
+        Some(wanted) => Ok(wanted),
+        None => Ok(active),
+    }
+}
+
 impl Link {
     /// Makes one end, which has an address to tell.
     pub(super) fn open(card: &Card, rules: &LinkRules, peer: &Peer) -> Result<Self, Failure> {
+        let mut parameters = card.parameters.clone();
+        parameters.access = rules.access;
+        parameters.mtu = path_mtu(card, &rules.queue_pair)?;
+        let inline = rules.queue_pair.inline_bytes;
         let open = || {
             let channel = card.context.create_comp_channel()?;
             let cq =
                 CompletionQueueBuilder::new(rules.depth + RECEIVES).channel(&channel).build(&card.context)?;
-            let mut builder = QueuePairBuilder::new(QueuePairType::Rc, &cq, &cq)
+            let mut builder = QueuePairBuilder::new(rules.queue_pair.kind(), &cq, &cq)
                 .max_send_wr(rules.depth)
+                .max_inline_data(inline)
                 .max_recv_wr(RECEIVES);
             if !rules.operations.is_empty() {
                 builder = builder.send_operations(rules.operations);
             }
             let qp = builder.build(&card.pd)?;
-            let mut parameters = card.parameters.clone();
-            parameters.access = rules.access;
             let own = qp.to_init(&parameters)?;
             Ok((qp, cq, own))
         };
-        let (qp, cq, own) = open().map_err(|error| of_verbs(&error))?;
+        let (qp, cq, own) = open().map_err(|error| match (inline, of_verbs(&error)) {
+            // The sizes that a card has are its own: more inline bytes than that are something that it lacks.
+            (1.., failure) if matches!(error, Error::Creation { .. }) => {
+                Failure { exit: Exit::Unavailable, ..failure }
+            }
+            (_, failure) => failure,
+        })?;
         let wait = match rules.wait {
             Wait::Busy => cq::Wait::Busy,
             Wait::Event => cq::Wait::Event,
@@ -96,6 +123,11 @@ impl Link {
     /// Posts a request, whose completion is to be waited for.
     pub(crate) fn post(&self, request: SendRequest) -> Result<(), Failure> {
         self.qp.post_send(request).map_err(|refused| of_refusal(&refused.reason))
+    }
+
+    /// Posts several by one call, whose completions are to be waited for.
+    pub(crate) fn post_list(&self, requests: &mut Vec<SendRequest>) -> Result<(), Failure> {
+        self.qp.post_send_list(requests).map_err(|reason| of_refusal(&reason))
     }
 
     /// Posts a message that lies in a region.

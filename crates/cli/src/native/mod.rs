@@ -1,5 +1,5 @@
-//! Verbs by hand: reliable queue pairs beside those of the engine, for what is verbs' own. On-chip memory, ATOMIC WRITE and FLUSH are no part of the
-//! engine's model, because no rail of libfabric's has them.
+//! Verbs by hand: queue pairs beside those of the engine, for what is verbs' own. On-chip memory, ATOMIC WRITE and FLUSH are no part of the
+//! engine's model, because no rail of libfabric's has them; plain writes and reads are here to measure a card without the engine, as perftest does.
 //!
 //! Both sides go by the card and the GID that carry the session already, and tell each other of their queue pairs by [`Channel`]:
 //!
@@ -19,6 +19,7 @@ mod link;
 mod meet;
 mod memory;
 mod operation;
+mod queue_pair;
 mod stream;
 
 pub(crate) use card::{Card, Cards};
@@ -27,4 +28,5 @@ pub(crate) use link::{Link, LinkRules};
 pub(crate) use meet::{Called, End, Place, Received, call, receive};
 pub(crate) use memory::Memory;
 pub(crate) use operation::NativeOperation;
+pub(crate) use queue_pair::{Connection, QueuePairArgs};
 pub(crate) use stream::{StreamRules, client_stream, serve_stream};

@@ -20,6 +20,10 @@ pub(crate) enum NativeOperation {
     FlushGlobal,
     /// A write, and a FLUSH behind it: when that is done, the bytes outlive a power cut.
     FlushPersistent,
+    /// A plain write.
+    Write,
+    /// A plain read.
+    Read,
 }
 
 impl NativeOperation {
@@ -28,14 +32,18 @@ impl NativeOperation {
             Self::AtomicWrite => "ATOMIC WRITE",
             Self::FlushGlobal => "FLUSH to global visibility",
             Self::FlushPersistent => "FLUSH to persistence",
+            Self::Write => "WRITE",
+            Self::Read => "READ",
         }
     }
 
+    /// What a card must report. Every card has plain writes and reads.
     fn capability(self) -> DeviceCapabilities {
         match self {
             Self::AtomicWrite => DeviceCapabilities::ATOMIC_WRITE,
             Self::FlushGlobal => DeviceCapabilities::FLUSH_GLOBAL,
             Self::FlushPersistent => DeviceCapabilities::FLUSH_PERSISTENT,
+            Self::Write | Self::Read => DeviceCapabilities::empty(),
         }
     }
 
@@ -44,13 +52,15 @@ impl NativeOperation {
         match self {
             Self::AtomicWrite => SendOperations::ATOMIC_WRITE,
             Self::FlushGlobal | Self::FlushPersistent => SendOperations::FLUSH | SendOperations::RDMA_WRITE,
+            Self::Write | Self::Read => SendOperations::empty(),
         }
     }
 
     /// What the peer must be allowed.
     pub(super) fn access(self) -> AccessFlags {
         match self {
-            Self::AtomicWrite => AccessFlags::REMOTE_WRITE,
+            Self::AtomicWrite | Self::Write => AccessFlags::REMOTE_WRITE,
+            Self::Read => AccessFlags::REMOTE_READ,
             Self::FlushGlobal => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_GLOBAL,
             Self::FlushPersistent => AccessFlags::REMOTE_WRITE | AccessFlags::FLUSH_PERSISTENT,
         }
@@ -59,7 +69,7 @@ impl NativeOperation {
     /// Requests that one operation consists of.
     pub(super) fn requests(self) -> u32 {
         match self {
-            Self::AtomicWrite => 1,
+            Self::AtomicWrite | Self::Write | Self::Read => 1,
             Self::FlushGlobal | Self::FlushPersistent => 2,
         }
     }
@@ -81,12 +91,14 @@ impl NativeOperation {
         let is_right = match self {
             Self::AtomicWrite => bytes == WORD,
             Self::FlushGlobal | Self::FlushPersistent => (WORD..=BYTES_MAX).contains(&bytes),
+            Self::Write | Self::Read => (1..=BYTES_MAX).contains(&bytes),
         };
         if is_right {
             return Ok(());
         }
         let cause = match self {
             Self::AtomicWrite => format!("it writes {WORD} bytes, no more and no less"),
+            Self::Write | Self::Read => format!("here it has 1 to {BYTES_MAX} bytes"),
             _ => format!("here it has {WORD} to {BYTES_MAX} bytes, of which the first {WORD} are its number"),
         };
         Err(Failure::new(Exit::Usage, format!("there is no {} of {bytes} bytes", self.name()))
@@ -113,5 +125,6 @@ mod tests {
         assert!(refused.error.contains("ATOMIC WRITE of 16 bytes"), "{refused:?}");
         assert!(NativeOperation::FlushGlobal.check_size(65_536).is_ok());
         assert!(NativeOperation::FlushPersistent.check_size(7).is_err());
+        assert!(NativeOperation::Write.check_size(1).is_ok() && NativeOperation::Read.check_size(0).is_err());
     }
 }

@@ -13,6 +13,7 @@ use super::link::{Link, LinkRules};
 use super::meet::{Called, Received, call, receive};
 use super::memory::Memory;
 use super::operation::{NativeOperation, WORD};
+use super::queue_pair::{Connection, QueuePairArgs};
 use crate::exit::{Exit, Failure};
 use crate::session::{Channel, Wait};
 use crate::stream::Stream;
@@ -24,6 +25,7 @@ pub(crate) struct StreamRules {
     pub(crate) bytes: usize,
     /// Operations under way.
     pub(crate) depth: usize,
+    pub(crate) queue_pair: QueuePairArgs,
     pub(crate) wait: Wait,
 }
 
@@ -36,6 +38,7 @@ impl StreamRules {
             depth: (self.depth as u32).saturating_mul(operation.requests()).max(1),
             access,
             operations: operation.send_operations(),
+            queue_pair: self.queue_pair,
             wait: self.wait,
         }
     }
@@ -55,7 +58,8 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     if operation != NativeOperation::AtomicWrite {
         for _ in 0..rules.depth {
             let mut slice = called.card.allocate(rules.bytes)?;
-            slice.fill(FILL);
+            // What is read into shows afterwards whether it was.
+            slice.fill(if operation == NativeOperation::Read { !FILL } else { FILL });
             free.push(slice);
         }
     }
@@ -63,7 +67,19 @@ pub(crate) fn client_stream(cards: &Cards, channel: &Channel, rules: StreamRules
     let (Some(link), Some(target)) = (links.pop(), memory.get(0, rules.bytes as u64)) else {
         bail!("the other side has offered less than was asked for");
     };
-    Ok(NativeStream { link, target, operation, free, posted: 0, done: VecDeque::new() })
+    let QueuePairArgs { inline_bytes, post_list, .. } = rules.queue_pair;
+    Ok(NativeStream {
+        link,
+        target,
+        operation,
+        is_inline: rules.bytes <= inline_bytes as usize,
+        list: Vec::with_capacity(post_list as usize),
+        list_len: post_list as usize,
+        in_flight: 0,
+        free,
+        posted: 0,
+        done: VecDeque::new(),
+    })
 }
 
 /// The agent's side: connected. It has nothing to do but to stay until the client has enough.
@@ -77,10 +93,16 @@ pub(crate) fn serve_stream(cards: &Cards, channel: &Channel, rules: StreamRules)
             Ok(rules.links(operation.access()))
         },
         |card| {
-            Memory::host(card, rules.bytes, operation.access()).map_err(|failure| refused(operation, failure))
+            let memory = Memory::host(card, rules.bytes, operation.access())
+                .map_err(|failure| refused(operation, failure))?;
+            if operation == NativeOperation::Read {
+                memory.write(0, &vec![FILL; rules.bytes])?;
+            }
+            Ok(memory)
         },
     )?;
-    Ok(ServedStream { _links: links, memory, operation })
+    let is_reliable = rules.queue_pair.connection == Connection::Rc;
+    Ok(ServedStream { _links: links, memory, operation, is_reliable })
 }
 
 /// Memory that was not registered: for persistence, because it is none that outlives a power cut.
@@ -102,7 +124,14 @@ pub(crate) struct NativeStream {
     link: Link,
     target: RemoteRange,
     operation: NativeOperation,
-    /// Sources that no card has.
+    /// Whether requests carry their bytes in themselves.
+    is_inline: bool,
+    /// Requests that wait until there are enough for one call.
+    list: Vec<SendRequest>,
+    list_len: usize,
+    /// Requests that the card has.
+    in_flight: usize,
+    /// Memory that no card has.
     free: Vec<Slice>,
     posted: u64,
     /// Sources of writes whose flush is not done.
@@ -119,6 +148,52 @@ impl NativeStream {
     }
 }
 
+/// Plain writes and reads.
+impl NativeStream {
+    fn post_write(&mut self) -> Result<()> {
+        let Some(mut source) = self.free.pop() else { bail!("more is under way than was asked for") };
+        let len = WORD.min(source.len());
+        source[..len].copy_from_slice(&self.posted.to_le_bytes()[..len]);
+        let request = SendRequest::write(source, self.target);
+        self.enqueue(if self.is_inline { request.inline() } else { request })
+    }
+
+    fn post_read(&mut self) -> Result<()> {
+        let Some(into) = self.free.pop() else { bail!("more is under way than was asked for") };
+        self.enqueue(SendRequest::read(into, self.target))
+    }
+
+    fn enqueue(&mut self, request: SendRequest) -> Result<()> {
+        self.list.push(request);
+        if self.list.len() < self.list_len { Ok(()) } else { self.hand_over() }
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let count = self.list.len();
+        self.link.post_list(&mut self.list)?;
+        self.in_flight += count;
+        Ok(())
+    }
+
+    fn complete_plain(&mut self) -> Result<()> {
+        // A list that is not full goes out where there is nothing else to wait for.
+        if self.in_flight == 0 {
+            self.hand_over()?;
+        }
+        let done = self.link.complete()?;
+        self.in_flight -= 1;
+        let Ok(slice) = done.buffers.into_slice() else { bail!("a request came back without its memory") };
+        if self.operation == NativeOperation::Read && [slice.first(), slice.last()] != [Some(&FILL); 2] {
+            return Err(Failure::new(Exit::Mismatch, "what was read is not what the server has")
+                .cause(format!("byte 0 is {:?}, and the server has {FILL}", slice.first()))
+                .fix("do not trust this path with data: see the card's error counters")
+                .into());
+        }
+        self.free.push(slice);
+        Ok(())
+    }
+}
+
 impl Stream for NativeStream {
     fn post(&mut self) -> Result<()> {
         self.posted += 1;
@@ -130,10 +205,15 @@ impl Stream for NativeStream {
             }
             NativeOperation::FlushGlobal => self.post_flushed_write(FlushPlacement::Global),
             NativeOperation::FlushPersistent => self.post_flushed_write(FlushPlacement::Persistent),
+            NativeOperation::Write => self.post_write(),
+            NativeOperation::Read => self.post_read(),
         }
     }
 
     fn complete(&mut self) -> Result<()> {
+        if matches!(self.operation, NativeOperation::Write | NativeOperation::Read) {
+            return self.complete_plain();
+        }
         loop {
             let done = self.link.complete()?;
             match done.kind {
@@ -154,15 +234,22 @@ pub(crate) struct ServedStream {
     _links: Vec<Link>,
     memory: Memory,
     operation: NativeOperation,
+    is_reliable: bool,
 }
 
 impl ServedStream {
     /// Whether what the client has written last is here: after all of its operations, of which it has posted so many.
     pub(crate) fn check(&self, posted: u64) -> Result<(), Failure> {
+        // Nothing is written by reads: the client looks at what it has got.
+        if posted == 0 || self.operation == NativeOperation::Read {
+            return Ok(());
+        }
         let mut bytes = vec![0; self.memory.len()];
         self.memory.read(0, &mut bytes)?;
-        let (number, rest) = bytes.split_at(WORD);
-        if posted == 0 || number == posted.to_le_bytes() && rest.iter().all(|byte| *byte == FILL) {
+        let (number, rest) = bytes.split_at(WORD.min(bytes.len()));
+        // An unreliable connection may have lost the last ones.
+        let is_last = number == &posted.to_le_bytes()[..number.len()] || !self.is_reliable;
+        if is_last && rest.iter().all(|byte| *byte == FILL) {
             return Ok(());
         }
         let found = number.iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));

@@ -38,6 +38,34 @@ fn packets_are_marked_as_asked_for() {
     assert_eq!((&report["traffic_class"], &report["service_level"]), (&104.into(), &3.into()), "{report:#}");
 }
 
+/// What perftest measures: plain writes and reads by a bare queue pair.
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
+fn bare_queue_pairs_are_measured_as_they_were_asked_for() {
+    let server = Server::start_far(&[]);
+    for (words, expected) in [
+        (
+            &["--op", "raw-write,raw-read", "--depths", "1,8"][..],
+            &["raw-write", "raw-write", "raw-read", "raw-read"][..],
+        ),
+        (
+            &["--op", "raw-write,raw-read", "--depths", "8", "--mtu", "256", "--post-list", "4"],
+            &["raw-write", "raw-read"],
+        ),
+        // More in a list than are in flight, bytes inline, and no acknowledgements.
+        (&["--op", "raw-write", "--depths", "2", "--inline", "64", "--post-list", "16"], &["raw-write"]),
+        (&["--op", "raw-write", "--depths", "4", "--connection", "uc"], &["raw-write"]),
+    ] {
+        let ended = server.run("bench", &[&SHORT[..], words].concat());
+        assert_eq!(ended.code, Some(0), "{words:?}: {ended:#?}");
+        let report = ended.json();
+        schema::assert_valid("bench", &report);
+        assert_eq!(operations(&report), expected, "{words:?}");
+    }
+    let ended = server.run("bench", &[&SHORT[..], &["--op", "raw-write", "--inline", "1000000"]].concat());
+    assert_eq!(ended.code, Some(3), "{ended:#?}");
+}
+
 /// The newest kernel has them, and Linux 6.1 has not: the card says which.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]

@@ -153,10 +153,15 @@ fn a_floor_is_held_or_not_and_an_earlier_run_is_compared_with() {
 #[test]
 #[ignore = "needs libfabric or rdma-core: cargo xtask test runs it"]
 fn what_a_rail_lacks_is_told_and_the_rest_is_measured() {
+    const NEEDS: &str = "it needs an RDMA device";
     let server = Server::start(&[]);
-    for (operation, why) in
-        [("cas", "has atomic operations"), ("atomic-write", "verbs' own"), ("flush", "verbs' own")]
-    {
+    for (operation, why) in [
+        ("cas", "has atomic operations"),
+        ("atomic-write", NEEDS),
+        ("flush", NEEDS),
+        ("raw-write", NEEDS),
+        ("raw-read", NEEDS),
+    ] {
         let ended =
             bench(&server, &["-d", "tcp", "--op", &format!("{operation},read"), "-s", "64", "--depths", "1"]);
         assert_eq!(ended.code, Some(3), "{operation}: {ended:#?}");

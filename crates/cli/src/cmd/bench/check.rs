@@ -11,6 +11,7 @@ use super::report::NotMeasured;
 use super::{BenchArgs, NativeOperation};
 use crate::exit::{Exit, Failure};
 use crate::interrupt::{self, GLANCE};
+use crate::native::Connection;
 use crate::session::Session;
 use crate::units::sweep::Counts;
 
@@ -58,10 +59,43 @@ pub(super) fn arguments(args: &BenchArgs) -> Result<(), Failure> {
             "both sides would need over 4 GiB".to_owned(),
         );
     }
+    queue_pair(args)?;
     // Those of a word have one size, whatever was typed.
     if args.op.contains(&Operation::Flush) {
         let check = |bytes: &u64| NativeOperation::FlushGlobal.check_size(*bytes as usize);
         args.sizes.bytes().iter().try_for_each(check)?;
+    }
+    Ok(())
+}
+
+/// Whether there is an operation that the flags of bare queue pairs are for.
+fn queue_pair(args: &BenchArgs) -> Result<(), Failure> {
+    let wrong = |what: &str, cause: &str| {
+        Err(Failure::new(Exit::Usage, format!("{what} has no effect here"))
+            .cause(cause)
+            .fix("add --op raw-write; see `farreach bench --help`"))
+    };
+    let has = |operation: Operation| args.op.contains(&operation);
+    let (has_raw, options) = (has(Operation::RawWrite) || has(Operation::RawRead), &args.queue_pair);
+    if let Some(flag) = options.flag()
+        && args.op.iter().all(|operation| operation.native().is_none())
+    {
+        return wrong(
+            flag,
+            "the engine chooses it for its own queue pairs; it is for raw-write, raw-read, atomic-write and flush",
+        );
+    }
+    if options.inline_bytes > 0 && !has(Operation::RawWrite) {
+        return wrong("--inline", "only raw-write posts its bytes inline");
+    }
+    if options.post_list > 1 && !has_raw {
+        return wrong("--post-list", "only raw-write and raw-read are posted in lists");
+    }
+    let is_other = |operation: &Operation| operation.native().is_some_and(|it| it != NativeOperation::Write);
+    if options.connection == Connection::Uc && args.op.iter().any(is_other) {
+        return Err(Failure::new(Exit::Usage, "an unreliable connection has writes only")
+            .cause("READ, ATOMIC WRITE and FLUSH need --connection rc")
+            .fix("name raw-write alone with --connection uc"));
     }
     Ok(())
 }
@@ -137,6 +171,22 @@ mod tests {
         // An atomic operation has its eight bytes, whatever the others have.
         assert_eq!(checked("--op write,cas,atomic-write -s 4..1M"), Ok(()));
         assert_eq!(checked("--op flush -s 8..1M"), Ok(()));
+    }
+
+    #[test]
+    fn flags_of_bare_queue_pairs_want_an_operation_that_has_one() {
+        for (words, told) in [
+            ("--mtu 1024", "--mtu has no effect here"),
+            ("--op write --inline 64", "--inline has no effect here"),
+            ("--op raw-read --inline 64", "--inline has no effect here"),
+            ("--op flush --post-list 4", "--post-list has no effect here"),
+            ("--op raw-write,raw-read --connection uc", "an unreliable connection has writes only"),
+        ] {
+            let refused = checked(words).expect_err(words);
+            assert_eq!((refused.error.as_str(), refused.exit), (told, Exit::Usage), "{words}");
+        }
+        assert_eq!(checked("--op raw-write --connection uc --mtu 1024 --inline 64 --post-list 16"), Ok(()));
+        assert_eq!(checked("--op raw-read,write --mtu 256 --post-list 4"), Ok(()));
     }
 
     #[test]

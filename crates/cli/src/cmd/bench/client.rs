@@ -41,7 +41,7 @@ pub(super) fn row(
     wanted: &Wanted,
 ) -> Result<Result<Option<Row>, Failure>> {
     let Wanted { operation, size_bytes, depth } = *wanted;
-    let step = Step { operation, size_bytes, depth, wait: args.client.wait };
+    let step = Step { operation, size_bytes, depth, queue_pair: args.queue_pair, wait: args.client.wait };
     let mut lanes = Vec::new();
     let measured = repetitions(args, session, &step, &mut lanes);
     for (place, channel) in session.channels.iter().enumerate() {

@@ -28,7 +28,7 @@ use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::measure::Usage;
-use crate::native::{NativeOperation, StreamRules};
+use crate::native::{NativeOperation, QueuePairArgs, StreamRules};
 use crate::rails::Tuning;
 use crate::report::{Head, Told};
 use crate::session::{Rules, Session, Wait};
@@ -106,6 +106,9 @@ pub(crate) struct BenchArgs {
     against: Option<PathBuf>,
 
     #[command(flatten)]
+    queue_pair: QueuePairArgs,
+
+    #[command(flatten)]
     pub(crate) client: ClientArgs,
 
     #[command(flatten)]
@@ -118,11 +121,13 @@ Operations:
   write      writes                 faa           fetch-and-add, 8 bytes
   write-imm  writes with immediate  atomic-write  atomic writes of 8 bytes
   read       reads                  flush         writes, each with a flush
+  raw-write  writes, and raw-read reads, by a bare queue pair without the engine
 
 Examples:
   farreach bench storage-7                             8 B to 1 MiB
   farreach bench storage-7 --op write --depths 1..128  how deep is deep enough
   farreach bench storage-7 --op cas,faa                atomic operations
+  farreach bench storage-7 --op raw-write --post-list 16 --inline 64
   farreach bench storage-7 --svg rates.svg             a picture of it
   farreach bench storage-7 --json > base.json          to compare with later
   farreach bench storage-7 --against base.json --floor 90%of=base.json
@@ -141,21 +146,20 @@ struct Step {
     operation: Operation,
     size_bytes: u64,
     depth: u32,
+    #[serde(default)]
+    queue_pair: QueuePairArgs,
     wait: Wait,
 }
 
 impl Step {
     /// As an operation of verbs' own, where it is one.
     fn native(&self) -> Option<StreamRules> {
-        let operation = match self.operation {
-            Operation::AtomicWrite => NativeOperation::AtomicWrite,
-            Operation::Flush => NativeOperation::FlushGlobal,
-            _ => return None,
-        };
+        let operation = self.operation.native()?;
         Some(StreamRules {
             operation,
             bytes: self.size_bytes as usize,
             depth: self.depth as usize,
+            queue_pair: self.queue_pair,
             wait: self.wait,
         })
     }
@@ -380,5 +384,6 @@ fn parameters(args: &BenchArgs) -> Parameters {
         repetitions: args.repetitions,
         duration_ns: args.seconds.as_nanos() as u64,
         warm_up_ns: args.warm_up.as_nanos() as u64,
+        queue_pair: args.op.iter().any(|operation| operation.native().is_some()).then_some(args.queue_pair),
     }
 }

@@ -3,6 +3,8 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::native::NativeOperation;
+
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,6 +25,10 @@ pub(crate) enum Operation {
     AtomicWrite,
     /// Writes, and a flush behind each (verbs)
     Flush,
+    /// Writes by a bare queue pair, without the engine (verbs)
+    RawWrite,
+    /// Reads by a bare queue pair, without the engine (verbs)
+    RawRead,
 }
 
 impl Operation {
@@ -36,7 +42,20 @@ impl Operation {
             Self::Faa => "faa",
             Self::AtomicWrite => "atomic-write",
             Self::Flush => "flush",
+            Self::RawWrite => "raw-write",
+            Self::RawRead => "raw-read",
         }
+    }
+
+    /// As an operation of verbs' own, which a bare queue pair does.
+    pub(crate) fn native(self) -> Option<NativeOperation> {
+        Some(match self {
+            Self::AtomicWrite => NativeOperation::AtomicWrite,
+            Self::Flush => NativeOperation::FlushGlobal,
+            Self::RawWrite => NativeOperation::Write,
+            Self::RawRead => NativeOperation::Read,
+            Self::Send | Self::Write | Self::WriteImm | Self::Read | Self::Cas | Self::Faa => return None,
+        })
     }
 
     /// Whether it is always on eight bytes.

@@ -15,6 +15,7 @@ use super::against::Comparisons;
 use super::figures::{Figures, Repetition, Spread};
 use super::verdict::Verdict;
 use crate::exit::Failure;
+use crate::native::QueuePairArgs;
 use crate::report::{Head, LatencyOf, SCHEMA_VERSION, Told};
 use crate::units;
 
@@ -76,6 +77,9 @@ pub(crate) struct Parameters {
     pub(crate) duration_ns: u64,
     /// What runs before, and does not count.
     pub(crate) warm_up_ns: u64,
+    /// How the queue pairs of operations without the engine were made; null where there are none.
+    #[serde(default)]
+    pub(crate) queue_pair: Option<QueuePairArgs>,
 }
 
 /// What makes two rows the same measurement.

@@ -62,6 +62,7 @@ pub(crate) fn report() -> BenchReport {
             repetitions: 3,
             duration_ns: Duration::from_secs(1).as_nanos() as u64,
             warm_up_ns: Duration::from_millis(200).as_nanos() as u64,
+            queue_pair: None,
         },
         rows,
         comparisons: None,

@@ -33,7 +33,11 @@ pub(super) struct Target {
 impl Target {
     pub(super) fn open(engine: &Engine, channel: &Channel, step: &Step) -> Result<Self> {
         let rights = match step.operation {
-            Operation::Send | Operation::AtomicWrite | Operation::Flush => return Ok(Self::default()),
+            Operation::Send
+            | Operation::AtomicWrite
+            | Operation::Flush
+            | Operation::RawWrite
+            | Operation::RawRead => return Ok(Self::default()),
             Operation::Write | Operation::WriteImm => Rights::WRITE,
             Operation::Read => Rights::READ,
             Operation::Cas | Operation::Faa => Rights::ATOMIC,

@@ -171,6 +171,7 @@ fn shared(report: &BenchReport) -> String {
             parts.push(format!("{} queue{}", key.queues, if key.queues == 1 { "" } else { "s" }));
         }
     }
+    parts.extend(report.parameters.queue_pair.map(|args| format!("bare queue pairs: {}", args.words())));
     let marks = report.head.tuning_words();
     parts.extend(marks.strip_prefix(", ").map(str::to_owned));
     let (count, each) = (report.parameters.repetitions, report.parameters.duration_ns as f64);

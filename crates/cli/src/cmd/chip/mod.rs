@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::args::ClientArgs;
 use crate::exit::{Exit, Failure};
 use crate::measure::Usage;
-use crate::native::{Card, LinkRules};
+use crate::native::{Card, LinkRules, QueuePairArgs};
 use crate::rails::Tuning;
 use crate::session::{self, Wait};
 use crate::terminal;
@@ -181,6 +181,7 @@ fn link_rules(card: &Card, task: &Task) -> LinkRules {
         depth: 1,
         access: access(card),
         operations: SendOperations::empty(),
+        queue_pair: QueuePairArgs::default(),
         wait: task.wait,
     }
 }
