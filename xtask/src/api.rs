@@ -29,6 +29,7 @@ const LIBRARIES: &[&str] = &[
     "farreach-fabric",
     "farreach-proto",
     "farreach-rail",
+    "farreach-doctor",
     "farreach-dylib",
 ];
 

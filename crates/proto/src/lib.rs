@@ -18,7 +18,7 @@
 //! | [`outbox`] | the sender's queue, including recovery after a lost link |
 //! | [`rail`] | work requests for a rail, and its errors |
 //! | [`lost`], [`error`] | reasons for failures |
-//! | [`explain`] | statistics of a finished transfer |
+//! | [`stats`] | statistics of a finished transfer |
 //! | [`rights`] | access rights of granted memory |
 //! | [`sequence`] | numbers things that end roughly in the order of their start |
 //! | [`wire`] | frames of the control connection |

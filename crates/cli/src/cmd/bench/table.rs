@@ -158,11 +158,11 @@ fn varies<T: PartialEq>(rows: &[Row], of: impl Fn(&Key) -> T) -> bool {
 /// What is the same for every row is said once.
 fn shared(report: &BenchReport) -> String {
     let rows = &report.rows;
-    let mut parts = vec![report.head.peer.address.clone()];
+    let mut parts = vec![format!("bench {}", report.head.peer.address)];
     if let Some(Row { key, .. }) = rows.first() {
         if !varies(rows, |key| key.rails.clone()) {
             let rails: Vec<String> = key.rails.iter().map(|rail| report.head.rail_words(rail)).collect();
-            parts.push(format!("over {}", rails.join(" + ")));
+            parts[0].push_str(&format!(" over {}", rails.join(" + ")));
         }
         if !varies(rows, |key| key.depth) {
             parts.push(format!("depth {}", key.depth));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(
             render(&report(few()), Some(60), Paint::PLAIN),
             "\
-storage-7:18520, over mlx5_0 (RDMA), depth 16, 1 queue,
+bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
 median of 3 × 1.00 s
 
 op       size   Gb/s      ±    op/s  p50 µs  p99 µs  max µs
@@ -269,7 +269,7 @@ GiB/s. A wider terminal, --csv and --json have them.
         assert_eq!(
             render(&report(rows), None, Paint::PLAIN),
             "\
-storage-7:18520, median of 3 × 1.00 s
+bench storage-7:18520, median of 3 × 1.00 s
 
 op       size  depth  queues  rails           Gb/s      ±   GiB/s    op/s  p50 µs      ±  p99 µs  max µs  CPU ns  peer's
 write     8 B     16       1  mlx5_0         0.538  2.4 %  0.0626  8.40 M    1.91  2.4 %    2.67    19.0     180   0.250
@@ -295,7 +295,7 @@ read   64 KiB     64       4  mlx5_0+mlx5_1   97.0  2.2 %    11.3   185 k    86.
         assert_eq!(
             render(&report, Some(60), Paint::PLAIN),
             "\
-storage-7:18520, over mlx5_0 (RDMA), depth 16, 1 queue,
+bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
 median of 3 × 1.00 s
 
 op       size   Gb/s      ±   ×old    op/s  p50 µs  p99 µs
@@ -322,7 +322,7 @@ Not in it: read 8 B, depth 16, mlx5_0.
         assert_eq!(
             render(&report, Some(60), Paint::PLAIN),
             "\
-storage-7:18520, over mlx5_0 (RDMA), depth 16, 1 queue,
+bench storage-7:18520 over mlx5_0 (RDMA), depth 16, 1 queue,
 measured once, 1.00 s: no spread
 
 op     size   Gb/s  ±    op/s  p50 µs  p99 µs  max µs
