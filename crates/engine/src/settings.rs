@@ -17,6 +17,9 @@ const MESSAGE_MAX: usize = 1 << 20;
 /// With a shorter interval, peers would be busy with keep-alives.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
+/// The default timeout of a link.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Configuration of an [`Engine`](crate::Engine): its rails, timeouts, limits, and how it waits.
 ///
 /// ```no_run
@@ -41,7 +44,7 @@ pub struct Settings {
     pub(crate) require_rdma: bool,
     pub(crate) heartbeat: Duration,
     pub(crate) silence: Duration,
-    pub(crate) stall: Duration,
+    link_timeout: Option<Duration>,
     pub(crate) drain: Duration,
     pub(crate) cool_down: Duration,
     pub(crate) depth: usize,
@@ -71,7 +74,7 @@ impl Settings {
             require_rdma: false,
             heartbeat: Duration::from_millis(500),
             silence: Duration::from_secs(3),
-            stall: Duration::from_secs(5),
+            link_timeout: None,
             drain: Duration::from_millis(500),
             cool_down: Duration::from_millis(500),
             depth: 128,
@@ -119,16 +122,17 @@ impl Settings {
         self
     }
 
-    /// The time after which a link is lost on which nothing completes although its peer answers. The default is 5 s. It is at least the
-    /// sum of [`peer_timeout`](Self::peer_timeout) and [`heartbeat`](Self::heartbeat), so that a lost peer is noticed as such.
-    pub fn link_timeout(mut self, stall: Duration) -> Self {
-        self.stall = stall;
+    /// The time after which a link is lost on which nothing completes although its peer answers. The default is 5 s, or the sum of
+    /// [`peer_timeout`](Self::peer_timeout) and [`heartbeat`](Self::heartbeat) if that is longer, so that a lost peer is noticed as such.
+    pub fn link_timeout(mut self, timeout: Duration) -> Self {
+        self.link_timeout = Some(timeout);
         self
     }
 
     /// The timeout of a link in effect.
     pub(crate) fn stall(&self) -> Duration {
-        self.stall.max(self.silence.saturating_add(self.heartbeat))
+        let longer_than_peer = self.silence.saturating_add(self.heartbeat);
+        self.link_timeout.unwrap_or(LINK_TIMEOUT.max(longer_than_peer))
     }
 
     /// The most operations in flight on each link: 1 to 65,536. The default is 128.
@@ -241,6 +245,15 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_times_out_after_its_peer_unless_the_program_says_otherwise() {
+        let seconds = Duration::from_secs;
+        assert_eq!(Settings::new().stall(), seconds(5));
+        let patient = Settings::new().heartbeat(seconds(2)).peer_timeout(seconds(8));
+        assert_eq!(patient.stall(), seconds(10));
+        assert_eq!(patient.link_timeout(seconds(3)).stall(), seconds(3));
+    }
 
     #[test]
     fn what_no_engine_can_be_is_refused_with_the_setting_that_is_to_change() {
