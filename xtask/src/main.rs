@@ -54,6 +54,8 @@ enum Task {
     Check(check::CheckArgs),
     /// Write the lists of public items of the published libraries, or compare them with the code.
     Api(api::ApiArgs),
+    /// List every text that users may read, in one file.
+    Strings,
     /// cargo-deny: licences, sources and banned crates.
     Deny,
     /// Fetch what other tasks need from Debian's archive: roots with the libraries, headers, kernels.
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Task::Quick(args) => quick::execute(&args).map(|()| 0),
         Task::Ci(args) => ci::execute(&args).map(|()| 0),
         Task::Check(args) => check::execute(&args).map(|()| 0),
+        Task::Strings => tidy::strings::execute().map(|()| 0),
         Task::Api(args) => api::execute(&args).map(|()| 0),
         Task::Deny => licences::deny().map(|()| 0),
         Task::Fetch => fetch::execute().map(|()| 0),

@@ -10,6 +10,7 @@ mod manifest;
 mod names;
 mod reach;
 mod size;
+pub(crate) mod strings;
 #[cfg(test)]
 mod tests;
 mod text;

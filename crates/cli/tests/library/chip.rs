@@ -46,9 +46,9 @@ fn every_step_is_shown_but_the_lock() {
         "N KiB of the server's host memory, over one connection of the engine",
         "STEP SIZE TIME µs",
         "message N KiB N sent from that memory by the server",
-        "read N KiB N is what lies there",
-        "write N KiB N is what the server sees",
-        "read back N KiB N is what was written",
+        "read N KiB N matches the server's memory",
+        "write N KiB N arrived at the server",
+        "read back N KiB N matches what was written",
     ];
     assert_eq!(masked(&ended.stdout)[1..], expected, "{}", ended.stdout);
     assert!(ended.stdout.contains("128 KiB"), "{}", ended.stdout);

@@ -124,9 +124,9 @@ pub(super) fn acs(pack: &Pack) -> Answer {
         .map(|(address, _)| address.as_str())
         .collect();
     let finding = match (detours.is_empty(), peer_card(pack)) {
-        (true, _) => Finding::pass("no bridge makes cards channel by way of the root"),
+        (true, _) => Finding::pass("no bridge makes cards talk by way of the root"),
         (false, None) => Finding::pass(format!(
-            "{} sends everything up to the root, and there is no GPU that would channel to a card",
+            "{} sends everything up to the root, and there is no GPU that would talk to a card",
             detours.join(", ")
         )),
         (false, Some(peer)) => {

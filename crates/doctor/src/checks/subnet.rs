@@ -53,10 +53,8 @@ fn keys_of(pack: &Pack, port: &Port) -> Finding {
     } else if keys.is_empty() {
         Finding::unknown("its table of partition keys was not to be seen")
     } else {
-        Finding::fail(format!(
-            "{named}: a limited member only, and two of those cannot channel to each other"
-        ))
-        .fix("opensm: in partitions.conf, Default=0x7fff, ipoib : ALL=full; then start it anew")
+        Finding::fail(format!("{named}: a limited member only, and two of those cannot talk to each other"))
+            .fix("opensm: in partitions.conf, Default=0x7fff, ipoib : ALL=full; then start it anew")
     };
     finding.read(folder)
 }

@@ -40,10 +40,10 @@ impl ControlStream {
     /// use std::io::{Read, Write};
     /// use std::net::TcpStream;
     /// use std::time::Duration;
-    /// use farreach::{ControlStream, Engine, Tls};
+    /// use farreach::{ControlStream, Engine, Tls, TlsParts};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let tls = Tls::from_files("here.pem", "here.key", "roots.pem")?;
+    /// let tls = Tls::from_files(TlsParts { certificate: "here.pem", key: "here.key", roots: "roots.pem" })?;
     /// let mut stream = TcpStream::connect("storage-7:18520")?;
     /// let mut session = tls.connecting("storage-7")?;
     /// let mut talk = farreach::rustls::Stream::new(&mut session, &mut stream);

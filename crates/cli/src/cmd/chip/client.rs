@@ -166,7 +166,9 @@ impl Server {
         }
 
         let took = timed(|| reach.read(0, len))?;
-        compare(pattern.stamped(0), reach.scratch(), || "what was read is not what lies there".to_owned())?;
+        compare(pattern.stamped(0), reach.scratch(), || {
+            "the bytes that were read differ from the memory".to_owned()
+        })?;
         if note(Step::Read, len, took) {
             return Ok(());
         }

@@ -67,9 +67,9 @@ impl Step {
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Message => ("message", "sent from that memory by the server"),
-            Self::Read => ("read", "is what lies there"),
-            Self::Write => ("write", "is what the server sees"),
-            Self::ReadBack => ("read back", "is what was written"),
+            Self::Read => ("read", "matches the server's memory"),
+            Self::Write => ("write", "arrived at the server"),
+            Self::ReadBack => ("read back", "matches what was written"),
         }
     }
 }
@@ -235,7 +235,7 @@ fn lock_words(lock: &LockReport, width: Option<u16>) -> String {
             units::duration(lock.elapsed_ns as f64),
             units::operation_rate(lock.acquisitions_per_second)
         ),
-        format!("{} attempts found another one in possession", lock.failed_attempts),
+        format!("{} attempts found the lock held", lock.failed_attempts),
         wait,
         format!("when the first client was done, each had had it {min} to {max} times"),
         format!("counter {counter}, at the server {counter_at_server}: {judged}"),

@@ -41,7 +41,7 @@ fn an_older_caller_is_told_apart_and_learns_our_version() {
         peer.write_all(&said).unwrap();
         let id = called.until_accepted();
         let reason = called.until_closed(id);
-        let sentence = format!("version {theirs} and this side version {VERSION}: {to_upgrade}");
+        let sentence = format!("version {theirs}, this side has {VERSION}: {to_upgrade}");
         assert!(reason.to_string().contains(&sentence), "{reason}");
         assert_eq!(called.frames(id).len(), 0);
         assert_eq!(

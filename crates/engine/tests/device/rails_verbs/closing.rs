@@ -139,14 +139,14 @@ fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
         let first = pair.done();
         let reason = first.outcome.unwrap_err();
         assert_eq!(first.tag, 2);
-        assert!(reason.cause.contains("the peer's key is wrong or dead"), "{reason}");
+        assert!(reason.cause.contains("the peer's key is wrong or revoked"), "{reason}");
         assert!(reason.operation.starts_with("write over"), "{reason}");
         assert_eq!(*first.buffers.into_slice().unwrap(), *pattern(6, 64));
         let second = pair.done();
         let reason = second.outcome.unwrap_err();
         assert!(reason.cause.starts_with("given up when its link ended"), "{reason}");
         assert!(
-            reason.cause.contains("the peer's key is wrong or dead"),
+            reason.cause.contains("the peer's key is wrong or revoked"),
             "the first failure is the cause: {reason}"
         );
         assert_eq!(pair.a.rail.given_up(), 1);
@@ -154,7 +154,7 @@ fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
 
         let refused = pair.a.refused(tell(1));
         assert!(
-            matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("wrong or dead"))
+            matches!(&refused.reason, Refusal::LinkDown(reason) if reason.cause.contains("wrong or revoked"))
         );
         pair.a.rail.close_link(pair.a.link);
         pair.b.rail.close_link(pair.b.link);

@@ -27,7 +27,7 @@ fn a_peer_that_is_gone_is_told_of_in_about_two_seconds_and_the_rest_is_counted()
         let (took, reason) = (since.elapsed(), first.outcome.unwrap_err());
         assert_eq!(first.tag, 0);
         assert!(reason.cause.contains("no acknowledgement from the peer"), "{reason}");
-        assert!(reason.fix.contains("check that the peer lives"), "{reason}");
+        assert!(reason.fix.contains("check that the peer is alive"), "{reason}");
         assert!((1.0..4.0).contains(&took.as_secs_f64()), "{took:?}");
         for tag in 1..5 {
             let done = pair.done();

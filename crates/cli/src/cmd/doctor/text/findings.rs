@@ -24,7 +24,7 @@ pub(super) const ORDER: [Verdict; 4] = [Verdict::Fail, Verdict::Warn, Verdict::U
 pub(super) fn findings(what: &str, findings: &[Finding], style: Style) -> String {
     let told = ORDER.into_iter().filter(|verdict| *verdict != Verdict::Pass || style.is_verbose);
     told.flat_map(|verdict| grouped(findings, verdict))
-        .map(|group| finding(what, None, &group, style))
+        .map(|group| format!("\n{}", finding(what, None, &group, style)))
         .collect()
 }
 

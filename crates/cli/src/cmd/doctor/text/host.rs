@@ -10,15 +10,25 @@ use crate::terminal::folded;
 /// All about one host.
 pub(super) fn host(host: &HostReport, style: Style) -> String {
     let mut text = folded("", &headline(host), style.width);
+    let mut has_problems = false;
     for verdict in ORDER {
-        if verdict == Verdict::Pass && !style.is_verbose {
-            text.push_str(&names("pass", &passed(host), style));
-            continue;
-        }
+        let is_pass = verdict == Verdict::Pass;
+        // A problem has several lines, and a blank one sets it apart.
+        let mut told: Vec<String> = Vec::new();
         for CheckReport { check, why, findings, .. } in &host.checks {
-            for group in grouped(findings, verdict) {
-                text.push_str(&finding(check, Some(why), &group, style));
-            }
+            let groups = grouped(findings, verdict);
+            told.extend(groups.iter().map(|group| finding(check, Some(why), group, style)));
+        }
+        if is_pass && !style.is_verbose {
+            told = vec![names("pass", &passed(host), style)];
+        }
+        if is_pass && has_problems && told.iter().any(|it| !it.is_empty()) {
+            text.push('\n');
+        }
+        has_problems |= !told.is_empty();
+        for it in &told {
+            text.push_str(if is_pass { "" } else { "\n" });
+            text.push_str(it);
         }
     }
     let not_here: Vec<String> = match host.not_here.len() {
@@ -26,10 +36,10 @@ pub(super) fn host(host: &HostReport, style: Style) -> String {
             host.not_here.iter().map(|it| format!("{} ({})", it.check, it.reason)).collect()
         }
         // Without a device that is nearly all of them, which says nothing.
-        many if many > NAMES_MAX => vec![format!("what {many} more checks are of; -v tells")],
+        many if many > NAMES_MAX => vec![format!("{many} checks do not apply here (-v lists them)")],
         _ => host.not_here.iter().map(|it| it.check.clone()).collect(),
     };
-    text.push_str(&names("not here", &not_here, style));
+    text.push_str(&names("skipped", &not_here, style));
     text
 }
 
@@ -122,14 +132,17 @@ mod tests {
     fn problems_come_first_and_what_is_well_is_folded() {
         let expected = "\
 storage-7: 1 check fails, 1 is unknown, 1 passes
+
 FAIL     memlock, rxe0, rxe1: 64 KiB may be locked, and 1
          MiB was refused
          why   It matters.
          fix   shell    ulimit -l unlimited
                systemd  LimitMEMLOCK=infinity
+
 unknown  acs: needs root
+
 pass     kernel
-not here efa
+skipped  efa
 ";
         assert_eq!(host(&report(), STYLE), expected);
     }
@@ -138,7 +151,7 @@ not here efa
     fn who_asks_for_more_sees_what_passes_and_where_it_was_read() {
         let text = host(&report(), Style { is_verbose: true, ..STYLE });
         for line in
-            ["pass     kernel: it speaks RDMA\n         read  /sys\n", "not here efa (no such card)\n"]
+            ["pass     kernel: it speaks RDMA\n         read  /sys\n", "skipped  efa (no such card)\n"]
         {
             assert!(text.contains(line), "{text}");
         }

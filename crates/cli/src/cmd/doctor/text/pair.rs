@@ -19,8 +19,10 @@ pub(super) fn pair(report: &PairReport, style: Style) -> String {
         text.push_str(&format!("{}\n", style.paint.faint(line.trim_end())));
     }
     text.push_str(&findings("pair", &report.findings, style));
-    if !style.is_verbose {
-        text.push_str(&names("pass", &passed(report), style));
+    let passed = passed(report);
+    if !style.is_verbose && !passed.is_empty() {
+        text.push('\n');
+        text.push_str(&names("pass", &passed, style));
     }
     text
 }
@@ -105,7 +107,8 @@ mod tests {
         );
         assert!(lines[2].contains("FAIL: blocked from storage-7"), "{text}");
         assert_eq!(lines[3], "efa was not tried: the server is on another host");
-        assert!(lines[4].starts_with("FAIL     pair, ") && lines[4].contains("16 of 16"), "{text}");
+        assert_eq!(lines[4], "");
+        assert!(lines[5].starts_with("FAIL     pair, ") && lines[5].contains("16 of 16"), "{text}");
         assert_eq!(lines.last(), Some(&"pass     control connection, versions"), "{text}");
         assert!(lines[..3].iter().all(|line| line.chars().count() <= 80), "{text}");
     }
