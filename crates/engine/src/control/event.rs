@@ -31,7 +31,7 @@ pub(crate) enum ControlEvent {
     /// The connection has ended, and no event of it follows. Not reported for one that this side
     /// has [closed](super::Control::close).
     Closed(ConnectionId, CloseReason),
-    /// Others connect and cannot be let in for now. Told once, until it goes again.
+    /// Connections cannot be accepted for now. Reported once, until accepting succeeds again.
     CannotAccept {
         /// The address of the listener.
         local: SocketAddr,
