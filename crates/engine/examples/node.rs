@@ -2,10 +2,10 @@
 //! real faults use it.
 //!
 //! ```console
-//! $ node receive rails=tcp                          # listens, grants, counts, and verifies its own memory afterwards
-//! $ node send peer=127.0.0.1:40123 rails=tcp        # connects, and writes into what it is granted, round after round
-//! $ node echo peer=127.0.0.1:40123 rails=tcp        # connects, and writes back what was written to it
-//! $ node hold peer=127.0.0.1:40123 rails=tcp        # connects, grants, and looks for bytes that nobody sends
+//! $ node receive rails=tcp                     # listens, grants, counts, verifies its memory
+//! $ node send peer=127.0.0.1:40123 rails=tcp   # connects, writes to granted memory in rounds
+//! $ node echo peer=127.0.0.1:40123 rails=tcp   # connects, writes back what was written to it
+//! $ node hold peer=127.0.0.1:40123 rails=tcp   # connects, grants, looks for unexpected bytes
 //! ```
 //!
 //! Further options are `listen=ADDRESS`, `heartbeat=MS`, `silence=MS` and `stall=MS`. It prints
