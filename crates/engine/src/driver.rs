@@ -1,8 +1,8 @@
 //! The driver: the machine with its sockets, its rails and its clock, driven by the leader.
 //!
 //! It connects the machine, which has no clock and no I/O, with the outside: control events and
-//! completions go in; frames, work requests and results come out. No call blocks except
-//! [`Drive::sleep`].
+//! completions go in; frames, work requests and results come out. Only [`Drive::sleep`]
+//! waits for events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -299,8 +299,8 @@ impl Driver {
             match output {
                 Output::Frame(key, frame) => {
                     if let Some(id) = self.connections.get(&key) {
-                        // A frame that cannot be sent closes the connection, which is reported as
-                        // an event.
+                        // A failed write is reported as an event. `send` itself fails only for a
+                        // frame that is too long, which is dropped.
                         let _ = self.control.send(*id, &frame);
                     }
                 }

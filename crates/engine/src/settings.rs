@@ -210,7 +210,7 @@ impl Settings {
         self
     }
 
-    /// How waiting threads and the worker wait.
+    /// The waiting strategy of waiting threads and of the worker.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self

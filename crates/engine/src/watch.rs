@@ -43,6 +43,8 @@ impl Watch {
     /// Notifies all listeners of a change. Wakers of tasks are pushed to `wakers`, and the caller
     /// has to run them.
     pub(crate) fn notify(&self, wakers: &mut Vec<Waker>) {
+        // Sequentially consistent with `Watcher::listen`: either this load sees the flag, or the
+        // check after the registration sees the change.
         if !self.has_listeners.load(Ordering::SeqCst) {
             return;
         }

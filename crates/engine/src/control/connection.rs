@@ -97,8 +97,8 @@ impl Connection {
         phase: Phase,
         announced: Announced,
     ) -> Self {
-        // The preamble is sent before the peer's is read, so that each side can tell which one is
-        // too old.
+        // The preamble is sent before the peer's is read, so that each side can report which
+        // one is too old.
         let mut outgoing = Vec::new();
         record_layer.write_preamble(&mut outgoing);
         Self {
@@ -184,6 +184,7 @@ impl Connection {
             self.outgoing.clear();
             self.outgoing.shrink_to(IDLE_ROOM_MAX);
         } else if self.written > self.outgoing.len() / 2 {
+            // Only then, so that moving the rest costs a constant amount for each byte.
             self.outgoing.drain(..self.written);
         } else {
             return;
@@ -233,6 +234,7 @@ impl Connection {
             Ok((len, _)) => &scratch[..len],
             Err(Errno::INTR) => return Ok(Progress::More),
             Err(Errno::AGAIN) => {
+                // All data that the peer sent before the failure was read.
                 return self.write_failed.map_or(Ok(Progress::Dry), |errno| Err(self.broken(errno)));
             }
             Err(errno) => return Err(self.broken(errno)),

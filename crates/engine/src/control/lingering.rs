@@ -38,6 +38,7 @@ impl LingeringCloses {
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
         connection.write_close();
         connection.flush();
+        // There is no peer, or nothing can be written to it.
         if connection.is_connecting() || connection.has_failed_writing() {
             return;
         }
@@ -83,6 +84,7 @@ impl LingeringCloses {
         let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return };
         let unwritten = connection.unwritten();
         connection.flush();
+        // A peer that keeps reading gets more time.
         if connection.unwritten() < unwritten {
             *until = Instant::now() + LINGER;
         }

@@ -6,7 +6,7 @@
 //! everything.
 //!
 //! A connection begins with the preambles of both sides. Each side writes its own before it reads
-//! the peer's, so that two incompatible sides can both tell which one is too old.
+//! the peer's, so that two incompatible sides can both report which one is too old.
 //!
 //! Every call has a limit: of frames per poll, of frames per connection, and of bytes queued for a
 //! peer that does not read.
@@ -329,6 +329,7 @@ impl Control {
                 self.connections.remove(&id);
                 return sink(ControlEvent::Closed(id, reason));
             }
+            // Its turn comes with the unread connections, in order.
             if connection.is_in_unread {
                 return self.settle(id);
             }
@@ -375,7 +376,7 @@ impl Control {
             let Some(record_layer) = self.record_layer_of_accepted() else { continue };
             let id = ConnectionId(self.next_token());
             if self.poller.add(id.token(), &stream, false).is_err() {
-                // The kernel has no memory for it. Dropping the stream tells the peer.
+                // The kernel has no memory for it. Dropping the stream closes the connection.
                 continue;
             }
             let connection = Connection::accepted(stream, peer, record_layer);

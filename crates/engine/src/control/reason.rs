@@ -105,8 +105,8 @@ impl CloseReason {
         text.split_once(": ").map_or(text.clone(), |(_, cause)| cause.to_owned())
     }
 
-    /// Returns whether the peer is refused in the handshake. The preamble or the TLS alert tells it
-    /// why.
+    /// Returns whether the peer is refused in the handshake. The peer learns why from the
+    /// preamble or the TLS alert.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::NotUnderstood { error, .. } => {

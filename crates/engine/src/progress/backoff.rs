@@ -17,7 +17,7 @@ const SPIN_ALONE: Duration = Duration::from_micros(5);
 /// Steps between two readings of the clock, because a reading costs as much as a short step.
 const STEPS_BETWEEN_CLOCKS: u32 = 16;
 
-/// How an engine waits for events.
+/// The waiting strategy of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Progress {

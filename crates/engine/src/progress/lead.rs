@@ -33,6 +33,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 leader.machine.step();
             });
             wakers.append(leader.machine.wakers());
+            // The lock is released before the next action.
             let next = self.followers().step_down(leader);
             match next {
                 Handover::Lead(again) => leader = again,
@@ -98,6 +99,7 @@ impl<M: Drive> LeaderFollowers<M> {
 
     /// Takes the queued commands. Returns whether this thread is the worker and has to step down.
     fn collect(&self, leader: &mut Leader<M>) -> bool {
+        // A stale value only delays this: `sleep` and `step_down` take the lock.
         if !self.has_news.load(Ordering::Relaxed) {
             return false;
         }

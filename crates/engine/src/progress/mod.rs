@@ -181,6 +181,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 }
                 WaitAction::Ended => return if awaited.is_ready() { Ok(true) } else { Err(LeaderPanicked) },
             }
+            // Registered before the check, so that a result in between unparks this thread.
             let Some(parker) = &parking else { continue };
             awaited.listen(&Listener::Thread(Arc::clone(parker)));
             if !awaited.is_ready() {

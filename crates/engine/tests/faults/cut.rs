@@ -204,7 +204,7 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
     assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
     let cut = look_at(cut, &written, &peer);
 
-    // What arrived, and how many pages were counted.
+    // Checks what has arrived, and how many pages were counted.
     drop((memory, counter, peer, engine));
     assert_eq!(node.says("holds"), format!("{:016x}", sum(&source)), "the last transfer is there, whole");
     let said = node.ends_well();

@@ -15,7 +15,7 @@ use farreach_testkit::wait_for;
 use super::pair::{Pair, RailUnderTest, SOON, grant, join, settings};
 use super::peers::block_on;
 
-/// An engine may end as soon as it was told that a message is sent. `FARREACH_LAST_MESSAGES` sets
+/// An engine may end as soon as its message is reported as sent. `FARREACH_LAST_MESSAGES` sets
 /// the number of rounds.
 pub(crate) fn the_last_message_arrives(provider: &RailUnderTest) {
     let rounds = std::env::var("FARREACH_LAST_MESSAGES").map_or(10, |count| count.parse().expect("a number"));

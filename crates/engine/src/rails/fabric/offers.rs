@@ -98,6 +98,7 @@ fn offers_of(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> 
     }
     // An offer with atomics replaces the one without, if it is otherwise the same.
     let with_atomics = query(name, basic | Capabilities::ATOMIC, settings).unwrap_or_default();
+    // In reverse, so that the library's best offer is the last one that replaces another.
     for info in with_atomics.into_iter().rev() {
         let same = |other: &&mut Info| {
             other.provider() == info.provider()

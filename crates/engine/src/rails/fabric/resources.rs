@@ -139,6 +139,7 @@ impl Resources {
     /// Closes the endpoint and opens a new one.
     pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
         let could_sleep = cq.wait_fd().is_some();
+        // First, so that no link stays open if the endpoint cannot be closed or opened again.
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
         let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;

@@ -106,6 +106,7 @@ impl Queues {
         for _ in 0..self.all.len() {
             let queue = &self.all[self.turn];
             self.turn = if self.turn + 1 == self.all.len() { 0 } else { self.turn + 1 };
+            // A queue without links has nothing to report, and is kept for later links.
             if queue.links == 0 {
                 continue;
             }

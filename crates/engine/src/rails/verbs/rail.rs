@@ -75,6 +75,7 @@ impl Rail for VerbsRail {
     }
 
     fn reset(&mut self) -> Result<(), RailError> {
+        // All links are removed, even if one fails. The first error is returned.
         let mut outcome = Ok(());
         for link in self.account.links.keys() {
             outcome = outcome.and(self.take_away(link));

@@ -33,8 +33,8 @@ impl Receives {
     /// Returns the depth of a queue for `count` receives.
     ///
     /// A link that ends in the middle of a message keeps the buffer that was being filled: it does
-    /// not complete, and cannot be told from the others. Therefore a spare buffer is posted for
-    /// each link that ends. When the last link has ended, the queue is created anew.
+    /// not complete, and cannot be distinguished from the others. Therefore a spare buffer is
+    /// posted for each link that ends. When the last link has ended, the queue is created anew.
     pub(super) fn depth(count: u32) -> u32 {
         count.saturating_add(SPARES)
     }
