@@ -12,7 +12,7 @@ pub(super) struct Queues {
     context: Context,
     channel: CompletionChannel,
     all: Vec<Queue>,
-    /// The queue to poll first.
+    /// The queue to poll next.
     turn: usize,
     plan: Plan,
 }
@@ -100,7 +100,8 @@ impl Queues {
         Ok(index)
     }
 
-    /// Hands completions to `take`, beginning with another queue at each call. Returns how many.
+    /// Hands completions to `take`. A call begins with the queue at which the last one stopped.
+    /// Returns how many completions there were.
     pub(super) fn poll(&mut self, mut take: impl FnMut(WorkCompletion<'_>)) -> Result<usize, RailError> {
         let mut count = 0;
         for _ in 0..self.all.len() {
