@@ -27,9 +27,8 @@ use crate::{
 };
 
 /// Another engine that this one is connected to. All clones refer to the same peer. Dropping the
-/// last clone sends the peer a goodbye.
-///
-/// A peer that is lost stays lost. If the same process connects again, it is another peer.
+/// last clone sends the peer a goodbye. A lost peer stays lost: if the same process connects again,
+/// it is another peer.
 ///
 /// ```no_run
 /// # fn greet(peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -99,14 +98,12 @@ impl Peer {
         self.0.cell.link_errors()
     }
 
-    /// Returns how many bytes this engine holds for the peer: tables, messages that the program has
-    /// not received, and messages that wait to be sent. Memory of the rails' libraries is not
-    /// included. For tests. Blocks for a step of the engine.
+    /// Returns the bytes that this engine holds for the peer: tables, and messages that wait to be
+    /// received or sent. The rails' libraries are not included. For tests. Blocks for a step.
     ///
-    /// It is a few KiB. Messages of the peer are bounded by
-    /// [`Settings::message_window`](crate::Settings::message_window). The rest grows with what this
-    /// side asks for: operations up to [`Settings::depth`](crate::Settings::depth), four bytes for
-    /// each page and side of transfers in progress, and grants. A lost peer takes none.
+    /// A few KiB. [`Settings::message_window`](crate::Settings::message_window) bounds messages.
+    /// The rest grows with operations, up to [`Settings::depth`](crate::Settings::depth), grants,
+    /// and four bytes for each page and side of a transfer. A lost peer takes none.
     #[doc(hidden)]
     pub fn memory(&self) -> Result<usize, Error> {
         let key = self.0.key;
@@ -214,7 +211,6 @@ impl Peer {
 
     /// Writes pages of `source` to memory of the peer, as the map says. When the transfer is done,
     /// the bytes are there, and the counter, if one is given, has risen by the number of pages.
-    ///
     /// Pages arrive in any order. A map that is out of bounds is refused before anything is posted.
     pub fn write_pages(
         &self,
@@ -314,11 +310,10 @@ impl Peer {
     }
 
     /// Ends the connection in order: the engine of the peer has every message, nothing is in
-    /// flight, no grant is being revoked, and a goodbye was sent. Clones of this handle report that
-    /// the peer is lost.
+    /// flight, no grant is being revoked, and a goodbye was sent. Clones report that the peer is
+    /// lost.
     ///
-    /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting for
-    /// it.
+    /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
@@ -331,8 +326,7 @@ impl Peer {
         }
     }
 
-    /// Receives the next message of the peer. Messages that arrived before the peer was lost are
-    /// still received.
+    /// Receives the peer's next message. Messages that arrived before its loss are still received.
     pub fn recv(&self) -> Pending<Vec<u8>> {
         self.pending(Receiving { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
     }
@@ -397,8 +391,7 @@ impl Peer {
         &self.0.cell
     }
 
-    /// Notes that the program has received a message. This is reported to the peer after every half
-    /// window, so that the peer need not wait.
+    /// Notes a received message. The peer gets a report after every half window, and need not wait.
     fn took_one(&self) {
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {

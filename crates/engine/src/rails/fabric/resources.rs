@@ -169,8 +169,8 @@ impl Resources {
         } else if must_sleep && cq.wait_fd().is_none() {
             *cq = self.domain.open_cq()?;
         }
-        // A new endpoint would contact all peers in the old address vector, and fail for those that
-        // are gone.
+        // A new endpoint would contact all peers in the old address vector, and crashes if one of
+        // them is gone (docs/PROVIDERS.md).
         self.av = self.domain.open_av()?;
         self.endpoint = Some(open_endpoint(&self.domain, cq, &self.av, &self.settings)?);
         Ok(())
