@@ -1,14 +1,16 @@
-//! One side of a pair, in a process of its own, so that it can be killed, stopped or cut off: what the tests of real faults are made of.
+//! One side of a pair, in a separate process that can be killed, stopped or cut off: the tests of
+//! real faults use it.
 //!
 //! ```console
-//! $ node receive rails=tcp                          # listens, grants, counts, and verifies its own memory afterwards
-//! $ node send peer=127.0.0.1:40123 rails=tcp        # connects, and writes into what it is granted, round after round
-//! $ node echo peer=127.0.0.1:40123 rails=tcp        # connects, and writes back what was written to it
-//! $ node hold peer=127.0.0.1:40123 rails=tcp        # connects, grants, and looks for bytes that nobody sends
+//! $ node receive rails=tcp                     # listens, grants, counts, verifies its memory
+//! $ node send peer=127.0.0.1:40123 rails=tcp   # connects, writes to granted memory in rounds
+//! $ node echo peer=127.0.0.1:40123 rails=tcp   # connects, writes back what was written to it
+//! $ node hold peer=127.0.0.1:40123 rails=tcp   # connects, grants, looks for unexpected bytes
 //! ```
 //!
-//! Also `listen=ADDRESS`, and `heartbeat=MS`, `silence=MS`, `stall=MS`. It tells what happens in lines on stdout, the last of which
-//! begins with `ended`; a peer that is lost is no failure here.
+//! Further options are `listen=ADDRESS`, `heartbeat=MS`, `silence=MS` and `stall=MS`. It prints
+//! what happens in lines on stdout, the last of which begins with `ended`. A lost peer is no
+//! failure here.
 
 #![allow(clippy::print_stdout)] // a program that talks to whoever started it
 
@@ -22,23 +24,23 @@ use farreach::{
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// Memory of the side that is written to, and its pages.
+/// The length of the memory that is written to, and of its pages.
 const LEN: usize = 4 << 20;
 const PAGE: usize = 64 << 10;
-/// What is written back has less, so that a round is short.
+/// `echo` uses less memory, so that a round is short.
 const ECHO_LEN: usize = 256 << 10;
 const ECHO_PAGE: usize = 4 << 10;
 
-/// What is held for everything.
+/// The length of the memory that `hold` grants with all rights.
 const HOLD_LEN: usize = 1 << 20;
-/// What nobody sends.
+/// The byte that is never sent.
 const POISON: u8 = 0xEE;
 
-/// Nothing that goes well takes so long.
+/// Time limit of operations that succeed.
 const SOON: Duration = Duration::from_secs(30);
-/// A wait that only the peer's end ends.
+/// Time limit of waits that only the peer's end ends.
 const LONG: Duration = Duration::from_secs(600);
-/// How long memory that is back is watched for what lands late.
+/// How long returned memory is watched for late writes.
 const WATCHED: Duration = Duration::from_millis(200);
 
 fn main() -> Result<()> {
@@ -92,7 +94,7 @@ fn accept(engine: &Engine, options: &HashMap<String, String>) -> Result<Peer> {
     Ok(peer)
 }
 
-/// Writes round after round, without a pause, until the peer is gone or wants its memory back.
+/// Writes round after round, without a pause, until the peer is lost or revokes its grant.
 fn send(engine: &Engine, peer: &Peer) -> Result<()> {
     let (destination, counter) = granted(peer)?;
     let mut source = engine.allocate(LEN).wait(SOON)?;
@@ -119,7 +121,8 @@ fn is_end(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::PeerLost | ErrorKind::Revoked | ErrorKind::NotGranted)
 }
 
-/// Lets the peer write until it is gone; then has its memory back, and sees that nothing lands in it any more.
+/// Lets the peer write until it is lost. Then revokes the grant, and checks that nothing lands in
+/// the memory any more.
 fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     let (grant, counter) = grant(engine, peer, LEN)?;
     let outcome = counter.reach(u64::MAX).wait(LONG).err().map(|error| error.kind());
@@ -137,7 +140,7 @@ fn receive(engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Tells memory from other memory: FNV-1a, of words.
+/// A checksum of the memory: FNV-1a, of words.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
         let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
@@ -145,7 +148,7 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Writes back what was written, each round when all of its pages are there.
+/// Writes back what was written, each round when all of its pages have arrived.
 fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
     let (grant, arrived) = grant(engine, peer, ECHO_LEN)?;
     let (destination, counter) = granted(peer)?;
@@ -159,7 +162,7 @@ fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
         grant.read_at(0, &mut source);
         source = match write_all(peer, source, &destination, &counter) {
             Ok(source) => source,
-            // It has what it waited for, and leaves before it says so.
+            // The peer has what it waited for, and may leave before it confirms.
             Err(_) if peer.lost().is_some() => {
                 println!("ended PeerLost in round {round}");
                 return Ok(());
@@ -170,8 +173,8 @@ fn echo(engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Grants memory for everything, writes to what it is granted where it is told to, and looks for bytes that the peer never sends; until the peer is gone,
-/// or says that it is done.
+/// Grants memory with all rights, writes to grants of the peer on request, and looks for bytes that
+/// the peer never sends, until the peer is lost or says that it is done.
 fn hold(engine: &Engine, peer: &Peer) -> Result<()> {
     let mut memory = engine.allocate(HOLD_LEN).wait(SOON)?;
     memory.fill(0x33);
@@ -210,7 +213,8 @@ fn look_for_poison(grant: &Grant) -> Result<()> {
     }
 }
 
-/// Writes until the peer wants its memory back, is gone, or says that it is done; whether it has said so.
+/// Writes until the peer revokes its grant, is lost, or says that it is done. Returns whether it
+/// has said so.
 fn write_until_the_end(engine: &Engine, peer: &Peer, destination: &RemoteSlice) -> Result<bool> {
     let source = engine.allocate(HOLD_LEN).wait(SOON)?.share();
     let map = PageMap::of(PAGE as u64).first((HOLD_LEN / PAGE) as u32);
@@ -232,7 +236,7 @@ fn write_all(peer: &Peer, source: Slice, to: &RemoteSlice, counter: &RemoteCount
     Ok(done.buffer.into_slice().map_err(|_| "a slice was given")?)
 }
 
-/// Memory and a counter for the peer, and tells him of both.
+/// Grants the peer memory and a counter, and sends it both tokens.
 fn grant(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
     let grant = peer.grant(engine.allocate(len).wait(SOON)?, Rights::WRITE).wait(SOON)?;
     let counter = peer.open_counter().wait(SOON)?;
@@ -240,7 +244,7 @@ fn grant(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
     Ok((grant, counter))
 }
 
-/// What the peer has told of.
+/// Receives the tokens of the peer's memory and counter.
 fn granted(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter), Box<dyn std::error::Error>> {
     let message = peer.recv().wait(SOON).map_err(|error: Error| error.cause().to_owned())?;
     let message = String::from_utf8(message)?;

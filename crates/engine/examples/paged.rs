@@ -1,7 +1,8 @@
-//! What the engine is measured by, beside the same work on bare libfabric: `benches/bare`. Its options are understood here too, and its result is
-//! of the same form: one line of JSON.
+//! The program that measures the engine, beside the same work on bare libfabric: `benches/bare`. It
+//! takes the same options, and its result has the same form: one line of JSON.
 //!
-//! `paged write` moves scattered pages, `paged ping` eight bytes there and back, `paged cost` operations to be counted.
+//! `paged write` moves scattered pages, `paged ping` sends eight bytes there and back, and
+//! `paged cost` runs operations to be counted.
 #![allow(clippy::print_stdout)] // a program that talks to its user
 
 use std::error::Error;
@@ -13,7 +14,7 @@ use farreach::{Counter, Engine, Grant, PageMap, Peer, RemoteCounter, RemoteSlice
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Longer than any of it takes.
+/// Time limits: longer than any of it takes.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(30);
 
@@ -21,7 +22,8 @@ const SOON: Duration = Duration::from_secs(30);
 const WARM_UP: u64 = 1000;
 /// Operations of one batch of `cost`.
 const BATCH: u64 = 16;
-/// Transfers that are under way at a time, so that the next one begins while the last pages of one are on their way.
+/// Transfers in flight at a time, so that the next one begins while the last pages of one are in
+/// flight.
 const AT_ONCE: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -84,7 +86,7 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse()?,
                 "--count" => options.count = value()?.parse()?,
                 "--by" => options.by_message = value()? == "message",
-                // The engine packs and waits as it sees fit.
+                // The engine chooses packing and waiting itself.
                 "--each" | "--wait" => drop(value()?),
                 "--completed" | "--plain" => {}
                 "--target" => options.is_target = true,
@@ -101,7 +103,7 @@ impl Options {
         Ok(Engine::with(Settings::new().name(name).rails([self.provider.as_str()]).depth(self.window))?)
     }
 
-    /// The places of the pages, as both sides draw them.
+    /// Returns the places of the pages, which are the same on both sides.
     fn map(&self) -> PageMap {
         let places = self.region / self.page;
         let chosen = |seed| draw(places, seed).into_iter().take(self.pages);
@@ -109,7 +111,7 @@ impl Options {
     }
 }
 
-/// The numbers up to `count`, in an order that is the same on both sides.
+/// Returns the numbers below `count` in an order that is the same on both sides.
 fn draw(count: usize, mut seed: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..count as u32).collect();
     for place in (1..count).rev() {
@@ -119,12 +121,12 @@ fn draw(count: usize, mut seed: u64) -> Vec<u32> {
     numbers
 }
 
-/// A word of a page's content: it differs from place to place, and is never 0.
+/// Returns a word of a page's content: it differs by place, and is never 0.
 fn content(page: usize, word: usize) -> u64 {
     ((page as u64) << 32 | word as u64) + 1
 }
 
-/// The side that is written to.
+/// Runs the side that is written to.
 fn target(options: &Options) -> Result<()> {
     let engine = options.engine("target")?;
     println!("{}", engine.listen("127.0.0.1:0")?);
@@ -146,12 +148,13 @@ fn target(options: &Options) -> Result<()> {
         }
         _ => {}
     }
-    // What the other side still waits for may need us, until it says that it ends, or is gone: that may be known first.
+    // The other side may still need this one until it sends its last message, or is lost: the loss
+    // may be noticed first.
     let _ = peer.recv().wait(LONG);
     Ok(())
 }
 
-/// Memory and a counter, told to the peer.
+/// Grants memory and a counter, and sends the peer both tokens.
 fn offer(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
     let grant = peer.grant(engine.allocate(len).wait(SOON)?, Rights::WRITE).wait(SOON)?;
     let counter = peer.open_counter().wait(SOON)?;
@@ -159,7 +162,7 @@ fn offer(engine: &Engine, peer: &Peer, len: usize) -> Result<(Grant, Counter)> {
     Ok((grant, counter))
 }
 
-/// What the peer has told us of.
+/// Receives the tokens of the peer's memory and counter.
 fn taken(peer: &Peer) -> Result<(RemoteSlice, RemoteCounter)> {
     let message = String::from_utf8(peer.recv().wait(SOON)?)?;
     let (grant, counter) = message.split_once(' ').ok_or("two names are expected")?;
@@ -202,7 +205,7 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     for mut transfer in under_way {
         transfer.wait(LONG)?;
     }
-    // Until the last byte is there, by the receiver's own word.
+    // The receiver confirms the last byte.
     peer.recv().wait(LONG)?;
     let ns = start.elapsed().as_nanos() as f64;
     let Options { provider, page, pages, window, rounds, .. } = options;
@@ -215,7 +218,8 @@ fn write(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// Eight bytes there and back: a write that raises the other's counter, or a message.
+/// Sends eight bytes there and back: by a write that raises the other side's counter, or by a
+/// message.
 fn ping(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, raises) = taken(peer)?;
     let (_grant, counter) = offer(engine, peer, options.region)?;
@@ -267,7 +271,7 @@ struct Pinger<'a> {
     raises: RemoteCounter,
     counter: &'a Counter,
     source: farreach::Shared,
-    /// The last one: that it is done is known soon after it is answered.
+    /// The last transfer. Its completion is known soon after the answer.
     sent: Option<farreach::Transfer>,
 }
 
@@ -287,8 +291,8 @@ impl Pinger<'_> {
     }
 }
 
-/// Writes of one page each, or messages of eight bytes, in batches: run with two counts, and the difference is what the operations between
-/// cost.
+/// Writes of one page each, or messages of eight bytes, in batches. The difference of two runs with
+/// different counts is the cost of the operations between them.
 fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     let (remote, _counter) = taken(peer)?;
     if options.by_message {
@@ -305,7 +309,7 @@ fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
         return Ok(());
     }
     let source = engine.allocate(options.region).wait(SOON)?.share();
-    // Pages that do not touch, so that each is an operation.
+    // Pages that do not touch, so that each is one operation.
     let places: Vec<u32> = (0..BATCH as u32).map(|place| place * 2).collect();
     let map = PageMap::of(options.page as u64).from(places.clone()).to(places);
     for _ in 0..options.count / BATCH {
@@ -315,7 +319,7 @@ fn cost(options: &Options, engine: &Engine, peer: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// The other side: this program again.
+/// The other side: another process of this program.
 struct Other {
     process: Child,
     lines: BufReader<std::process::ChildStdout>,

@@ -1,11 +1,11 @@
-//! Where an engine listens or connects to, as it is given.
+//! Addresses to listen on or connect to, as the user gives them.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::Error;
 
-/// An address, and the words it was given in.
+/// Returns the first address that the name resolves to, and the text that was given.
 pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(SocketAddr, String), Error> {
     let text = format!("{address:?}").trim_matches('"').to_owned();
     match address.to_socket_addrs() {
@@ -17,7 +17,8 @@ pub(crate) fn resolve(address: impl ToSocketAddrs + fmt::Debug) -> Result<(Socke
     }
 }
 
-/// The host that was asked for, as it was: a name where one was given, as `name:port` or as `("name", port)`.
+/// Returns the host as it was given: the name in `name:port` or `("name", port)`; otherwise the
+/// address.
 pub(crate) fn host_of(text: &str, address: SocketAddr) -> String {
     let inner = text.trim_matches(['(', ')']);
     let host = match inner.strip_prefix('"') {
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(host((Ipv6Addr::LOCALHOST, 1)), "::1");
     }
 
-    /// One whose words say nothing is the address that it means.
+    /// A text that cannot be parsed gives the resolved address.
     #[test]
     fn what_cannot_be_read_is_its_address() {
         let address = ([10, 0, 0, 7], 80).into();

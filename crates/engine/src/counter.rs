@@ -16,8 +16,9 @@ use crate::{Error, ParseTokenError};
 
 /// Counts the pages that a peer has written.
 ///
-/// When the counter has reached N, the bytes of N pages have arrived, and are visible to a thread that has seen the N. The peer names
-/// the counter by its [token](Self::token), which the program sends to the peer.
+/// When the counter has reached N, the bytes of N pages have arrived, and are visible to a thread
+/// that has seen the N. The peer refers to the counter by its [token](Self::token), which the
+/// program sends to the peer.
 ///
 /// ```no_run
 /// # fn receive(peer: &farreach::Peer) -> Result<(), farreach::Error> {
@@ -40,7 +41,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Returns the name of the counter, for the peer.
+    /// Returns the token of the counter, for the peer.
     pub fn token(&self) -> CounterToken {
         CounterToken(self.id.to_raw())
     }
@@ -52,8 +53,9 @@ impl Counter {
 
     /// Returns a wait for `pages` pages in total.
     ///
-    /// It ends with [`ErrorKind::PeerLost`](crate::ErrorKind::PeerLost) or [`ErrorKind::Aborted`](crate::ErrorKind::Aborted) if the
-    /// pages cannot arrive any more. Pages that have arrived count even then.
+    /// It ends with [`ErrorKind::PeerLost`](crate::ErrorKind::PeerLost) or
+    /// [`ErrorKind::Aborted`](crate::ErrorKind::Aborted) if the pages cannot arrive any more. Pages
+    /// that have arrived count even then.
     pub fn reach(&self, pages: u64) -> Pending<()> {
         let (cell, watcher) = (Arc::clone(&self.cell), self.cell.watch.watcher());
         Pending::new(&self.progress, Arrival { cell, peer: Arc::clone(&self.peer), watcher, pages })
@@ -106,7 +108,7 @@ impl Answer<Result<(), Error>> for Arrival {
     }
 }
 
-/// The name of a counter, for the peer that raises it. A program sends it as text, or by serde.
+/// The token of a counter, for the peer that raises it. A program sends it as text, or by serde.
 ///
 /// ```
 /// use farreach::CounterToken;

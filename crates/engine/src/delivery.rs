@@ -1,4 +1,4 @@
-//! From what the machine tells to whoever waits for it.
+//! Delivers the machine's events to the callers that wait for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,15 @@ use farreach_rail::{Carrier, RevokeAnswer, TransferAnswer};
 use crate::progress::oneshot::Sender;
 use crate::watch::{CounterCell, PeerCell};
 
-/// Names of whatever is asked, for whole processes: a caller has the name before the machine hears of it.
+/// The next operation id of this process. A caller has the id before the machine knows the
+/// operation.
 static NEXT_OP: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) fn next_op() -> OpId {
     OpId(NEXT_OP.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Who waits for the end of what was asked.
+/// A caller that waits for the end of an operation.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     Transfer(Sender<TransferAnswer>),
@@ -29,9 +30,9 @@ pub(crate) enum Waiter {
     Closed(Sender<()>),
 }
 
-/// Who waits for what, and what of peers and counters is looked at without asking.
+/// The callers that wait, and the state of peers and counters that is read without a command.
 ///
-/// Dropped, it ends every wait: each learns that the engine has ended.
+/// Dropping it ends every wait: each caller gets an error that the engine has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Delivery {
     waiters: IdMap<OpId, Waiter>,
@@ -40,13 +41,14 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Has somebody wait. The name it gives is what the machine is asked by.
+    /// Registers a waiter. Returns the id under which the machine is to run the operation.
     pub(crate) fn wait_for(&mut self, waiter: Waiter) -> OpId {
         let op = next_op();
         self.wait_by_name(op, waiter);
         op
     }
 
+    /// Registers a waiter for an operation whose id exists already.
     pub(crate) fn wait_by_name(&mut self, op: OpId, waiter: Waiter) {
         self.waiters.insert(op, waiter);
     }
@@ -63,12 +65,13 @@ impl Delivery {
         self.counters.remove(&counter);
     }
 
-    /// Bytes that are held for a peer until its user takes them.
+    /// Returns the bytes that are held for a peer until its user takes them.
     pub(crate) fn peer_memory(&self, key: PeerKey) -> usize {
         self.peers.get(&key).map_or(0, |cell| cell.memory())
     }
 
-    /// Tells whoever waits for it, with the memory that is back. Tasks among them are to be woken, by the wakers that are left in `wakers`.
+    /// Delivers an event to its waiter, with the memory that the operation held. Wakers of tasks
+    /// are pushed to `wakers`, and the caller has to run them.
     pub(crate) fn deliver(&mut self, event: Event, carrier: &mut Carrier, wakers: &mut Vec<Waker>) {
         match event {
             Event::Transfer(op, end) => {

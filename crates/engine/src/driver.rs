@@ -1,4 +1,8 @@
-//! The machine with its sockets and its clock: what somebody drives.
+//! The driver: the machine with its sockets, its rails and its clock, driven by the leader.
+//!
+//! It connects the machine, which has no clock and no I/O, with the outside: control events and
+//! completions go in; frames, work requests and results come out. Only [`Drive::sleep`]
+//! waits for events.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,46 +23,50 @@ use crate::error::Error;
 use crate::progress::{Drive, oneshot};
 use crate::watch::{PeerCell, Watch};
 
-/// How often sockets are looked at while cards are busy: a system call each time.
+/// How often sockets are polled while cards are busy. Each poll is a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(50);
 
-/// Who has not looked for so long looks before it judges: a process that did not run for a while finds that nobody has spoken to it, and what
-/// they said waits in the sockets.
+/// If sockets were not polled for this long, they are polled before timers are checked. A process
+/// that did not run for a while has heard from no peer, but their frames wait in the sockets.
 const LONG_AGO: Duration = Duration::from_millis(5);
 
-/// How long an engine sleeps that expects something over a rail which cannot wake it.
+/// The longest sleep while something is expected over a rail that cannot wake the engine.
 const POLLED_SLEEP: Duration = Duration::from_millis(1);
 
-/// The same, where something has come or gone lately, and how long that is. It is many times [`POLLED_SLEEP`]: two sides that wait for each
-/// other's answers would else both go on sleeping so long. And it is longer than the time between two words of a peer that has something under way.
+/// The sleep while something is expected over such a rail and something has happened there within
+/// [`LATELY`].
 const POLLED_NAP: Duration = Duration::from_micros(20);
+/// How recent the last event has to be for a [`POLLED_NAP`]. It is many times [`POLLED_SLEEP`]:
+/// otherwise two sides that wait for each other's answers would both keep sleeping that long. It is
+/// also longer than the time between two messages of a peer that has operations in flight.
 const LATELY: Duration = Duration::from_millis(25);
 
-/// Something to be done with the driver, at this time.
+/// A call with the driver and the current time in nanoseconds.
 pub(crate) type Call = Box<dyn FnOnce(&mut Driver, u64) + Send>;
 
-/// What callers ask for.
+/// A request of a caller.
 pub(crate) enum Command {
     Submit(NewTransfer, Held, oneshot::Sender<TransferAnswer>),
     Send(PeerKey, Vec<u8>, oneshot::Sender<Result<(), SendError>>),
     Taken(PeerKey, u32),
     Atomic(NewAtomic, oneshot::Sender<Result<u64, AtomicError>>),
     Abort(PeerKey, OpId),
-    /// Whatever is asked for seldom.
+    /// Any rarely used request.
     Call(Call),
 }
 
-/// Peers that have connected, and that nobody has accepted yet.
+/// Peers that have connected and that the user has not accepted yet.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptBacklog {
     peers: Mutex<VecDeque<(PeerKey, SocketAddr, Arc<PeerCell>)>>,
-    /// Why others cannot be let in.
+    /// The latest reason why a peer could not be accepted.
     trouble: Mutex<Option<(Instant, Error)>>,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl AcceptBacklog {
-    /// Why others were not let in, if that was so lately and nobody was told.
+    /// Takes the reason why a peer could not be accepted, if it is at most this old and was not
+    /// taken before.
     pub(crate) fn take_error(&self, lately: Duration) -> Option<Error> {
         let (at, error) = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         (at.elapsed() <= lately).then_some(error)
@@ -68,10 +76,10 @@ impl AcceptBacklog {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), trouble));
     }
 
-    /// The first one that is up.
+    /// Takes the first peer that is up.
     pub(crate) fn take(&self) -> Option<(PeerKey, SocketAddr, Arc<PeerCell>)> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who did not get as far as a link is not let in.
+        // A peer that was lost before it had a link is dropped.
         peers.retain(|(_, _, cell)| cell.is_up() || cell.lost().is_none());
         let place = peers.iter().position(|(_, _, cell)| cell.is_up())?;
         peers.remove(place)
@@ -88,10 +96,10 @@ impl AcceptBacklog {
     }
 }
 
-/// A connection that was made.
+/// The result of connecting.
 pub(crate) type Connected = Result<(PeerKey, Arc<PeerCell>), Error>;
 
-/// A connection that is being made.
+/// A connection in its handshake, made or adopted by this side.
 struct Connecting {
     address: SocketAddr,
     /// Whether this side offers the links.
@@ -99,11 +107,12 @@ struct Connecting {
     sender: oneshot::Sender<Connected>,
 }
 
+/// The machine, and everything that connects it with the outside.
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) carrier: Carrier,
     pub(crate) delivery: Delivery,
-    /// Tasks that are to be woken when nobody leads any more.
+    /// Wakers to run after the leader has stepped down.
     wakers: Vec<Waker>,
     control: Control,
     peers: IdMap<ConnectionId, PeerKey>,
@@ -112,10 +121,11 @@ pub(crate) struct Driver {
     backlog: Arc<AcceptBacklog>,
     start: Instant,
     looked_at: Option<Instant>,
-    /// What the rails are waited for by, and how often they were reset until then.
+    /// The watched descriptors of the rails, and the count of resets when they were registered.
     watched: Vec<OwnedFd>,
     watched_resets: u64,
-    /// Whether a rail's library had something to do when the last sleep ended, also if it has nothing to tell.
+    /// Whether a rail's descriptor has ended the last sleep. The library may have had work to do
+    /// even if no event results.
     was_woken_by_rail: bool,
     events: Vec<ControlEvent>,
 }
@@ -147,23 +157,23 @@ impl Driver {
         })
     }
 
-    /// Rails that were reset may have other descriptors.
+    /// Registers the rails' descriptors again after a reset, which may have replaced them.
     fn watch_again(&mut self) {
         let resets = self.machine.resets();
         if resets == self.watched_resets {
             return;
         }
         for fd in self.watched.drain(..) {
-            // It fails for one that is not there.
+            // It fails for a descriptor that is not registered.
             let _ = self.control.unwatch(fd.as_fd());
         }
-        // Where descriptors have run out it is tried again before the next sleep.
+        // If descriptors have run out, this is tried again before the next sleep.
         if let Ok(watched) = watch(&mut self.carrier, &mut self.control) {
             (self.watched, self.watched_resets) = (watched, resets);
         }
     }
 
-    /// Bytes that are held for a peer, with those that wait for its connection.
+    /// Returns the bytes that are held for a peer, including those queued on its connection.
     pub(crate) fn peer_memory(&self, key: PeerKey) -> Option<usize> {
         let connection = self.connections.get(&key).and_then(|id| self.control.memory(*id));
         Some(self.machine.peer_memory(key)? + self.delivery.peer_memory(key) + connection.unwrap_or(0))
@@ -183,7 +193,8 @@ impl Driver {
         self.await_peer(begun, Connecting { address, is_initiator: true, sender });
     }
 
-    /// Has a stream that was made elsewhere, and one side of it offer the links.
+    /// Takes over a stream that was connected elsewhere. `is_initiator` says whether this side
+    /// offers the links.
     pub(crate) fn adopt(
         &mut self,
         stream: ControlStream,
@@ -210,10 +221,10 @@ impl Driver {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// What came over the sockets; whether it is more than that peers are there.
+    /// Handles events of the sockets. Returns whether there was anything besides keep-alives.
     fn look(&mut self, now: u64) -> bool {
         let mut events = std::mem::take(&mut self.events);
-        // What a socket says for itself comes as an event; the poll of all of them does not fail.
+        // Errors of a socket are reported as events; polling the epoll itself does not fail.
         let _ = self.control.poll(&mut |event| events.push(event));
         let happened =
             events.iter().any(|event| !matches!(event, ControlEvent::Frame(_, Frame::Ping { .. })));
@@ -267,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// Answers a caller.
+    /// Sends a caller its result.
     pub(crate) fn answer<T>(&mut self, sender: oneshot::Sender<T>, answer: T) {
         sender.send(answer, &mut self.wakers);
     }
@@ -282,13 +293,14 @@ impl Driver {
         self.connections.insert(key, id);
     }
 
-    /// What the machine wants done outside, and told.
+    /// Sends the machine's frames, closes connections, and delivers its events.
     fn flush(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 Output::Frame(key, frame) => {
                     if let Some(id) = self.connections.get(&key) {
-                        // What cannot be sent closes the connection, which comes as an event.
+                        // A failed write is reported as an event. `send` itself fails only for a
+                        // frame that is too long, which is dropped.
                         let _ = self.control.send(*id, &frame);
                     }
                 }
@@ -306,7 +318,8 @@ impl Driver {
     }
 }
 
-/// Has sleeps end by the rails' descriptors: by handles of our own, which can be let go of whatever became of the rails'.
+/// Lets the rails' descriptors end sleeps. It registers duplicates, which can be unregistered even
+/// after a rail has closed its own.
 fn watch(carrier: &mut Carrier, control: &mut Control) -> std::io::Result<Vec<OwnedFd>> {
     let mut watched = Vec::new();
     for rail in carrier.rails_mut() {
@@ -361,7 +374,8 @@ impl Drive for Driver {
         }
         happened |= self.carrier.step(&mut self.machine, now) | std::mem::take(&mut self.was_woken_by_rail);
         if !happened || self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY) {
-            // While cards are busy a look now and then; while nothing happens, not at every turn of a spin either.
+            // While cards are busy, sockets are polled at an interval. While nothing happens, they
+            // are not polled at each turn of a spin either.
             if self.looked_at.is_none_or(|looked| instant - looked >= LOOK_EVERY / 4) {
                 self.looked_at = Some(instant);
                 happened |= self.look(now);
@@ -375,7 +389,8 @@ impl Drive for Driver {
         self.watch_again();
         let mut until = until.min(self.start + Duration::from_nanos(self.machine.poll_timeout()));
         match self.machine.quiet_for(self.now()) {
-            // The kernel's timers are too coarse for a sleep that can be ended, and it is over as soon.
+            // The kernel's timers are too coarse for a sleep this short that can be ended, and it
+            // is over soon in any case.
             Some(quiet) if quiet < LATELY => return std::thread::sleep(POLLED_NAP),
             Some(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             None => {}
@@ -390,7 +405,7 @@ impl Drive for Driver {
                 Err(_) => until = until.min(Instant::now() + POLLED_SLEEP),
             }
         }
-        // A sleep that fails is a short one.
+        // A failed sleep counts as a short one.
         let slept = self.control.sleep(Some(until.saturating_duration_since(Instant::now())));
         self.was_woken_by_rail = slept.unwrap_or(false);
         self.looked_at = None;

@@ -21,11 +21,12 @@ use crate::time::nanoseconds;
 use crate::watch::{PeerCell, Watcher};
 use crate::{Memory, MemoryOptions, Peer, Settings, Slice};
 
-/// The engine of a process: rails to peers, registered memory, and a worker thread that drives them when no caller waits. Clones are the
-/// same engine.
+/// The engine of a process: rails to peers, registered memory, and a worker thread that drives them
+/// when no caller waits. All clones refer to the same engine.
 ///
-/// An engine runs as long as a clone, a peer, a grant, a counter or a [`Pending`] of it exists. Dropping the last one says goodbye to
-/// peers that have nothing in flight, and does not block. [`close`](Self::close) ends the engine in order.
+/// An engine runs as long as a clone, a peer, a grant, a counter or a [`Pending`] of it exists.
+/// Dropping the last one sends a goodbye to peers that have nothing in flight, and does not block.
+/// [`close`](Self::close) ends the engine in order.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -66,7 +67,8 @@ impl Engine {
         Self::over(rails, settings)
     }
 
-    /// Opens an engine over rails that the caller has opened. For tests, and for rails of other kinds.
+    /// Opens an engine over rails that the caller has opened. For tests, and for rails of other
+    /// kinds.
     #[doc(hidden)]
     pub fn over(rails: Vec<Box<dyn Rail>>, settings: Settings) -> Result<Self, Error> {
         settings.check()?;
@@ -118,23 +120,25 @@ impl Engine {
         &self.0.rails
     }
 
-    /// Listens for peers. Returns the address, with the port that was chosen if port 0 was given. Blocks for a step of the engine.
+    /// Listens for peers. Returns the address, with the port that was chosen if port 0 was given.
+    /// Blocks for a step of the engine.
     pub fn listen(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<SocketAddr, Error> {
         let (address, _) = resolve(address)?;
         let listening = call(&self.0.progress, move |driver, _| driver.listen(address))?;
         listening.map_err(|error| Error::system(format_args!("listen: {address}"), error))
     }
 
-    /// Connects to a peer. The result comes when both engines have exchanged their names and a link is ready. Resolving the address may
-    /// block.
+    /// Connects to a peer. The result is available when both engines have exchanged their names and
+    /// a link is ready. Resolving the address may block.
     pub fn connect(&self, address: impl ToSocketAddrs + fmt::Debug) -> Result<Pending<Peer>, Error> {
         let (address, text) = resolve(address)?;
         let record_layer = self.record_layer_for(&host_of(&text, address))?;
         Ok(self.connecting(address, move |driver, sender| driver.connect(address, record_layer, sender)))
     }
 
-    /// Connects to a peer over a connection that the program has made. The other side calls [`accept_over`](Self::accept_over), within
-    /// two minutes. Both sides may have used the connection before. From now on it belongs to the engines.
+    /// Connects to a peer over a connection that the program has established. The other side calls
+    /// [`accept_over`](Self::accept_over), within two minutes. Both sides may have used the
+    /// connection before. From now on it belongs to the engines.
     ///
     /// ```no_run
     /// use std::io::Write;
@@ -155,8 +159,9 @@ impl Engine {
         self.adopt(stream.into(), true)
     }
 
-    /// Accepts a peer over a connection that the program has made; see [`connect_over`](Self::connect_over). The peer is returned here,
-    /// and not by [`accept`](Self::accept).
+    /// Accepts a peer over a connection that the program has established; see
+    /// [`connect_over`](Self::connect_over). The peer is returned here, and not by
+    /// [`accept`](Self::accept).
     ///
     /// ```no_run
     /// use std::io::Read;
@@ -206,7 +211,7 @@ impl Engine {
         Ok(RecordLayer::Plain)
     }
 
-    /// Has the driver begin a connection. The result is its peer.
+    /// Lets the driver begin a connection. The result is its peer.
     fn connecting(
         &self,
         address: SocketAddr,
@@ -220,8 +225,9 @@ impl Engine {
 
     /// Returns the next peer that connects.
     ///
-    /// If the wait times out, and a connection was refused meanwhile or in the minute before, the error has the kind
-    /// [`ErrorKind::Accept`](crate::ErrorKind::Accept) and names the refused side and the cause. The engine continues to listen.
+    /// If the wait times out, and a connection was refused meanwhile or in the minute before, the
+    /// error has the kind [`ErrorKind::Accept`](crate::ErrorKind::Accept) and names the refused
+    /// side and the cause. The engine continues to listen.
     pub fn accept(&self) -> Pending<Peer> {
         let watcher = self.0.backlog.watch.watcher();
         Pending::new(&self.0.progress, Accepting { engine: self.clone(), watcher })
@@ -229,13 +235,14 @@ impl Engine {
 
     /// Allocates memory and registers it with every rail.
     ///
-    /// The pages are allocated in this call, which takes time for large memory. Registering them is left to the thread that drives the
-    /// engine.
+    /// The pages are allocated in this call, which takes time for large memory. Registering them is
+    /// left to the thread that drives the engine.
     pub fn allocate(&self, len: usize) -> Pending<Slice> {
         self.allocate_with(&MemoryOptions::new(), len)
     }
 
-    /// Allocates memory with options, such as huge pages or a NUMA node. See [`allocate`](Self::allocate).
+    /// Allocates memory with options, such as huge pages or a NUMA node. See
+    /// [`allocate`](Self::allocate).
     pub fn allocate_with(&self, options: &MemoryOptions, len: usize) -> Pending<Slice> {
         let allocated = options.allocate(len).map_err(|error| Error::system("allocate memory", error));
         self.call("register memory", move |driver, _| {
@@ -259,15 +266,17 @@ impl Engine {
         Pending::call(&self.0.progress, operation, |error| error, call)
     }
 
-    /// Returns the number of peers that the engine knows: those that are connected, and lost ones that still have local memory or
-    /// operations in flight. For tests. Blocks for a step of the engine.
+    /// Returns the number of peers that the engine knows: those that are connected, and lost ones
+    /// that still have local memory or operations in flight. For tests. Blocks for a step of the
+    /// engine.
     #[doc(hidden)]
     pub fn peer_count(&self) -> Result<usize, Error> {
         call(&self.0.progress, |driver, _| driver.machine.peer_count())
     }
 
-    /// Ends the engine in order: its messages have been taken by the engines of their receivers, nothing is in flight, and peers are told
-    /// goodbye. Remaining handles of peers report that they are lost.
+    /// Ends the engine in order: the engines of the receivers have all messages, nothing is in
+    /// flight, and a goodbye was sent to each peer. Remaining handles of peers report that they are
+    /// lost.
     ///
     /// Blocks for at most `timeout`.
     ///
@@ -304,16 +313,17 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Returns the interval, in milliseconds, in which peers are to send: short enough that a healthy peer never times out.
+/// Returns the interval, in milliseconds, at which peers have to send: short enough that a healthy
+/// peer never times out.
 fn wanted_heartbeat(settings: &Settings) -> u32 {
     let often_enough = settings.heartbeat.min(settings.silence / 3);
     u32::try_from(often_enough.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// A step takes no longer than a registration. A longer wait is a defect.
+/// The timeout of a call. A step takes no longer than a registration, so a longer wait is a defect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Has the leader execute a call in its next step.
+/// Lets the leader execute a call in its next step.
 pub(crate) fn ask<T: Send + 'static>(
     progress: &Running,
     call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
@@ -326,7 +336,7 @@ pub(crate) fn ask<T: Send + 'static>(
     receiver
 }
 
-/// Has the leader execute a call in its next step, and waits for it.
+/// Lets the leader execute a call in its next step, and waits for it.
 pub(crate) fn call<T: Send + 'static>(
     progress: &Running,
     call: impl FnOnce(&mut Driver, u64) -> T + Send + 'static,
@@ -367,7 +377,8 @@ struct Connecting {
 }
 
 impl Connecting {
-    /// Returns the error, with the last error of a link if there is one: that is what has to be fixed.
+    /// Returns the error, with the last error of a link if there is one: that is what has to be
+    /// fixed.
     fn refused(&self, cause: &str) -> Error {
         let note = self.made.as_ref().and_then(|(peer, _)| peer.link_errors().pop());
         let (cause, fix) = match note {
@@ -428,7 +439,7 @@ impl Answer<Result<Peer, Error>> for Connecting {
     }
 }
 
-/// A wait that times out reports a connection that was refused this long ago.
+/// The age up to which a refused connection is reported by a wait that times out.
 const LATELY: Duration = Duration::from_secs(60);
 
 struct Accepting {

@@ -14,8 +14,9 @@ use crate::{Buffer, Exposed, Grant, LostReason, RailError, TransferStats};
 
 /// The error of every call of an engine.
 ///
-/// It displays as the operation and its cause. [`fix`](Self::fix) says what to do about it, and [`kind`](Self::kind) is for programs.
-/// `Debug` writes all of it, one line each, because that is what a program prints whose `main` returns the error.
+/// It displays as the operation and its cause. [`fix`](Self::fix) says what to do about it, and
+/// [`kind`](Self::kind) is for programs. `Debug` writes all of it, one line each, because a program
+/// whose `main` returns the error prints that.
 ///
 /// ```
 /// use std::time::Duration;
@@ -32,7 +33,7 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
-    /// What is displayed: the operation and, in most cases, the cause.
+    /// The displayed text: the operation and, in most cases, the cause.
     message: String,
     cause: String,
     fix: String,
@@ -45,7 +46,7 @@ enum Source {
     Other(Arc<dyn StdError + Send + Sync>),
 }
 
-/// What kind of error an [`Error`] is.
+/// The kind of an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -57,17 +58,19 @@ pub enum ErrorKind {
     Setting,
     /// An address cannot be resolved.
     Address,
-    /// A connection could not be made.
+    /// A connection could not be established.
     Connect,
-    /// A connection that came in was refused.
+    /// An incoming connection was refused.
     Accept,
     /// A certificate, a key or a name cannot be used for TLS.
     Tls,
-    /// The peer is lost; [`Error::lost`] says why. Pages of a transfer may have arrived. An atomic operation may have been done.
+    /// The peer is lost; [`Error::lost`] says why. Pages of a transfer may have arrived. An atomic
+    /// operation may have been done.
     PeerLost,
-    /// The time that the caller was willing to wait has passed. The operation goes on, and can be waited for again.
+    /// The timeout of the wait has passed. The operation continues, and can be waited for again.
     TimedOut,
-    /// An argument is refused: pages that reach beyond their memory, a message that is too long, an atomic that is not eight aligned bytes.
+    /// An argument is refused: pages that reach beyond their memory, a message that is too long, an
+    /// atomic that is not eight aligned bytes.
     Argument,
     /// The peer has not granted this memory or counter, not for this operation, or not any more.
     NotGranted,
@@ -77,7 +80,8 @@ pub enum ErrorKind {
     Aborted,
     /// No rail to the peer has this operation.
     Unsupported,
-    /// No link to the peer is ready, or too many operations are in flight. Trying again may succeed.
+    /// No link to the peer is ready, or too many operations are in flight. Trying again may
+    /// succeed.
     Busy,
     /// The link was lost during an atomic operation: whether it was done is not known.
     Unknown,
@@ -100,7 +104,7 @@ impl Error {
         Self(Box::new(Inner { kind, message, cause, fix, source: None }))
     }
 
-    /// An error whose message is its cause.
+    /// Creates an error whose message is its cause.
     fn plain(kind: ErrorKind, message: impl Into<String>, fix: impl Into<String>) -> Self {
         let message = message.into();
         Self::new(kind, message.clone(), message, fix)
@@ -111,22 +115,22 @@ impl Error {
         self
     }
 
-    /// The kind of this error, for programs that decide by it.
+    /// Returns the kind of this error, for programs that decide by it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The cause, without the operation that failed.
+    /// Returns the cause, without the operation that failed.
     pub fn cause(&self) -> &str {
         &self.0.cause
     }
 
-    /// What to do about it.
+    /// Returns what to do about it.
     pub fn fix(&self) -> &str {
         &self.0.fix
     }
 
-    /// Why the peer is lost, if [`kind`](Self::kind) is [`ErrorKind::PeerLost`].
+    /// Returns why the peer is lost, if [`kind`](Self::kind) is [`ErrorKind::PeerLost`].
     pub fn lost(&self) -> Option<&LostReason> {
         match &self.0.source {
             Some(Source::Lost(reason)) => Some(reason),
@@ -134,7 +138,7 @@ impl Error {
         }
     }
 
-    /// Each rail that was tried, with its error.
+    /// Creates an error that lists each rail that was tried, with its error.
     pub(crate) fn no_rail(tried: &[(String, RailError)], needs_rdma: bool) -> Self {
         let causes: Vec<_> = tried.iter().map(|(name, error)| format!("{name}: {error}")).collect();
         let cause = match causes.is_empty() {
@@ -285,7 +289,7 @@ impl Error {
         Self::plain(ErrorKind::Aborted, "the transfer was aborted", "begin it again")
     }
 
-    /// The error of a wait for pages, or nothing if they have arrived.
+    /// Returns the error of a wait for pages, or `Ok` if they have arrived.
     pub(crate) fn of_arrival(outcome: Outcome, lost: Option<&LostReason>) -> Result<(), Self> {
         match outcome {
             Outcome::Reached => Ok(()),
@@ -333,12 +337,12 @@ impl StdError for Error {
 #[error("{error}")]
 #[non_exhaustive]
 pub struct TransferError {
-    /// What went wrong.
+    /// The error.
     pub error: Error,
-    /// The memory that the transfer took, unless a card may still have a part of it. Then the engine keeps the memory until the card is
-    /// done with it, and frees it.
+    /// The memory that the transfer took, unless a card may still have a part of it. Then the
+    /// engine keeps the memory until the card is done with it, and frees it.
     pub buffer: Option<Buffer>,
-    /// What was done until then.
+    /// The statistics until then.
     pub stats: TransferStats,
 }
 
@@ -347,7 +351,7 @@ pub struct TransferError {
 #[error("{error}")]
 #[non_exhaustive]
 pub struct GrantError {
-    /// What went wrong.
+    /// The error.
     pub error: Error,
     /// The memory, unless the engine has ended or a rail keeps it.
     pub memory: Option<Exposed>,
@@ -358,13 +362,15 @@ pub struct GrantError {
 #[error("{error}")]
 #[non_exhaustive]
 pub struct RevokeError {
-    /// What went wrong.
+    /// The error.
     pub error: Error,
-    /// The grant, to be revoked again. There is none if the engine has ended: the memory went with it.
+    /// The grant, which can be revoked again. `None` if the engine has ended: the memory went with
+    /// it.
     pub grant: Option<Grant>,
 }
 
-/// Writes what a program is to print whose `main` returns such an error, as [`Error`] does.
+/// Implements `Debug` as [`Error`] does, because a program whose `main` returns such an error
+/// prints it.
 macro_rules! debug_as_its_error {
     ($($type:ty),*) => {$(
         impl fmt::Debug for $type {

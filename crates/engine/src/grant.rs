@@ -1,4 +1,5 @@
-//! Memory that a peer may reach.
+//! Memory that a peer may access, on both sides: the owner's grants, and the views of granted
+//! memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,8 +22,9 @@ use crate::{Error, ParseTokenError, Peer, RevokeError, Rights};
 
 /// Local memory that a peer may access.
 ///
-/// It does not deref to bytes, because the peer may change them at any time. Bytes are copied in and out. [`revoke`](Self::revoke) ends
-/// the grant. A grant that is dropped is revoked by the engine, which frees the memory when the peer provably cannot access it.
+/// It does not deref to bytes, because the peer may change them at any time. Bytes are copied in
+/// and out. [`revoke`](Self::revoke) ends the grant. A grant that is dropped is revoked by the
+/// engine, which frees the memory when the peer provably cannot access it.
 ///
 /// ```no_run
 /// # fn grant(engine: &farreach::Engine, peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +62,7 @@ impl Grant {
         self.memory.as_ref().expect("it is taken out only at the end")
     }
 
-    /// Returns the name of the grant, for the peer.
+    /// Returns the token of the grant, for the peer.
     pub fn token(&self) -> GrantToken {
         GrantToken(self.id)
     }
@@ -71,7 +73,8 @@ impl Grant {
         self.memory().len()
     }
 
-    /// Copies bytes from `offset` into `into`. Of bytes that the peer writes at the same time, each may be old or new.
+    /// Copies bytes from `offset` into `into`. Of bytes that the peer writes at the same time, each
+    /// may be old or new.
     ///
     /// # Panics
     ///
@@ -89,8 +92,8 @@ impl Grant {
         self.memory().write_at(offset, from);
     }
 
-    /// Returns the eight bytes at `offset` as an atomic of this process. Whether a card's atomics and a processor's are atomic with
-    /// respect to each other depends on the card.
+    /// Returns the eight bytes at `offset` as an atomic of this process. Whether a card's atomics
+    /// and a processor's are atomic with respect to each other depends on the card.
     ///
     /// # Panics
     ///
@@ -99,32 +102,36 @@ impl Grant {
         self.memory().atomic_at(offset)
     }
 
-    /// Revokes the grant and returns the memory. Blocks for at most `timeout` and a second; see [`begin_revoke`](Self::begin_revoke) for
-    /// tasks.
+    /// Revokes the grant and returns the memory. Blocks for at most `timeout` and a second; see
+    /// [`begin_revoke`](Self::begin_revoke) for tasks.
     ///
-    /// The engine asks the peer to stop. It ends the keys when the peer confirms that it has stopped, when the peer is lost, or after
-    /// `timeout`. Then the memory comes back.
+    /// The engine asks the peer to stop. It ends the keys when the peer confirms that it has
+    /// stopped, when the peer is lost, or after `timeout`. Then the memory is returned.
     ///
-    /// [`Exposed::try_into_slice`] makes it a [`Slice`](crate::Slice) if it is proven that the peer cannot access it. Over an RDMA card
-    /// it always is: the card refuses a key that was ended. Over tcp a write in flight continues, and the peer's word is no proof. The
-    /// memory can then be copied from, or granted again, while a last write of this peer may still land in it. It can become a slice
-    /// after the rail was reset, which the engine does at once for a peer that is lost or does not answer, and after the engine was
-    /// closed. If the program knows by other means that the peer has stopped, the unsafe [`Exposed::into_slice_unchecked`] returns the
-    /// slice.
+    /// [`Exposed::try_into_slice`] makes it a [`Slice`](crate::Slice) if it is proven that the peer
+    /// cannot access it. Over an RDMA card it always is: the card refuses a key that was ended.
+    /// Over tcp a write in flight continues, and the peer's confirmation is no proof. The memory
+    /// can then be copied from, or granted again, while a last write of this peer may still land in
+    /// it. It can become a slice after the rail was reset, which the engine does at once for a peer
+    /// that is lost or does not answer, and after the engine was closed. If the program knows by
+    /// other means that the peer has stopped, the unsafe [`Exposed::into_slice_unchecked`] returns
+    /// the slice.
     pub fn revoke(self, timeout: Duration) -> Result<Exposed, RevokeError> {
         self.begin_revoke(timeout).wait(timeout.saturating_add(MARGIN))
     }
 
-    /// Starts to [revoke](Self::revoke) the grant. The result comes within `timeout`, plus the time that a step of the engine takes.
+    /// Starts to [revoke](Self::revoke) the grant. The result is available within `timeout`, plus
+    /// the time that a step of the engine takes.
     pub fn begin_revoke(mut self, timeout: Duration) -> Pending<Exposed, RevokeError> {
         let (sender, receiver) = oneshot::channel();
         let (id, peer) = (self.id, self.peer.clone());
         let handle = self.memory.take();
         let memory = handle.as_ref().map(Arc::downgrade).unwrap_or_default();
         let call = move |driver: &mut Driver, now: u64| {
-            // Not earlier: without a handle of the user, the engine may answer a revoke that was given up, and nobody reads that.
+            // Not earlier: once the user's handle is gone, the engine may answer a revoke whose
+            // wait timed out, and that answer would be lost.
             drop(handle);
-            // The largest number is reserved for grants that are not wanted back.
+            // The largest number is reserved for grants whose memory is not wanted back.
             let deadline = now.saturating_add(nanoseconds(timeout)).min(u64::MAX - 1);
             let op = driver.delivery.wait_for(Waiter::Revoked(sender));
             driver.machine.revoke(Some(op), id, deadline, now);
@@ -135,7 +142,7 @@ impl Grant {
     }
 }
 
-/// The machine answers at the deadline. This is the time for its answer to come.
+/// The time for the machine's answer to arrive, which it gives at the deadline.
 const MARGIN: Duration = Duration::from_secs(1);
 
 impl Drop for Grant {
@@ -146,7 +153,8 @@ impl Drop for Grant {
     }
 }
 
-/// Revokes a grant whose memory nobody wants back. The engine frees the memory when the peer provably cannot access it.
+/// Revokes a grant whose memory is not wanted back. The engine frees the memory when the peer
+/// provably cannot access it.
 fn give_up(peer: &Peer, id: u64) {
     let call = move |driver: &mut Driver, now: u64| driver.machine.revoke(None, id, u64::MAX, now);
     peer.running().submit(Command::Call(Box::new(call)));
@@ -160,7 +168,7 @@ impl fmt::Debug for Grant {
 
 struct Revocation {
     receiver: oneshot::Receiver<RevokeAnswer>,
-    /// `None` when the revocation has ended, or the grant was handed back.
+    /// `None` when the revocation has ended, or the grant was returned to the user.
     grant: Option<Wanted>,
 }
 
@@ -214,7 +222,8 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
             if grant.is_some() || self.grant.is_none() {
                 return Err(RevokeError::new(Error::timed_out("revoke a grant", after), grant));
             }
-            // The engine has just taken the memory out of the grant, and answers next: no code of the user runs in between.
+            // The engine has just taken the memory out of the grant, and answers next: no user code
+            // runs in between.
             if let Some(found) = self.take() {
                 return found;
             }
@@ -227,7 +236,8 @@ impl Answer<Result<Exposed, RevokeError>> for Revocation {
     }
 }
 
-/// The name of granted memory, for the peer that may access it. A program sends it as text, or by serde.
+/// The token of a grant, for the peer that may access the memory. A program sends it as text, or by
+/// serde.
 ///
 /// ```
 /// use farreach::GrantToken;
@@ -259,7 +269,8 @@ impl FromStr for GrantToken {
     }
 }
 
-/// Memory of a peer that this engine may access. Every access is checked against its bounds and rights before it is posted.
+/// Memory of a peer that this engine may access. Every access is checked against its bounds and
+/// rights before it is posted.
 ///
 /// ```no_run
 /// # fn take(peer: &farreach::Peer, token: farreach::GrantToken) -> Result<(), farreach::Error> {
@@ -278,7 +289,7 @@ pub struct RemoteSlice {
     pub(crate) rights: Rights,
 }
 
-/// The peer that has the memory. Memory of another peer is refused.
+/// The peer that owns the memory. Memory of another peer is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerKeyTag(pub(crate) PeerKey);
 
@@ -289,7 +300,7 @@ impl RemoteSlice {
         self.len
     }
 
-    /// Returns what this engine may do with it.
+    /// Returns the rights of this engine to it.
     pub fn rights(&self) -> Rights {
         self.rights
     }

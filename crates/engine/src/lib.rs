@@ -1,8 +1,8 @@
 //! One process reads and writes the memory of another, over RDMA cards or tcp.
 //!
-//! An [`Engine`] opens rails: RDMA cards, or libfabric's tcp if there is none. It connects to other engines, its [`Peer`]s. A program
-//! grants a peer access to memory ([`Peer::grant`]). The peer writes pages into it ([`Peer::write_pages`]), and a [`Counter`] reports how
-//! many have arrived.
+//! An [`Engine`] opens rails: RDMA cards, or libfabric's tcp if there is none. It connects to other
+//! engines, its [`Peer`]s. A program grants a peer access to memory ([`Peer::grant`]). The peer
+//! writes pages into it ([`Peer::write_pages`]), and a [`Counter`] reports how many have arrived.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -32,24 +32,28 @@
 //!
 //! # Guarantees
 //!
-//! - **Arrival is counted, order is not promised.** Pages arrive in any order, over any rail. When a counter has reached N, the bytes of
-//!   N pages are there, and visible to the thread that has seen the N. If a link is lost, its pages are sent again over another one. No
-//!   page is lost, and none is counted twice.
-//! - **A slice is in exactly one place.** A transfer takes its memory, and returns it when no card has a part of it any more, whatever
-//!   was dropped or timed out. Granted memory becomes a slice again when it is proven that the peer cannot access it
-//!   ([`Grant::revoke`]). The word of a peer is no proof.
-//! - **Every wait ends**: with a result, a lost peer, a timeout, or an abort. A peer that is silent for too long is lost, and every wait
-//!   for it ends.
-//! - **Waiting threads drive the engine.** [`Pending::wait`] polls the cards itself. A future is driven by the engine's worker thread,
-//!   which sleeps when there is nothing to do.
-//! - **Accesses are checked before a card sees them**, against the bounds and rights of what the peer has granted.
+//! - **Arrival is counted, order is not promised.** Pages arrive in any order, over any rail. When
+//!   a counter has reached N, the bytes of N pages are there, and visible to the thread that has
+//!   seen the N. If a link is lost, its pages are sent again over another one. No page is lost, and
+//!   none is counted twice.
+//! - **A slice is in exactly one place.** A transfer takes its memory, and returns it when no card
+//!   has a part of it any more, whatever was dropped or timed out. Granted memory becomes a slice
+//!   again when it is proven that the peer cannot access it ([`Grant::revoke`]). The confirmation
+//!   of a peer is no proof.
+//! - **Every wait ends**: with a result, a lost peer, a timeout, or an abort. A peer that is silent
+//!   for too long is lost, and every wait for it ends.
+//! - **Waiting threads drive the engine.** [`Pending::wait`] polls the cards itself. A future is
+//!   driven by the engine's worker thread, which sleeps when there is nothing to do.
+//! - **Accesses are checked before a card sees them**, against the bounds and rights of what the
+//!   peer has granted.
 //!
 //! # Limits
 //!
-//! The engine does not discover peers: the program gives their addresses. It does not encrypt data: pages and messages go over the rails
-//! as they are, and anyone on their path can read and change them. The control channel, which carries the keys of granted memory, uses
-//! TLS if [`Settings`] ask for it (feature `tls`); then only peers with a valid certificate are accepted. A peer is trusted to name its
-//! own memory and counters.
+//! The engine does not discover peers: the program gives their addresses. It does not encrypt data:
+//! pages and messages go over the rails as they are, and anyone on their path can read and change
+//! them. The control connection, which carries the keys of granted memory, uses TLS if [`Settings`]
+//! ask for it (feature `tls`); then only peers with a valid certificate are accepted. A peer is
+//! trusted to name its own memory and counters.
 #![forbid(unsafe_code)]
 
 mod address;

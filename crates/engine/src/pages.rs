@@ -1,9 +1,9 @@
-//! Page maps: which pages of one memory go to which places of another.
+//! Page maps: the pages of one memory, and their places in another.
 
 pub use farreach_proto::plan::Pages;
 
-/// The pages of a transfer, on both sides: page `n` of the transfer is page `source.indices[n]` of the source and
-/// `destination.indices[n]` of the destination.
+/// The pages of a transfer, on both sides: page `n` of the transfer is page `source.indices[n]` of
+/// the source and `destination.indices[n]` of the destination.
 ///
 /// ```
 /// use farreach::PageMap;
@@ -17,17 +17,17 @@ pub use farreach_proto::plan::Pages;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageMap {
-    /// The bytes of a page.
+    /// The length of a page in bytes.
     pub page_len: u64,
-    /// Where the pages come from.
+    /// The pages of the source.
     pub source: Pages,
-    /// Where they go.
+    /// The places in the destination.
     pub destination: Pages,
 }
 
 impl PageMap {
-    /// Returns an empty map of pages of `page_len` bytes, which lie one after the other in their memory. [`from`](Self::from) and
-    /// [`to`](Self::to), or [`first`](Self::first), add the pages.
+    /// Returns an empty map of pages of `page_len` bytes, which lie one after the other in their
+    /// memory. [`from`](Self::from) and [`to`](Self::to), or [`first`](Self::first), add the pages.
     pub fn of(page_len: u64) -> Self {
         let pages = Pages { indices: Vec::new(), stride: page_len, offset: 0 };
         Self { page_len, source: pages.clone(), destination: pages }

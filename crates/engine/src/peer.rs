@@ -26,9 +26,9 @@ use crate::{
     RemoteSlice, Rights, Slice, Transfer, TransferError, TransferStats,
 };
 
-/// Another engine that this one is connected to. Clones are the same peer. When the last clone is dropped, the peer is told goodbye.
-///
-/// A peer that is lost stays lost. If the same process connects again, it is another peer.
+/// Another engine that this one is connected to. All clones refer to the same peer. Dropping the
+/// last clone sends the peer a goodbye. A lost peer stays lost: if the same process connects again,
+/// it is another peer.
 ///
 /// ```no_run
 /// # fn greet(peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +48,7 @@ struct Inner {
     key: PeerKey,
     cell: Arc<PeerCell>,
     address: SocketAddr,
-    /// Received messages that the peer has not been told of.
+    /// Received messages that were not reported to the peer yet.
     taken: AtomicU32,
     messages: u32,
 }
@@ -98,12 +98,12 @@ impl Peer {
         self.0.cell.link_errors()
     }
 
-    /// Returns how many bytes this engine holds for the peer: tables, messages that the program has not received, and messages that wait
-    /// to be sent. Memory of the rails' libraries is not included. For tests. Blocks for a step of the engine.
+    /// Returns the bytes that this engine holds for the peer: tables, and messages that wait to be
+    /// received or sent. The rails' libraries are not included. For tests. Blocks for a step.
     ///
-    /// It is a few KiB. Messages of the peer are bounded by [`Settings::message_window`](crate::Settings::message_window). The rest grows
-    /// with what this side asks for: operations up to [`Settings::depth`](crate::Settings::depth), four bytes for each page and side of
-    /// transfers in progress, and grants. A lost peer takes none.
+    /// A few KiB. [`Settings::message_window`](crate::Settings::message_window) bounds messages.
+    /// The rest grows with operations, up to [`Settings::depth`](crate::Settings::depth), grants,
+    /// and four bytes for each page and side of a transfer. A lost peer takes none.
     #[doc(hidden)]
     pub fn memory(&self) -> Result<usize, Error> {
         let key = self.0.key;
@@ -115,8 +115,8 @@ impl Peer {
         Pending::new(&self.0.progress, answer)
     }
 
-    /// Lets the peer access memory: a slice, or memory that came back from another grant without a proof. On failure the memory is
-    /// returned with the error.
+    /// Grants the peer access to memory: a slice, or memory that came back from another grant
+    /// without a proof. On failure the memory is returned with the error.
     ///
     /// ```no_run
     /// # fn grant(engine: &farreach::Engine, peer: &farreach::Peer) -> Result<(), Box<dyn std::error::Error>> {
@@ -179,8 +179,8 @@ impl Peer {
         self.pending(Making::new(&self.0.progress, "open a counter", make, finish, undo))
     }
 
-    /// Returns memory that the peer has granted, by its token. The result comes when the grant itself has arrived, which may be after
-    /// the message with the token.
+    /// Returns memory that the peer has granted, by its token. The result is available when the
+    /// grant itself has arrived, which may be after the message with the token.
     pub fn remote(&self, token: GrantToken) -> Pending<RemoteSlice> {
         let key = self.0.key;
         let find = move |driver: &mut Driver| {
@@ -209,9 +209,8 @@ impl Peer {
         self.pending(Offer { peer, watcher, find: Arc::new(find), receiver: None, seen: None, what })
     }
 
-    /// Writes pages of `source` to memory of the peer, as the map says. When the transfer is done, the bytes are there, and the counter,
-    /// if one is given, has risen by the number of pages.
-    ///
+    /// Writes pages of `source` to memory of the peer, as the map says. When the transfer is done,
+    /// the bytes are there, and the counter, if one is given, has risen by the number of pages.
     /// Pages arrive in any order. A map that is out of bounds is refused before anything is posted.
     pub fn write_pages(
         &self,
@@ -290,8 +289,8 @@ impl Peer {
         })
     }
 
-    /// Sends a message. Messages arrive in order, each once. The result comes when the engine of the peer has the message: then it
-    /// arrives, even if this process ends.
+    /// Sends a message. Messages arrive in order, each once. The result is available when the
+    /// engine of the peer has the message: then it arrives, even if this process ends.
     pub fn send(&self, message: impl Into<Vec<u8>>) -> Pending<()> {
         let (sender, receiver) = oneshot::channel();
         self.0.progress.submit(Command::Send(self.0.key, message.into(), sender));
@@ -310,10 +309,11 @@ impl Peer {
         self.pending(Sending { receiver, cell: self.own_cell() })
     }
 
-    /// Ends the connection in order: the engine of the peer has every message, nothing is in flight, no grant is being revoked, and the
-    /// peer is told goodbye. Clones of this handle report that the peer is lost.
+    /// Ends the connection in order: the engine of the peer has every message, nothing is in
+    /// flight, no grant is being revoked, and a goodbye was sent. Clones report that the peer is
+    /// lost.
     ///
-    /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting for it.
+    /// Blocks for at most `timeout`. Dropping the last clone starts the same, without waiting.
     pub fn close(self, timeout: Duration) -> Result<(), Error> {
         let key = self.0.key;
         let call = move |driver: &mut Driver, now: u64| driver.machine.leave(key, now);
@@ -326,13 +326,13 @@ impl Peer {
         }
     }
 
-    /// Receives the next message of the peer. Messages that arrived before the peer was lost are still received.
+    /// Receives the peer's next message. Messages that arrived before its loss are still received.
     pub fn recv(&self) -> Pending<Vec<u8>> {
         self.pending(Receiving { peer: self.clone(), watcher: self.0.cell.watch.watcher() })
     }
 
-    /// Adds `add` to eight bytes of the peer's memory, and returns their value before. They lie at a multiple of eight:
-    /// [`RemoteSlice::get`] selects them.
+    /// Adds `add` to eight bytes of the peer's memory, and returns their value before. They lie at
+    /// a multiple of eight: [`RemoteSlice::get`] selects them.
     ///
     /// ```no_run
     /// # fn take_ticket(peer: &farreach::Peer, memory: &farreach::RemoteSlice) -> Result<u64, farreach::Error> {
@@ -344,8 +344,8 @@ impl Peer {
         self.change_atomic(memory, AtomicOperation::FetchAdd { add })
     }
 
-    /// Replaces eight bytes of the peer's memory if they have the expected value, and returns their value before. They lie at a multiple
-    /// of eight.
+    /// Replaces eight bytes of the peer's memory if they have the expected value, and returns their
+    /// value before. They lie at a multiple of eight.
     ///
     /// ```no_run
     /// # fn lock(peer: &farreach::Peer, lock: &farreach::RemoteSlice) -> Result<bool, farreach::Error> {
@@ -391,7 +391,7 @@ impl Peer {
         &self.0.cell
     }
 
-    /// Notes that the program has received a message. The peer is told after every half window, so that it need not wait.
+    /// Notes a received message. The peer gets a report after every half window, and need not wait.
     fn took_one(&self) {
         let half = (self.0.messages / 2).max(1);
         if self.0.taken.fetch_add(1, Ordering::Relaxed) + 1 >= half {
@@ -425,7 +425,7 @@ pub struct RemoteCounter {
     token: CounterToken,
 }
 
-/// Looks it up in the machine.
+/// Looks a grant or counter up in the machine.
 type Find<T> = dyn Fn(&mut Driver) -> Option<T> + Send + Sync;
 
 /// A grant or counter that the peer announces, or has announced.
@@ -440,7 +440,7 @@ struct Offer<T> {
 }
 
 impl<T: Send + 'static> Offer<T> {
-    /// Looks it up in the next step.
+    /// Submits a lookup for the next step.
     fn ask(&mut self) {
         let (sender, receiver) = oneshot::channel();
         let find = Arc::clone(&self.find);
@@ -492,7 +492,7 @@ impl<T: Send + 'static> Answer<Result<T, Error>> for Offer<T> {
     }
 }
 
-/// Waits until the peer is gone.
+/// Waits until the peer is lost.
 struct Left<'a> {
     cell: &'a PeerCell,
     watcher: Watcher,

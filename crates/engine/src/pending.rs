@@ -1,4 +1,4 @@
-//! Operations whose result comes later: a thread waits for it, or a task awaits it.
+//! Operations whose result is available later: a thread waits for it, or a task awaits it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,14 +16,17 @@ use crate::time;
 
 /// An operation that was started, and its result.
 ///
-/// A thread [waits](Self::wait) for the result, and drives the engine while it does. Or a task of any executor awaits it, and the
-/// engine's worker drives. The operation goes on in either case; dropping the `Pending` does not stop it.
+/// A thread [waits](Self::wait) for the result, and drives the engine while it does. Or a task of
+/// any executor awaits it, and the engine's worker drives the engine. The operation continues in
+/// either case; dropping the `Pending` does not stop it.
 ///
-/// A task is woken by a thread that waits or by the engine's worker, outside of the engine's steps and with no lock held. A waker may
-/// therefore call any function of the engine and wait for it. A panic in a waker ends only the waker.
+/// A task is woken by a thread that waits or by the engine's worker, outside of the engine's steps
+/// and with no lock held. A waker may therefore call any function of the engine and wait for it. A
+/// panic in a waker ends only the waker.
 ///
-/// While a waker runs on the worker, only waiting threads drive the engine. If a waker blocks there for longer than
-/// [`Settings::peer_timeout`](crate::Settings::peer_timeout), peers take this engine for lost.
+/// While a waker runs on the worker, only waiting threads drive the engine. If a waker blocks there
+/// for longer than [`Settings::peer_timeout`](crate::Settings::peer_timeout), peers consider this
+/// engine lost.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -49,23 +52,23 @@ pub struct Pending<T, E = Error> {
 
 /// Finds the result of a started operation.
 pub(crate) trait Answer<R>: Send + Sync {
-    /// Whether the result is there.
+    /// Returns whether the result is available.
     fn is_ready(&self) -> bool;
-    /// Registers who is told when it may be there.
+    /// Registers a listener for the result.
     fn listen(&self, listener: &Listener);
-    /// Takes the result, if it is there.
+    /// Takes the result, if it is available.
     fn take(&mut self) -> Option<R>;
-    /// The result of a wait that took too long.
+    /// Returns the result of a wait that timed out.
     fn timed_out(&mut self, after: Duration) -> R;
-    /// The result where the engine has ended.
+    /// Returns the result if the engine has ended.
     fn ended(&mut self) -> R;
-    /// The operation, if it can be aborted.
+    /// Returns the operation, if it can be aborted.
     fn operation(&self) -> Option<(PeerKey, OpId)> {
         None
     }
 }
 
-/// The answer to a command that the leader executes at its next step.
+/// The result of a command that the leader executes in its next step.
 pub(crate) struct Called<T, E> {
     receiver: oneshot::Receiver<Result<T, E>>,
     operation: &'static str,
@@ -94,13 +97,14 @@ impl<T: Send, E: Send> Answer<Result<T, E>> for Called<T, E> {
     }
 }
 
-/// Something that the leader makes at its next step, and that is undone if the caller drops the [`Pending`] without taking it.
+/// Something that the leader creates in its next step, and that is undone if the caller drops the
+/// [`Pending`] without taking it.
 pub(crate) struct Making<M: Send + 'static, F> {
     progress: Arc<Running>,
     /// `None` when the result was taken.
     receiver: Option<oneshot::Receiver<M>>,
     operation: &'static str,
-    /// Makes the result of what the leader has made, or of the error of a wait.
+    /// Makes the result from the created value, or from the error of a wait.
     finish: F,
     undo: fn(&mut Driver, u64, M),
 }
@@ -153,7 +157,8 @@ impl<M: Send + 'static, F> Drop for Making<M, F> {
     fn drop(&mut self) {
         let Some(receiver) = self.receiver.take() else { return };
         let undo = self.undo;
-        // The leader executes commands in their order, so that it has made the thing before it executes this one.
+        // The leader executes commands in their order, so it has created the value before it
+        // executes this one.
         self.progress.submit(Command::Call(Box::new(move |driver, now| {
             if let Some(Ok(made)) = receiver.take() {
                 undo(driver, now, made);
@@ -179,7 +184,8 @@ impl<T, E> Pending<T, E> {
         Self { progress: Arc::clone(progress), answer: Box::new(answer) }
     }
 
-    /// Has the leader execute a call. `operation` names it if it takes too long, and `failed` makes the error of it.
+    /// Lets the leader execute a call. `operation` names it in the error of a timeout, and `failed`
+    /// makes the error of a failed call.
     pub(crate) fn call(
         progress: &Arc<Running>,
         operation: &'static str,
@@ -202,14 +208,16 @@ impl<T, E> Pending<T, E> {
         &self.progress
     }
 
-    /// Waits for the result, for at most `timeout`. After a timeout the same operation can be waited for again.
+    /// Waits for the result, for at most `timeout`. After a timeout the same operation can be
+    /// waited for again.
     ///
     /// The thread blocks. It drives the engine while it waits.
     ///
     /// # Panics
     ///
-    /// If the result was taken before, by this function or as a future, and cannot come again. Results of
-    /// [`Counter::reach`](crate::Counter::reach), [`Peer::recv`](crate::Peer::recv) and [`Engine::accept`](crate::Engine::accept) can.
+    /// If the result was taken before, by this function or as a future, and is not repeatable.
+    /// Results of [`Counter::reach`](crate::Counter::reach), [`Peer::recv`](crate::Peer::recv) and
+    /// [`Engine::accept`](crate::Engine::accept) are.
     pub fn wait(&mut self, timeout: Duration) -> Result<T, E> {
         let deadline = time::after(timeout);
         loop {
@@ -218,14 +226,14 @@ impl<T, E> Pending<T, E> {
             }
             match self.progress.wait(&Wait(&*self.answer), deadline) {
                 Ok(true) => {}
-                // It may have come at the last moment.
+                // The result may have arrived at the last moment.
                 Ok(false) => return self.answer.take().unwrap_or_else(|| self.answer.timed_out(timeout)),
                 Err(_) => return self.answer.ended(),
             }
         }
     }
 
-    /// Takes the result if it is there. Does not block.
+    /// Takes the result if it is available. Does not block.
     pub fn try_take(&mut self) -> Option<Result<T, E>> {
         self.answer.take()
     }
@@ -235,7 +243,7 @@ impl<T, E> Future for Pending<T, E> {
     type Output = Result<T, E>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before looking, so that an answer in between wakes.
+        // Registered before the check, so that a result in between wakes the task.
         self.answer.listen(&Listener::Task(cx.waker().clone()));
         match self.answer.take() {
             Some(answer) => Poll::Ready(answer),

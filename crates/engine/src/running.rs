@@ -1,4 +1,4 @@
-//! What keeps an engine going.
+//! Keeps an engine running.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::driver::Driver;
 use crate::progress::LeaderFollowers;
 
-/// An engine that is driven as long as somebody has a handle on it: the user's engine, his peers, grants and counters, and whatever he waits
-/// for. With the last of them its worker ends, and then all the rest.
+/// An engine that runs as long as a handle of it exists: the user's engine, its peers, grants,
+/// counters and pending operations. Dropping the last handle stops the worker and then drops the
+/// rest.
 pub(crate) struct Running(Arc<LeaderFollowers<Driver>>);
 
 impl Running {

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::{Error, Progress};
 
-/// More operations than any card has in flight on one link.
+/// The limit of [`Settings::depth`]: more operations than any card has in flight on one link.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// The most memory that messages of one peer may take until the program receives them.
+/// The limit of the memory that messages of one peer may take until the program receives them.
 const MESSAGES_BYTES_MAX: usize = 1 << 30;
 
-/// An engine allocates buffers for some hundred messages of the longest kind when it starts.
+/// The limit of a message's length. An engine allocates buffers for some hundred messages of the
+/// longest kind when it starts.
 const MESSAGE_MAX: usize = 1 << 20;
 
-/// With a shorter interval, peers would be busy with keep-alives.
+/// The shortest heartbeat interval. With a shorter one, peers would be busy with keep-alives.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
 /// The default timeout of a link.
@@ -96,8 +97,9 @@ impl Settings {
         self
     }
 
-    /// The rails to open: an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider (`tcp`, `efa`), for tcp with the address to bind to
-    /// if wanted (`tcp@10.0.0.7`). By default the engine opens every RDMA device, or tcp if there is none.
+    /// The rails to open: an RDMA device (`rxe0`, `mlx5_0`) or a libfabric provider (`tcp`, `efa`),
+    /// for tcp with the address to bind to if wanted (`tcp@10.0.0.7`). By default the engine opens
+    /// every RDMA device, or tcp if there is none.
     pub fn rails<T: Into<String>>(mut self, rails: impl IntoIterator<Item = T>) -> Self {
         self.rails = rails.into_iter().map(Into::into).collect();
         self
@@ -109,27 +111,29 @@ impl Settings {
         self
     }
 
-    /// The longest time between two messages of this engine to a peer. The default is 500 ms. A peer with a shorter
-    /// [`peer_timeout`](Self::peer_timeout) is sent keep-alives more often.
+    /// The longest time between two messages of this engine to a peer. The default is 500 ms. A
+    /// peer with a shorter [`peer_timeout`](Self::peer_timeout) is sent keep-alives more often.
     pub fn heartbeat(mut self, interval: Duration) -> Self {
         self.heartbeat = interval;
         self
     }
 
-    /// The silence after which a peer is lost. The default is 3 s. Peers learn of it, and send keep-alives often enough.
+    /// The silence after which a peer is lost. The default is 3 s. It is announced to peers, which
+    /// send keep-alives often enough.
     pub fn peer_timeout(mut self, silence: Duration) -> Self {
         self.silence = silence;
         self
     }
 
-    /// The time after which a link is lost on which nothing completes although its peer answers. The default is 5 s, or the sum of
-    /// [`peer_timeout`](Self::peer_timeout) and [`heartbeat`](Self::heartbeat) if that is longer, so that a lost peer is noticed as such.
+    /// The time after which a link is lost on which nothing completes although its peer answers.
+    /// The default is 5 s, or the sum of [`peer_timeout`](Self::peer_timeout) and
+    /// [`heartbeat`](Self::heartbeat) if that is longer, so that a lost peer is noticed as such.
     pub fn link_timeout(mut self, timeout: Duration) -> Self {
         self.link_timeout = Some(timeout);
         self
     }
 
-    /// The timeout of a link in effect.
+    /// Returns the timeout of a link in effect.
     pub(crate) fn stall(&self) -> Duration {
         let longer_than_peer = self.silence.saturating_add(self.heartbeat);
         self.link_timeout.unwrap_or(LINK_TIMEOUT.max(longer_than_peer))
@@ -141,8 +145,8 @@ impl Settings {
         self
     }
 
-    /// The number of messages that a peer may send before the program receives the first. The default is 64. All of them together may
-    /// take 1 GiB.
+    /// The number of messages that a peer may send before the program receives the first. The
+    /// default is 64. All of them together may take 1 GiB.
     pub fn message_window(mut self, count: u32) -> Self {
         self.messages = count;
         self
@@ -175,7 +179,8 @@ impl Settings {
         if self.service_level > 15 {
             return refuse("service_level", "a service level has four bits: 0 to 15");
         }
-        // A timeout that is shorter than the own heartbeat is allowed: peers learn of it, and send keep-alives often enough.
+        // A timeout that is shorter than the own heartbeat is allowed: it is announced to peers,
+        // which send keep-alives often enough.
         if self.heartbeat < HEARTBEAT_MIN {
             return refuse("heartbeat", "the shortest interval is a millisecond");
         }
@@ -191,30 +196,34 @@ impl Settings {
         self
     }
 
-    /// The service level of packets on verbs rails, 0 to 15: the virtual lane in an InfiniBand subnet; on RoCE, the priority in a VLAN.
+    /// The service level of packets on verbs rails, 0 to 15: the virtual lane in an InfiniBand
+    /// subnet; on RoCE, the priority in a VLAN.
     pub fn service_level(mut self, level: u8) -> Self {
         self.service_level = level;
         self
     }
 
-    /// The index of the source GID in the port's table, on verbs devices. By default the best one is chosen.
+    /// The index of the source GID in the port's table, on verbs devices. By default the best one
+    /// is chosen.
     pub fn gid_index(mut self, index: u32) -> Self {
         self.gid_index = Some(index);
         self
     }
 
-    /// How waiting threads and the worker wait.
+    /// The waiting strategy of waiting threads and of the worker.
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Uses TLS for control connections: those that this engine makes, those that it accepts, and those that were made elsewhere. Each
-    /// side presents a certificate that the roots of the other side must vouch for. A peer without one is refused, and both sides report
+    /// Uses TLS for control connections: those that this engine makes, those that it accepts, and
+    /// those that were established elsewhere. Each side presents a certificate, which one of the
+    /// other side's roots must have issued. A peer without one is refused, and both sides report
     /// why. See [`Tls`](crate::Tls).
     ///
-    /// **Data is not encrypted**: pages and messages go over the rails as they are, and anyone on their path can read and change them.
-    /// TLS keeps strangers from becoming peers, and the keys of granted memory from eavesdroppers.
+    /// **Data is not encrypted**: pages and messages go over the rails as they are, and anyone on
+    /// their path can read and change them. TLS keeps strangers from becoming peers, and the keys
+    /// of granted memory from eavesdroppers.
     ///
     /// ```no_run
     /// use std::time::Duration;

@@ -1,16 +1,16 @@
-//! Times that users give, which may be as long as they like.
+//! Conversions of times that users choose, without overflow.
 
 use std::time::{Duration, Instant};
 
 use crate::progress::FAR_AWAY;
 
-/// So long from now; a year, where a clock cannot say it.
+/// Returns the time this long from now; a year from now if it cannot be represented.
 pub(crate) fn after(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + FAR_AWAY)
 }
 
-/// As the machine counts; the largest number, where it does not fit.
+/// Returns nanoseconds, the machine's unit; `u64::MAX` if they do not fit.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Who an engine is over TLS, and whom it trusts.
+//! TLS configuration of an engine: its certificate, and the roots that it trusts.
 
 use std::fmt;
 use std::path::Path;
@@ -14,25 +14,29 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use crate::Error;
 
-/// What the two sides agree to speak inside, so that a certificate's other uses are not confused with this one.
+/// The ALPN protocol name, so that a certificate's other uses are not confused with this one.
 const PROTOCOL: &[u8] = b"farreach";
 
-/// Who an engine is over TLS, and whom it trusts: a certificate, its key, and the roots that the other side's certificate must come from. Both
-/// sides show one.
+/// TLS configuration of an engine: a certificate, its key, and the roots that must have issued the
+/// other side's certificate. Both sides present one.
 ///
-/// Give it to [`Settings::tls`](crate::Settings::tls). It is TLS 1.3 and nothing older.
+/// Pass it to [`Settings::tls`](crate::Settings::tls). Only TLS 1.3 is used.
 ///
 /// # Who is trusted
 ///
-/// - Each side trusts whom one of its roots vouches for, while that certificate is valid. Roots are yours alone: none of the system's are used.
-/// - The side that connects also compares names: the host that it was told to connect to has to be one of the certificate's. A name, as in
-///   `storage-7:18520`, is looked for among its DNS names, an address among its IP addresses. [`server_name`](Self::server_name) says another
-///   name to expect of every peer, for clusters in which all have the same.
-/// - The side that accepts compares no names: who has a certificate of the roots may connect.
-/// - Where a certificate says what it may be used for (extended key usage), that has to be both client and server.
-/// - Lists of revoked certificates are not looked at: use short-lived ones.
+/// - Each side trusts certificates that one of its roots has issued, while they are valid. The
+///   roots of the system are not used.
+/// - The side that connects also checks names: the host that it was given has to be one of the
+///   certificate's. A name, as in `storage-7:18520`, has to be among its DNS names, an address
+///   among its IP addresses. [`server_name`](Self::server_name) sets another name to expect of
+///   every peer, for clusters in which all have the same.
+/// - The side that accepts checks no names: any peer with a certificate of the roots may connect.
+/// - If a certificate restricts its use (extended key usage), it has to allow both client and
+///   server.
+/// - Certificate revocation lists are not checked: use short-lived certificates.
 ///
-/// Each connection shows and checks certificates anew. Files are read once: an engine that is to use a renewed certificate is made anew.
+/// Each connection presents and checks certificates. Files are read once: a renewed certificate
+/// needs a new engine.
 ///
 /// ```no_run
 /// use farreach::{Engine, Settings, Tls, TlsParts};
@@ -52,18 +56,18 @@ const PROTOCOL: &[u8] = b"farreach";
 pub struct Tls {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
-    /// Expected of every peer, whatever it was connected to by.
+    /// The name expected of every peer, instead of the host in its address.
     name: Option<ServerName<'static>>,
 }
 
 /// The parts of a [`Tls`] configuration, in PEM.
 #[derive(Debug, Clone)]
 pub struct TlsParts<T> {
-    /// The certificate of this host, followed by the certificates between it and its root.
+    /// The certificate of this host, followed by the intermediate certificates up to its root.
     pub certificate: T,
     /// The private key of the certificate: PKCS#8, PKCS#1 or SEC1, unencrypted.
     pub key: T,
-    /// The roots that vouch for the certificates of peers.
+    /// The roots that issue the certificates of peers.
     pub roots: T,
 }
 
@@ -118,14 +122,15 @@ impl Tls {
         Ok(Self { client: Arc::new(client), server: Arc::new(server), name: None })
     }
 
-    /// Expects this name or IP address in the certificate of every peer that this engine connects to, instead of the host in the
-    /// address.
+    /// Expects this name or IP address in the certificate of every peer that this engine connects
+    /// to, instead of the host in the address.
     pub fn server_name(mut self, name: impl AsRef<str>) -> Result<Self, Error> {
         self.name = Some(server_name(name.as_ref())?);
         Ok(self)
     }
 
-    /// Returns a session of the connecting side, for [`ControlStream::tls`](crate::ControlStream::tls). The peer is expected to have a
+    /// Returns a session of the connecting side, for
+    /// [`ControlStream::tls`](crate::ControlStream::tls). The peer is expected to have a
     /// certificate for `host`.
     ///
     /// ```no_run
@@ -147,7 +152,8 @@ impl Tls {
         ClientConnection::new(Arc::clone(&self.client), name).map_err(|error| not_begun(&error))
     }
 
-    /// Returns a session of the accepting side, for [`ControlStream::tls`](crate::ControlStream::tls).
+    /// Returns a session of the accepting side, for
+    /// [`ControlStream::tls`](crate::ControlStream::tls).
     pub fn accepting(&self) -> Result<ServerConnection, Error> {
         ServerConnection::new(Arc::clone(&self.server)).map_err(|error| not_begun(&error))
     }

@@ -15,7 +15,7 @@ use crate::{Buffer, Error, TransferError, TransferStats};
 /// A transfer of pages: a [`Pending`] that can be [aborted](Pending::abort).
 pub type Transfer = Pending<Transferred, TransferError>;
 
-/// The result of a transfer: every byte is where it should be, and the memory of this side is back.
+/// The result of a transfer: every byte is in its place, and the memory of this side is returned.
 ///
 /// ```no_run
 /// # use farreach::{Transfer, Transferred};
@@ -42,7 +42,7 @@ pub(crate) struct TransferInFlight {
     pub(crate) peer: PeerKey,
     pub(crate) cell: Arc<PeerCell>,
     pub(crate) op: OpId,
-    /// The error of a transfer that was refused before the engine heard of it.
+    /// The error of a transfer that was refused before it was submitted.
     pub(crate) refused: Option<TransferError>,
 }
 
@@ -84,7 +84,7 @@ impl TransferInFlight {
         let buffer = held.and_then(given_back);
         match (outcome, buffer) {
             (Ok(()), Some(buffer)) => Ok(Transferred { buffer, stats }),
-            // Nothing of it is in flight when it is done.
+            // A transfer that is done has nothing in flight.
             (Ok(()), None) => Err(TransferError::without_buffer(Error::ended())),
             (Err(fault), buffer) => Err(TransferError { error: self.error(fault), buffer, stats }),
         }
@@ -99,8 +99,8 @@ impl TransferInFlight {
 }
 
 impl Transfer {
-    /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are done. The receiver's counter ends
-    /// with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
+    /// Aborts the transfer: no more of it is posted, and it ends when its operations in flight are
+    /// done. The receiver's counter ends with [`ErrorKind::Aborted`](crate::ErrorKind::Aborted).
     pub fn abort(&self) {
         if let Some((peer, op)) = self.operation() {
             self.running().submit(Command::Abort(peer, op));

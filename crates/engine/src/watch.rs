@@ -1,4 +1,4 @@
-//! What others look at without asking the machine.
+//! State of peers and counters that is read without a command to the machine.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -12,21 +12,23 @@ use farreach_rail::RailError;
 use crate::LostReason;
 use crate::progress::Listener;
 
-/// Who is to be told when something has changed.
+/// The listeners of one value that may change.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     has_listeners: AtomicBool,
     watchers: Mutex<Watchers>,
 }
 
-/// By the place of each watcher that has ever waited and is there.
+/// Listeners by the place of their watcher. A place is assigned at a watcher's first wait, and
+/// freed with it.
 #[derive(Debug, Default)]
 struct Watchers {
     listeners: Vec<Option<Listener>>,
     free: Vec<usize>,
 }
 
-/// One who waits for changes. Its last listener is kept and no other, and none when this is gone: a future may be polled as often as it likes.
+/// A waiter for changes. Invariant: at most its last listener is kept, and none after it was
+/// dropped, so a future may be polled any number of times.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     watch: Arc<Watch>,
@@ -38,8 +40,11 @@ impl Watch {
         Watcher { watch: Arc::clone(self), place: OnceLock::new() }
     }
 
-    /// Something has changed. Tasks that wait for it are to be woken, by the wakers that are left in `wakers`.
+    /// Notifies all listeners of a change. Wakers of tasks are pushed to `wakers`, and the caller
+    /// has to run them.
     pub(crate) fn notify(&self, wakers: &mut Vec<Waker>) {
+        // Sequentially consistent with `Watcher::listen`: either this load sees the flag, or the
+        // check after the registration sees the change.
         if !self.has_listeners.load(Ordering::SeqCst) {
             return;
         }
@@ -48,7 +53,7 @@ impl Watch {
         watchers.listeners.iter_mut().filter_map(Option::take).for_each(|listener| listener.tell(wakers));
     }
 
-    /// How many listeners are kept.
+    /// Returns how many listeners are kept.
     #[cfg(test)]
     fn count(&self) -> usize {
         lock(&self.watchers).listeners.iter().flatten().count()
@@ -56,7 +61,7 @@ impl Watch {
 }
 
 impl Watcher {
-    /// Is told of the next change. Whoever registers looks once more afterwards.
+    /// Registers a listener for the next change. The caller checks the value again afterwards.
     pub(crate) fn listen(&self, listener: &Listener) {
         let mut watchers = lock(&self.watch.watchers);
         let place = *self.place.get_or_init(|| watchers.take_place());
@@ -66,7 +71,7 @@ impl Watcher {
             known => known.replace(listener.clone()),
         };
         self.watch.has_listeners.store(true, Ordering::SeqCst);
-        // Dropping a waker may do anything, so no lock is held.
+        // Dropping a waker may run any code, so no lock is held.
         drop(watchers);
         drop(before);
     }
@@ -92,7 +97,7 @@ impl Drop for Watcher {
     }
 }
 
-/// A counter, as waits see it.
+/// The state of a counter, as waiters see it.
 #[derive(Debug, Default)]
 pub(crate) struct CounterCell {
     reached: AtomicU64,
@@ -105,15 +110,16 @@ const PEER_LOST: u8 = 1;
 const ABORTED: u8 = 2;
 
 impl CounterCell {
-    /// What it has reached. The bytes of as many pages are visible to whoever has read this.
+    /// Returns the value reached. The bytes of that many pages are visible to the caller.
     #[inline]
     pub(crate) fn reached(&self) -> u64 {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// How a wait for so many pages has ended, if it has. What has arrived counts, whatever happened then.
+    /// Returns how a wait for this many pages has ended, if it has. Pages that have arrived count,
+    /// even if the peer was lost afterwards.
     pub(crate) fn outcome(&self, pages: u64) -> Option<Outcome> {
-        // The end is read first: what arrived before it is seen.
+        // The end is read first, so that all pages that arrived before it are seen.
         let end = self.end.load(Ordering::SeqCst);
         match end {
             _ if self.reached.load(Ordering::SeqCst) >= pages => Some(Outcome::Reached),
@@ -130,16 +136,16 @@ impl CounterCell {
 
     pub(crate) fn end(&self, outcome: Outcome, wakers: &mut Vec<Waker>) {
         let end = if outcome == Outcome::Aborted { ABORTED } else { PEER_LOST };
-        // The first one stands.
+        // The first end is kept.
         let _ = self.end.compare_exchange(OPEN, end, Ordering::SeqCst, Ordering::SeqCst);
         self.watch.notify(wakers);
     }
 }
 
-/// Notes that are kept of one peer.
+/// The number of link errors that are kept for one peer.
 const NOTES_MAX: usize = 8;
 
-/// A peer, as its handles see it.
+/// The state of a peer, as its handles see it.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCell {
     is_up: AtomicBool,
@@ -148,26 +154,27 @@ pub(crate) struct PeerCell {
     rails: Mutex<Vec<String>>,
     notes: Mutex<VecDeque<RailError>>,
     inbox: Mutex<VecDeque<Vec<u8>>>,
-    /// How many are in it: so that a driver that looks after each step takes no lock for it.
+    /// The number of messages in the inbox, so that a leader that checks after each step takes no
+    /// lock.
     messages: AtomicU64,
     changes: AtomicU64,
-    /// Whoever waits for any peer.
+    /// The watch of callers that wait for any peer.
     others: OnceLock<Arc<Watch>>,
     pub(crate) watch: Arc<Watch>,
 }
 
 impl PeerCell {
-    /// Others that are to be told of changes.
+    /// Adds a watch that is notified of changes too. Only the first one is kept.
     pub(crate) fn also_notify(&self, watch: &Arc<Watch>) {
         let _ = self.others.set(Arc::clone(watch));
     }
 
-    /// How often something of it has changed.
+    /// Returns how often the peer has changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Whether there is a message.
+    /// Returns whether there is a message.
     pub(crate) fn has_message(&self) -> bool {
         self.messages.load(Ordering::SeqCst) > 0
     }
@@ -180,17 +187,18 @@ impl PeerCell {
         }
     }
 
-    /// Whether both sides know each other, and a rail is ready.
+    /// Returns whether the peer has been up: both sides know each other, and a link was ready.
     pub(crate) fn is_up(&self) -> bool {
         self.is_up.load(Ordering::SeqCst)
     }
 
-    /// Why it is lost, if it is.
+    /// Returns why the peer is lost, if it is.
     pub(crate) fn lost(&self) -> Option<&LostReason> {
         self.lost.get()
     }
 
-    /// Why it is lost, where the machine has forgotten that.
+    /// Returns the reason of the loss, if the machine has forgotten it and reports only that the
+    /// peer is gone.
     pub(crate) fn why(&self, reason: LostReason) -> LostReason {
         match (reason, self.lost()) {
             (LostReason::Gone, Some(known)) => known.clone(),
@@ -198,17 +206,17 @@ impl PeerCell {
         }
     }
 
-    /// What it calls itself.
+    /// Returns the name the peer announced; empty before that.
     pub(crate) fn name(&self) -> &str {
         self.name.get().map_or("", String::as_str)
     }
 
-    /// Rails that are ready, by the names of this side's.
+    /// Returns the rails with a link that is ready, by their local names.
     pub(crate) fn rails(&self) -> Vec<String> {
         lock(&self.rails).clone()
     }
 
-    /// What has gone wrong with its links, the last few.
+    /// Returns the last errors of the peer's links.
     pub(crate) fn link_errors(&self) -> Vec<RailError> {
         lock(&self.notes).iter().cloned().collect()
     }
@@ -221,7 +229,7 @@ impl PeerCell {
         notes.push_back(note);
     }
 
-    /// Bytes that it takes, with the messages that nobody has taken.
+    /// Returns the bytes that the peer takes, including messages that were not taken.
     pub(crate) fn memory(&self) -> usize {
         let inbox: usize =
             lock(&self.inbox).iter().map(|message| message.capacity() + size_of::<Vec<u8>>()).sum();
@@ -232,7 +240,7 @@ impl PeerCell {
         size_of::<Self>() + inbox + notes
     }
 
-    /// The next message.
+    /// Takes the next message.
     pub(crate) fn take_message(&self) -> Option<Vec<u8>> {
         if !self.has_message() {
             return None;
@@ -257,7 +265,7 @@ impl PeerCell {
         self.notify(wakers);
     }
 
-    /// Something of it has changed.
+    /// Applies a change of the peer.
     pub(crate) fn change(&self, change: PeerChange, wakers: &mut Vec<Waker>) {
         match change {
             PeerChange::Named(name) => drop(self.name.set(name)),
@@ -274,7 +282,7 @@ impl PeerCell {
 }
 
 fn lock<T>(cell: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under the lock leaves nothing half done.
+    // A panic under the lock leaves no value half changed.
     cell.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

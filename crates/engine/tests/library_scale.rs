@@ -1,6 +1,8 @@
-//! Sizes and idleness over libfabric, with whichever generation of it the dynamic linker finds. The figures are printed: `--nocapture`.
+//! Sizes and idleness over libfabric, with the generation of the library that the dynamic linker
+//! finds. `--nocapture` shows the figures.
 //!
-//! One test runs at a time, because they measure the whole process. Peers are engines of other processes: this program again.
+//! One test runs at a time, because they measure the whole process. Peers are engines of other
+//! processes, which run this program too.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // what was measured is told
 
 mod scale;

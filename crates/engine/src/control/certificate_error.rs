@@ -1,4 +1,4 @@
-//! Why a session over TLS failed, in words: whose fault it is, and what that side does about it.
+//! Describes why a TLS session failed: which side is at fault, and the fix for that side.
 
 use std::net::SocketAddr;
 
@@ -8,11 +8,11 @@ use super::reason::CloseReason;
 use super::session::SessionEnd;
 
 impl CloseReason {
-    /// None for one that has ended as it should.
+    /// Describes the end of a session. Returns `None` if it has ended in order.
     pub(super) fn of_session(end: &SessionEnd, peer: SocketAddr) -> Option<Self> {
         let SessionEnd::Failed { error, is_early } = end else { return None };
         let (cause, fix) = match error {
-            // Its first byte begins nothing of TLS.
+            // The first byte is of no TLS record type, so the peer sends plaintext.
             Error::InvalidMessage(InvalidMessage::InvalidContentType) if *is_early => {
                 return Some(Self::TlsNotThere { peer });
             }
@@ -31,7 +31,7 @@ impl CloseReason {
     }
 }
 
-/// What this side holds against the peer's certificate.
+/// Returns cause and fix for a certificate of the peer that this side refuses.
 fn of_certificate(error: &CertificateError) -> (String, String) {
     let (cause, fix) = match error {
         CertificateError::UnknownIssuer => (
@@ -67,9 +67,9 @@ fn of_certificate(error: &CertificateError) -> (String, String) {
 const OTHER_NAME: &str =
     "connect by a name or address that the certificate has, or say which one to expect (`Tls::server_name`)";
 
-/// Some names of a certificate.
+/// Lists the names in a certificate.
 fn list(names: &[String]) -> String {
-    // `DnsName("storage-7")` and the like.
+    // rustls formats a name as `DnsName("storage-7")`; the text in quotes is wanted.
     let bare = |name: &String| name.split('"').nth(1).map_or_else(|| name.clone(), ToOwned::to_owned);
     match names {
         [] => "no name".to_owned(),
@@ -77,7 +77,7 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// What the peer holds against this side.
+/// Returns cause and fix for an alert of the peer, which refuses this side's certificate.
 fn of_alert(alert: AlertDescription) -> (String, String) {
     let (cause, fix) = match alert {
         AlertDescription::UnknownCA => (

@@ -1,4 +1,6 @@
-//! One connection: what is to be written, what has come, and how far the two preambles are.
+//! One control connection: its output buffer, its decoder, and the state of its handshake.
+//!
+//! No call here blocks. Invariant: frames are decoded only after the peer's preamble was checked.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -12,7 +14,8 @@ use super::event::ConnectionId;
 use super::reason::CloseReason;
 use super::record_layer::RecordLayer;
 
-/// An empty buffer with more room than this gives it back: most peers say little after the first moment.
+/// An empty buffer with a larger capacity is shrunk to this: most peers send little after the
+/// beginning.
 const IDLE_ROOM_MAX: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -23,23 +26,25 @@ pub(super) struct Connection {
     phase: Phase,
     announced: Announced,
     outgoing: Vec<u8>,
-    /// How much of that was written.
+    /// The number of bytes of `outgoing` that were written.
     written: usize,
-    /// Writing failed: nothing more can be said, and what the other side said before may still be read.
+    /// The error of a failed write. Nothing more can be written. Data that the peer sent before can
+    /// still be read.
     write_failed: Option<Errno>,
     decoder: Decoder,
-    /// How much it was fed since it was last empty.
+    /// Bytes fed to the decoder since it was last empty.
     fed: usize,
-    /// What the poller was asked for.
+    /// Whether the poller watches for writability.
     pub(super) is_watched_for_writing: bool,
-    /// Whether its turn comes without the poller.
+    /// Whether the connection is in the list of unread connections, which are served without the
+    /// poller.
     pub(super) is_in_unread: bool,
 }
 
 #[derive(Debug)]
 enum Phase {
     Connecting,
-    /// The other side's preamble is not here whole.
+    /// The peer's preamble has not arrived completely.
     Handshake {
         bytes: [u8; PREAMBLE_LEN],
         len: usize,
@@ -47,40 +52,40 @@ enum Phase {
     Open,
 }
 
-/// What is reported when the handshake is done.
+/// The event that is reported when the handshake is done.
 #[derive(Debug, Clone, Copy)]
 enum Announced {
-    /// Nothing: it was told when it came.
+    /// No event, because the connection was reported when it was accepted.
     Already,
     AsAccepted,
     AsConnected,
 }
 
-/// What was found by reading.
+/// The result of one read.
 pub(super) enum Progress {
-    /// Nothing more is there.
+    /// There is nothing more to read.
     Dry,
     /// There may be more.
     More,
-    /// The other side is one of us, which is to be told. There may be more.
+    /// The peer's preamble is correct, and this has to be reported. There may be more.
     HandshakeDone,
 }
 
 impl Connection {
-    /// One that this side begins.
+    /// Creates a connection that this side initiates.
     pub(super) fn connecting(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
         let connecting = Self::new(stream, peer, record_layer, Phase::Connecting, Announced::AsConnected);
         Self { is_watched_for_writing: true, ..connecting }
     }
 
-    /// One that the other side has begun.
+    /// Creates a connection that the peer has initiated.
     pub(super) fn accepted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
-        // Who has to show who it is, is nobody before.
+        // A peer that has to show a certificate is reported after the handshake only.
         let announced = if record_layer.is_plain() { Announced::Already } else { Announced::AsAccepted };
         Self::new(stream, peer, record_layer, HANDSHAKE, announced)
     }
 
-    /// One that stands already, made by whoever uses this.
+    /// Creates a connection from an established stream of the caller.
     pub(super) fn adopted(stream: TcpStream, peer: SocketAddr, record_layer: RecordLayer) -> Self {
         Self::new(stream, peer, record_layer, HANDSHAKE, Announced::AsConnected)
     }
@@ -92,7 +97,8 @@ impl Connection {
         phase: Phase,
         announced: Announced,
     ) -> Self {
-        // The preamble goes first whoever the other one is, so that it can say who is too old.
+        // The preamble is sent before the peer's is read, so that each side can report which
+        // one is too old.
         let mut outgoing = Vec::new();
         record_layer.write_preamble(&mut outgoing);
         Self {
@@ -111,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Returns what is reported now that the handshake is done, if anything.
+    /// Returns the event to report now that the handshake is done, if there is one.
     pub(super) fn announcement(&self, id: ConnectionId) -> Option<ControlEvent> {
         match self.announced {
             Announced::Already => None,
@@ -120,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// Whether its user knows of it from the beginning.
+    /// Returns whether the connection was reported when it was accepted.
     pub(super) fn is_announced(&self) -> bool {
         matches!(self.announced, Announced::Already)
     }
@@ -129,12 +135,12 @@ impl Connection {
         matches!(self.phase, Phase::Connecting)
     }
 
-    /// Whether the other side has not shown that it is one of us.
+    /// Returns whether the peer's preamble has not arrived completely.
     pub(super) fn is_in_handshake(&self) -> bool {
         matches!(self.phase, Phase::Handshake { .. })
     }
 
-    /// Why it is given up when the other side has taken too long.
+    /// Returns the reason for closing a connection whose handshake timed out.
     pub(super) fn handshake_timed_out(&self, after: Duration) -> CloseReason {
         match self.is_connecting() {
             true => CloseReason::Unreachable { peer: self.peer, errno: Errno::TIMEDOUT },
@@ -142,7 +148,7 @@ impl Connection {
         }
     }
 
-    /// Writing is possible, or something is wrong.
+    /// Continues writing after the poller has reported writability or an error.
     pub(super) fn go_on_writing(&mut self) -> Result<(), CloseReason> {
         if self.is_connecting() {
             let unreachable = |errno| CloseReason::Unreachable { peer: self.peer, errno };
@@ -153,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Appends a frame to what is to be written.
+    /// Appends a frame to the output buffer. Does nothing after a failed write.
     pub(super) fn push(&mut self, frame: &Frame) -> Result<(), WireError> {
         if self.write_failed.is_some() {
             return Ok(());
@@ -161,7 +167,7 @@ impl Connection {
         self.record_layer.write(frame, &mut self.outgoing)
     }
 
-    /// Writes what can be written now.
+    /// Writes as much as the socket takes now.
     pub(super) fn flush(&mut self) {
         while !self.is_connecting() && self.unwritten() > 0 {
             match rustix::net::send(&self.stream, &self.outgoing[self.written..], SendFlags::NOSIGNAL) {
@@ -178,6 +184,7 @@ impl Connection {
             self.outgoing.clear();
             self.outgoing.shrink_to(IDLE_ROOM_MAX);
         } else if self.written > self.outgoing.len() / 2 {
+            // Only then, so that moving the rest costs a constant amount for each byte.
             self.outgoing.drain(..self.written);
         } else {
             return;
@@ -185,7 +192,7 @@ impl Connection {
         self.written = 0;
     }
 
-    /// Bytes that it holds, with what is to be written and what has come.
+    /// Returns the bytes that the connection holds, including its buffers.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.outgoing.capacity() + self.fed + self.record_layer.memory()
     }
@@ -198,25 +205,26 @@ impl Connection {
         self.write_failed.is_some()
     }
 
-    /// Says that nothing follows.
+    /// Shuts the write direction of the socket down.
     pub(super) fn end_writing(&mut self) {
-        // It fails where the other side has ended the connection, which is then all the same.
+        // It fails if the peer has ended the connection; then there is nothing to shut down.
         let _ = rustix::net::shutdown(&self.stream, Shutdown::Write);
     }
 
-    /// Appends that nothing follows, where that is said in so many words.
+    /// Appends `close_notify`, if this is a TLS session.
     pub(super) fn write_close(&mut self) {
         if self.write_failed.is_none() {
             self.record_layer.write_close(&mut self.outgoing);
         }
     }
 
-    /// Whether there is something to be read without the socket, or an end to be told.
+    /// Returns whether data, or the end of the session, can be taken without reading the socket.
     pub(super) fn has_something_left(&self) -> bool {
         self.record_layer.has_something_left()
     }
 
-    /// Reads once, and takes the preamble off. To be called when there is no frame left to take.
+    /// Reads once, and checks the preamble if it is not complete yet. Must be called only when no
+    /// frame is left to take.
     pub(super) fn read(&mut self, scratch: &mut [u8]) -> Result<Progress, CloseReason> {
         if self.record_layer.has_something_left() {
             return self.read_record(&[]);
@@ -226,6 +234,7 @@ impl Connection {
             Ok((len, _)) => &scratch[..len],
             Err(Errno::INTR) => return Ok(Progress::More),
             Err(Errno::AGAIN) => {
+                // All data that the peer sent before the failure was read.
                 return self.write_failed.map_or(Ok(Progress::Dry), |errno| Err(self.broken(errno)));
             }
             Err(errno) => return Err(self.broken(errno)),
@@ -233,7 +242,7 @@ impl Connection {
         self.read_record(bytes)
     }
 
-    /// What came over the socket.
+    /// Passes bytes of the socket through the record layer.
     #[inline]
     fn read_record(&mut self, bytes: &[u8]) -> Result<Progress, CloseReason> {
         match &mut self.record_layer {
@@ -265,7 +274,7 @@ impl Connection {
         progress
     }
 
-    /// Takes what the other side says.
+    /// Takes plaintext from the peer: first the preamble, then frames.
     fn take(&mut self, mut bytes: &[u8]) -> Result<Progress, CloseReason> {
         let mut progress = Progress::More;
         if let Phase::Handshake { bytes: preamble, len } = &mut self.phase {
@@ -290,7 +299,7 @@ impl Connection {
         Ok(progress)
     }
 
-    /// The next frame of what was read.
+    /// Returns the next frame of the data that was read.
     pub(super) fn next_frame(&mut self) -> Result<Option<Frame>, CloseReason> {
         let frame = self.decoder.next().map_err(|error| self.not_understood(error))?;
         if self.decoder.is_empty() {
@@ -302,7 +311,7 @@ impl Connection {
         Ok(frame)
     }
 
-    /// Reads what nobody wants any more. Whether there may be more.
+    /// Reads and discards data. Returns whether there may be more.
     pub(super) fn discard(&mut self, scratch: &mut [u8]) -> bool {
         match rustix::net::recv(&self.stream, &mut *scratch, RecvFlags::empty()) {
             Ok((len, _)) => len > 0,
@@ -311,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other side has begun something that is not here whole.
+    /// Returns whether the peer has sent an incomplete preamble or frame.
     fn is_torn(&self) -> bool {
         match self.phase {
             Phase::Connecting => false,
@@ -336,12 +345,13 @@ impl Connection {
     }
 }
 
-/// What TLS begins with: an alert, or a handshake.
+/// TLS record types that a peer may begin with: alert and handshake.
 const TLS_RECORDS: [u8; 2] = [21, 22];
 
 const HANDSHAKE: Phase = Phase::Handshake { bytes: [0; PREAMBLE_LEN], len: 0 };
 
-/// Whether the preamble is here whole. A stranger is told by its first byte, so that one who says little is not waited for.
+/// Returns whether the preamble is complete. A wrong first byte is enough to refuse a stranger, so
+/// that a stranger that sends little is not waited for.
 fn is_preamble_whole(bytes: &[u8; PREAMBLE_LEN], len: usize) -> Result<bool, WireError> {
     let known = len.min(PREAMBLE_LEN - size_of_val(&wire::VERSION));
     if bytes[..known] != wire::preamble()[..known] {

@@ -1,4 +1,4 @@
-//! What happens on the control channel, and to which connection.
+//! Events of the control connections.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use farreach_proto::wire::Frame;
 use super::poller::Token;
 use super::reason::CloseReason;
 
-/// A connection. The name is never used again for another one.
+/// Identifies a connection. It is never used again for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(pub(super) Token);
 
@@ -17,24 +17,27 @@ impl ConnectionId {
     }
 }
 
-/// What has happened on the control channel.
+/// An event of a control connection.
 #[derive(Debug)]
 pub(crate) enum ControlEvent {
-    /// Somebody has connected, who may still turn out to be a stranger: then it is [`Closed`](Self::Closed) without any frame.
+    /// A peer has connected. It may still turn out to be a stranger: then the connection is
+    /// [`Closed`](Self::Closed) without any frame.
     Accepted(ConnectionId, SocketAddr),
-    /// Who was called, or whose stream was [adopted](super::Control::adopt), is there and one of us.
+    /// The handshake with a peer is done, after a connect or over an
+    /// [adopted](super::Control::adopt) stream.
     Connected(ConnectionId),
-    /// A peer says something.
+    /// A peer has sent a frame.
     Frame(ConnectionId, Frame),
-    /// It has ended, and nothing more of it follows. Not told for one that was [closed](super::Control::close) here.
+    /// The connection has ended, and no event of it follows. Not reported for one that this side
+    /// has [closed](super::Control::close).
     Closed(ConnectionId, CloseReason),
-    /// Others connect and cannot be let in for now. Told once, until it goes again.
+    /// Connections cannot be accepted for now. Reported once, until accepting succeeds again.
     CannotAccept {
-        /// Where they do.
+        /// The address of the listener.
         local: SocketAddr,
-        /// Why not.
+        /// The cause.
         cause: String,
-        /// What to do.
+        /// The fix.
         fix: &'static str,
     },
 }

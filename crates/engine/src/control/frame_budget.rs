@@ -1,10 +1,10 @@
-//! Reads the frames of one connection, at most so many, so that all connections are served.
+//! Reads the frames of one connection, up to a limit, so that all connections are served.
 
 use super::connection::{Connection, Progress};
 use super::event::{ConnectionId, ControlEvent};
 use super::reason::CloseReason;
 
-/// How many frames of a connection are read at a time.
+/// The number of frames that may still be read from a connection in this turn.
 pub(super) struct FrameBudget {
     pub(super) id: ConnectionId,
     /// Frames left.
@@ -12,7 +12,8 @@ pub(super) struct FrameBudget {
 }
 
 impl FrameBudget {
-    /// Reads frames. Returns whether something is left.
+    /// Delivers frames to `sink`, and reads the socket at most once. Returns whether something is
+    /// left that the poller does not report.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,
@@ -30,11 +31,11 @@ impl FrameBudget {
             Progress::More => {}
             Progress::HandshakeDone => connection.announcement(self.id).into_iter().for_each(&mut *sink),
         }
-        // The poller tells again of what was not read.
+        // The poller reports unread bytes of the socket again.
         Ok(self.deliver_frames(connection, sink)? || connection.has_something_left())
     }
 
-    /// Returns whether there may be more of them.
+    /// Delivers decoded frames. Returns whether there may be more of them.
     fn deliver_frames(
         &mut self,
         connection: &mut Connection,

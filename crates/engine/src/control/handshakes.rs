@@ -1,4 +1,4 @@
-//! Handshake timeouts: connections that have not sent their whole preamble yet, and until when they may.
+//! Handshake timeouts: the deadlines of connections whose peer has not sent its whole preamble yet.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,16 +11,18 @@ use super::connection::Connection;
 /// Connections in their handshake, by deadline.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeTimeouts {
-    /// With the timeout that each was given. Some of them are done, or gone.
+    /// The timeout of each connection. Some of them have finished their handshake, or are closed.
     deadlines: BTreeMap<(Instant, ConnectionId), Duration>,
 }
 
 impl HandshakeTimeouts {
+    /// Starts the timeout of a connection.
     pub(super) fn expect(&mut self, id: ConnectionId, timeout: Duration) {
         self.deadlines.insert((crate::time::after(timeout), id), timeout);
     }
 
-    /// Returns the first deadline.
+    /// Returns the first deadline, and removes entries of connections that are not in their
+    /// handshake any more.
     pub(super) fn due(&mut self, connections: &IdMap<ConnectionId, Connection>) -> Option<Instant> {
         while let Some(first) = self.deadlines.first_entry() {
             let (due, id) = *first.key();
@@ -32,7 +34,7 @@ impl HandshakeTimeouts {
         None
     }
 
-    /// Takes one whose deadline has passed, with the timeout that it was given.
+    /// Takes a connection whose deadline has passed, with its timeout.
     pub(super) fn take_expired(
         &mut self,
         now: Instant,

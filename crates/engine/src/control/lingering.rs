@@ -1,7 +1,9 @@
-//! Lingering closes: connections that this side has closed, until the peer has read what was sent before.
+//! Lingering closes: connections that this side has closed, kept until the peer has read all sent
+//! data.
 //!
-//! A socket that is closed while bytes for it come in resets the connection, and the peer loses what it has not read by then.
-//! So only writing is shut down, and reading goes on until the peer has closed too, for a bounded time.
+//! Closing a socket while bytes for it arrive resets the connection, and the peer loses the data
+//! that it has not read yet. Therefore only the write direction is shut down, and reading continues
+//! until the peer has closed too, for a bounded time.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,23 +14,23 @@ use super::ConnectionId;
 use super::connection::Connection;
 use super::poller::Poller;
 
-/// A peer that has read nothing for so long does not run.
+/// A peer that reads nothing for this long is taken for stopped.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// More at a time do not linger: strangers could use up all descriptors.
+/// The limit of lingering connections. Without it, strangers could use up all descriptors.
 const LINGERING_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct LingeringCloses {
     connections: IdMap<ConnectionId, Lingering>,
-    /// Deadlines, the first one first. Some connections are gone already, but not the first.
+    /// Deadlines in order. Some connections are gone already, but the first one is not.
     order: VecDeque<(Instant, ConnectionId)>,
 }
 
 #[derive(Debug)]
 struct Lingering {
     connection: Connection,
-    /// How long it lingers at most.
+    /// The deadline. It moves when data was written.
     until: Instant,
 }
 
@@ -36,6 +38,7 @@ impl LingeringCloses {
     pub(super) fn add(&mut self, id: ConnectionId, mut connection: Connection, poller: &Poller) {
         connection.write_close();
         connection.flush();
+        // There is no peer, or nothing can be written to it.
         if connection.is_connecting() || connection.has_failed_writing() {
             return;
         }
@@ -50,18 +53,18 @@ impl LingeringCloses {
         }
     }
 
-    /// How many have something to write.
+    /// Returns how many connections have data to write.
     #[cfg(test)]
     pub(super) fn unfinished(&self) -> usize {
         self.connections.values().filter(|left| left.connection.unwritten() > 0).count()
     }
 
-    /// Returns when to [expire](Self::expire) the first one.
+    /// Returns when to call [`expire`](Self::expire) for the first one.
     pub(super) fn due(&self) -> Option<Instant> {
         self.order.front().map(|(due, _)| *due)
     }
 
-    /// Closes those that have read nothing for too long.
+    /// Closes connections whose peer has read nothing until the deadline.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((due, id)) = self.order.front().copied()
             && due <= now
@@ -76,11 +79,12 @@ impl LingeringCloses {
         }
     }
 
-    /// Writes and reads what can be, once.
+    /// Writes and discards as much as possible without waiting, once.
     pub(super) fn serve(&mut self, id: ConnectionId, scratch: &mut [u8], poller: &Poller) {
         let Some(Lingering { connection, until }) = self.connections.get_mut(&id) else { return };
         let unwritten = connection.unwritten();
         connection.flush();
+        // A peer that keeps reading gets more time.
         if connection.unwritten() < unwritten {
             *until = Instant::now() + LINGER;
         }
@@ -100,7 +104,7 @@ impl LingeringCloses {
     }
 }
 
-/// Waits for room to write the rest, or says that nothing follows.
+/// Watches for room to write the rest, or shuts the write direction down.
 fn go_on(id: ConnectionId, connection: &mut Connection, poller: &Poller) {
     let for_writing = connection.unwritten() > 0;
     if !for_writing {
@@ -108,7 +112,7 @@ fn go_on(id: ConnectionId, connection: &mut Connection, poller: &Poller) {
     }
     if for_writing != connection.is_watched_for_writing {
         connection.is_watched_for_writing = for_writing;
-        // It fails only for a descriptor that is not there.
+        // It fails only for a descriptor that is not registered.
         let _ = poller.change(id.token(), &connection.stream, for_writing);
     }
 }

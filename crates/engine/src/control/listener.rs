@@ -1,4 +1,6 @@
-//! Where others connect.
+//! A listening socket.
+//!
+//! When descriptors or memory have run out, it stops accepting for a while, and reports this once.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,13 +14,14 @@ use super::ControlEvent;
 use super::poller::{Poller, Token};
 use super::reason::{MORE_FILES, words};
 
-/// Connections that wait to be let in: the peers of a large job all come in one moment. The kernel may hold fewer.
+/// Connections that wait to be accepted: all peers of a large job may connect at the same moment.
+/// The kernel may limit it further.
 const BACKLOG: i32 = 4096;
 
-/// Connections that are let in at a time.
+/// Connections that one call accepts at most, so that other sockets are served too.
 const ACCEPTED_MAX: usize = 64;
 
-/// After so long it is tried again to let others in. Trying without end would use a core for nothing.
+/// Pause before accepting is tried again. Trying continuously would occupy a core for nothing.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -26,16 +29,16 @@ pub(super) struct Listener {
     token: Token,
     socket: TcpListener,
     local: SocketAddr,
-    /// Nobody is let in until then.
+    /// The end of a pause in accepting.
     paused_until: Option<Instant>,
     is_trouble_told: bool,
 }
 
-/// Who was let in.
+/// The result of [`Listener::accept`].
 #[derive(Default)]
 pub(super) struct Accepted {
     pub(super) streams: Vec<(TcpStream, SocketAddr)>,
-    /// Why others were not.
+    /// The reason why further connections were not accepted, if it was not reported yet.
     pub(super) trouble: Option<ControlEvent>,
 }
 
@@ -44,7 +47,8 @@ impl Listener {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // An engine that is started again has its port at once, though connections of the last one are still fading.
+        // A restarted engine gets its port at once, although connections of the previous one are
+        // still in TIME_WAIT.
         rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &address)?;
         rustix::net::listen(&socket, BACKLOG)?;
@@ -65,11 +69,12 @@ impl Listener {
         self.local
     }
 
-    /// When it tries again to let others in.
+    /// Returns when accepting is tried again after a pause.
     pub(super) fn due(&self) -> Option<Instant> {
         self.paused_until
     }
 
+    /// Ends a pause that is over.
     pub(super) fn try_again(&mut self, now: Instant, poller: &Poller) {
         if self.paused_until.is_some_and(|until| until <= now)
             && poller.add(self.token, &self.socket, false).is_ok()
@@ -78,7 +83,7 @@ impl Listener {
         }
     }
 
-    /// Lets in who waits.
+    /// Accepts waiting connections, at most [`ACCEPTED_MAX`].
     pub(super) fn accept(&mut self, poller: &Poller) -> Accepted {
         let mut accepted = Accepted::default();
         while accepted.streams.len() < ACCEPTED_MAX {
@@ -86,9 +91,9 @@ impl Listener {
             match rustix::net::acceptfrom_with(&self.socket, flags) {
                 Ok((stream, peer)) => {
                     let stream = TcpStream::from(stream);
-                    // It is gone already where its address cannot be told.
+                    // An accepted connection without an address is closed already.
                     let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
-                    // Without it frames are late, and nothing else.
+                    // If this fails, frames are delayed, with no other effect.
                     let _ = stream.set_nodelay(true);
                     accepted.streams.push((stream, peer));
                 }
@@ -97,7 +102,7 @@ impl Listener {
                     accepted.trouble = self.pause(errno, poller);
                     return accepted;
                 }
-                // Whoever it was has given up, or a firewall refused it.
+                // The peer has closed the connection, or a firewall has refused it.
                 Err(_) => {}
             }
         }

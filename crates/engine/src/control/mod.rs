@@ -1,10 +1,15 @@
-//! The sockets of the control channel: frames to and from many peers, by whichever thread drives.
+//! The sockets of the control connections: exchanges frames with many peers, on the thread that
+//! leads.
 //!
-//! Nothing here waits but [`Control::sleep`], and no thread or timer is behind it. All sockets are in one epoll, together with what the
-//! providers want to be woken by and with a [`Wakeup`], so that one sleep waits for everything.
+//! Only [`Control::sleep`] waits. There is no thread or timer behind it. All sockets are in one
+//! epoll, together with the descriptors of the rails and a [`Wakeup`], so that one sleep waits for
+//! everything.
 //!
-//! A connection begins with the preamble of both sides. Each side writes its own before it looks at the other's: so that both of two that
-//! do not understand each other can say who is too old.
+//! A connection begins with the preambles of both sides. Each side writes its own before it reads
+//! the peer's, so that two incompatible sides can both report which one is too old.
+//!
+//! Every call has a limit: of frames per poll, of frames per connection, and of bytes queued for a
+//! peer that does not read.
 
 #[cfg(feature = "tls")]
 mod certificate_error;
@@ -54,23 +59,24 @@ use lingering::LingeringCloses;
 use listener::Listener;
 use poller::{Poller, Ready, Token};
 
-/// How much may wait for a peer that does not read. It is many times what an engine says in a moment in which a peer is busy.
+/// Bytes that may be queued for a peer that does not read. This is many times what an engine sends
+/// while a peer is busy for a moment.
 const QUEUED_MAX: usize = 16 << 20;
 
-/// Frames that one poll tells at most, so that who drives also comes to its rails.
+/// Frames that one poll delivers at most, so that the leader also serves the rails.
 const FRAMES_MAX: usize = 256;
 
-/// Who was called, or whose stream was adopted, is waited for so long: about as long as the kernel waits for an answer of another machine's. Who calls has
-/// a deadline of his own.
+/// Handshake timeout of connections that this side has made or adopted: about as long as the kernel
+/// waits for an answer of another machine. The caller has its own deadline.
 const CONNECT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The same for those that have connected. Any stranger may.
+/// Handshake timeout of accepted connections. It is shorter, because any stranger may connect.
 const ACCEPT_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections with more to tell that have a turn in one poll.
+/// Connections from the unread list that are served in one poll.
 const UNREAD_PER_POLL_MAX: usize = 64;
 
-/// Frames that one connection tells before it is another one's turn.
+/// Frames that one connection delivers before another one is served.
 const FRAMES_OF_ONE_MAX: usize = 32;
 
 const WAKEUP: Token = Token(0);
@@ -87,19 +93,19 @@ pub(crate) struct Control {
     connections: IdMap<ConnectionId, Connection>,
     lingering: LingeringCloses,
     handshakes: HandshakeTimeouts,
-    /// Handshake timeouts of accepted and of made connections.
+    /// Handshake timeouts of accepted connections, and of those that this side has made or adopted.
     handshake_timeouts: (Duration, Duration),
     #[cfg(feature = "tls")]
     tls: Option<crate::Tls>,
-    /// Happened outside of a poll, to be told by the next one.
+    /// Events that happened outside of a poll. The next poll delivers them.
     pending_events: VecDeque<ControlEvent>,
-    /// Have more frames than their turn had room for, or an end that was seen by writing.
+    /// Connections with more frames than their turn had room for, or whose write has failed.
     unread: VecDeque<ConnectionId>,
     scratch: Box<[u8]>,
 }
 
 impl Control {
-    /// No connection yet.
+    /// Creates a `Control` without connections.
     pub(crate) fn new() -> io::Result<Self> {
         let poller = Poller::new()?;
         let wakeup = Wakeup::new()?;
@@ -121,7 +127,7 @@ impl Control {
         })
     }
 
-    /// What ends a sleep from any thread.
+    /// Returns a handle that ends a sleep from any thread.
     pub(crate) fn wakeup(&self) -> Wakeup {
         self.wakeup.clone()
     }
@@ -131,13 +137,13 @@ impl Control {
         self.handshake_timeouts.0 = patience;
     }
 
-    /// Who connects has to speak TLS.
+    /// Requires TLS of all accepted connections.
     #[cfg(feature = "tls")]
     pub(crate) fn accept_over_tls(&mut self, tls: crate::Tls) {
         self.tls = Some(tls);
     }
 
-    /// Lets others connect to this address. It tells the port where 0 was asked for.
+    /// Listens on this address. Returns the address with the assigned port, if the port was 0.
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let token = self.next_token();
         let listener = Listener::new(token, address)?;
@@ -147,8 +153,9 @@ impl Control {
         Ok(local)
     }
 
-    /// Begins to connect. How it ends is told by [`ControlEvent::Connected`] or [`ControlEvent::Closed`]; what is sent meanwhile goes
-    /// out first thing. It is given up after about two minutes.
+    /// Starts connecting. The outcome is reported by [`ControlEvent::Connected`] or
+    /// [`ControlEvent::Closed`]. Frames sent in the meantime are queued and written first. It fails
+    /// after about two minutes.
     pub(crate) fn connect(
         &mut self,
         peer: SocketAddr,
@@ -173,7 +180,8 @@ impl Control {
         Ok(id)
     }
 
-    /// Goes on with a stream that was made elsewhere. How it ends is told as for [`connect`](Self::connect), whoever began it.
+    /// Takes over a stream that was connected elsewhere. The outcome is reported as for
+    /// [`connect`](Self::connect), whichever side has initiated the stream.
     pub(crate) fn adopt(&mut self, stream: ControlStream, peer: SocketAddr) -> io::Result<ConnectionId> {
         let id = ConnectionId(self.next_token());
         let (stream, record_layer) = stream.into_nonblocking()?;
@@ -183,15 +191,16 @@ impl Control {
         Ok(id)
     }
 
-    /// Sends a frame: at once as far as the peer's side takes it, and the rest as it does. To a connection that has ended it does
-    /// nothing, since its end is told.
+    /// Sends a frame: at once as far as the socket takes it, and the rest later. Does nothing for a
+    /// connection that has ended, because its end is reported.
     ///
-    /// A peer that reads nothing until more than 16 MiB wait for it is given up, which the next poll tells.
+    /// A connection whose peer reads nothing until more than 16 MiB are queued is closed, which the
+    /// next poll reports.
     pub(crate) fn send(&mut self, id: ConnectionId, frame: &Frame) -> Result<(), WireError> {
         let Some(connection) = self.connections.get_mut(&id) else { return Ok(()) };
         let had_waiting = connection.unwritten() > 0;
         connection.push(frame)?;
-        // What waits for room goes when the poller tells of room.
+        // If data waits already, the poller reports when there is room.
         if !had_waiting {
             connection.flush();
         }
@@ -204,8 +213,8 @@ impl Control {
         Ok(())
     }
 
-    /// Ends a connection. What was sent before still goes out, for as long as a peer that reads needs; it is not waited for, and
-    /// nothing more of the connection is told.
+    /// Ends a connection. Data sent before is still written in the background, for as long as the
+    /// peer keeps reading. No further event of the connection is reported.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         self.pending_events
             .retain(|event| !matches!(event, ControlEvent::Closed(closed, _) if *closed == id));
@@ -214,40 +223,42 @@ impl Control {
         }
     }
 
-    /// How many connections that were closed still have something to write.
+    /// Returns how many closed connections still have data to write.
     #[cfg(test)]
     pub(crate) fn unfinished(&self) -> usize {
         self.lingering.unfinished()
     }
 
-    /// Bytes that a connection holds.
+    /// Returns the bytes that a connection holds.
     pub(crate) fn memory(&self, id: ConnectionId) -> Option<usize> {
         Some(self.connections.get(&id)?.memory())
     }
 
-    /// This side's address of a connection; none once it has ended.
+    /// Returns the local address of a connection; `None` once it has ended.
     #[cfg(test)]
     pub(crate) fn local_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id)?.stream.local_addr().ok()
     }
 
-    /// The other side's address of a connection; none once it has ended.
+    /// Returns the peer's address of a connection; `None` once it has ended.
     #[cfg(test)]
     pub(crate) fn peer_addr(&self, id: ConnectionId) -> Option<SocketAddr> {
         Some(self.connections.get(&id)?.peer)
     }
 
-    /// Lets a sleep end also while this one is readable. It is to be unwatched before it is closed.
+    /// Lets a sleep also end while this descriptor is readable. It must be unwatched before it is
+    /// closed.
     pub(crate) fn watch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.add(WATCHED, source, false)
     }
 
-    /// Sleeps do not end by this one any more.
+    /// Removes a watched descriptor.
     pub(crate) fn unwatch(&mut self, source: BorrowedFd<'_>) -> io::Result<()> {
         self.poller.remove(source)
     }
 
-    /// Tells what has happened, some hundreds of events at most, and how many. It asks the kernel once.
+    /// Delivers events, a few hundred at most. Returns how many. It calls the kernel at most once
+    /// to ask which sockets are ready.
     pub(crate) fn poll(&mut self, sink: &mut dyn FnMut(ControlEvent)) -> io::Result<usize> {
         let mut told = 0;
         let mut sink = |event| {
@@ -260,7 +271,7 @@ impl Control {
         }
         let mut room = FRAMES_MAX;
         for _ in 0..UNREAD_PER_POLL_MAX {
-            // The other half is for those that were not read from yet.
+            // The other half is for connections that were not read from yet.
             if room <= FRAMES_MAX / 2 {
                 break;
             }
@@ -281,8 +292,9 @@ impl Control {
         Ok(told)
     }
 
-    /// Sleeps until there is something to poll for, something watched is readable, a wakeup came or has come since the last sleep, or the
-    /// time is over. The kernel counts whole milliseconds. Whether it was something watched.
+    /// Sleeps until there is something to poll for, a watched descriptor is readable, a wakeup has
+    /// arrived since the last sleep, or the timeout is over. Returns whether a watched descriptor
+    /// was readable. The kernel may round the timeout to whole milliseconds.
     pub(crate) fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         if !self.pending_events.is_empty() || !self.unread.is_empty() || self.poller.has_next() {
             return Ok(false);
@@ -304,7 +316,7 @@ impl Control {
         token
     }
 
-    /// Does for one what it is ready for.
+    /// Serves one socket that is ready.
     fn serve(&mut self, ready: Ready, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
         if [WAKEUP, WATCHED].contains(&ready.token) {
             return;
@@ -317,6 +329,7 @@ impl Control {
                 self.connections.remove(&id);
                 return sink(ControlEvent::Closed(id, reason));
             }
+            // Its turn comes with the unread connections, in order.
             if connection.is_in_unread {
                 return self.settle(id);
             }
@@ -328,7 +341,8 @@ impl Control {
         }
     }
 
-    /// Tells the frames of one connection, and reads once. What does not fit into its turn is left for the next poll.
+    /// Delivers the frames of one connection, and reads once. The frames beyond its budget are left
+    /// for the next poll.
     fn read_frames(&mut self, id: ConnectionId, room: &mut usize, sink: &mut dyn FnMut(ControlEvent)) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut budget = FrameBudget { id, room: FRAMES_OF_ONE_MAX.min(*room) };
@@ -346,7 +360,8 @@ impl Control {
                 if let Some(connection) = self.connections.remove(&id)
                     && reason.is_refusal()
                 {
-                    // Who is refused gets our preamble, or our alert, which a plain close could take away again.
+                    // A refused peer has to receive the preamble or the alert, which an immediate
+                    // close could discard.
                     self.lingering.add(id, connection, &self.poller);
                 }
                 sink(ControlEvent::Closed(id, reason));
@@ -354,14 +369,14 @@ impl Control {
         }
     }
 
-    /// Lets in who has connected.
+    /// Accepts new connections of a listener.
     fn accept(&mut self, listener: usize, sink: &mut dyn FnMut(ControlEvent)) {
         let accepted = self.listeners[listener].accept(&self.poller);
         for (stream, peer) in accepted.streams {
             let Some(record_layer) = self.record_layer_of_accepted() else { continue };
             let id = ConnectionId(self.next_token());
             if self.poller.add(id.token(), &stream, false).is_err() {
-                // The kernel has no memory for it, and whoever connected sees that it ends.
+                // The kernel has no memory for it. Dropping the stream closes the connection.
                 continue;
             }
             let connection = Connection::accepted(stream, peer, record_layer);
@@ -376,7 +391,7 @@ impl Control {
         }
     }
 
-    /// How it is spoken with who connects; none where that cannot be begun.
+    /// Returns the record layer of an accepted connection; `None` if no TLS session can be created.
     fn record_layer_of_accepted(&self) -> Option<RecordLayer> {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -388,7 +403,7 @@ impl Control {
         Some(RecordLayer::Plain)
     }
 
-    /// Goes on with one that stands.
+    /// Starts serving an established connection.
     fn begin(&mut self, id: ConnectionId, mut connection: Connection) {
         connection.flush();
         if connection.has_something_left() {
@@ -399,13 +414,14 @@ impl Control {
         self.settle(id);
     }
 
-    /// Asks the poller for what this connection waits for, and sees to an end that was found by writing.
+    /// Registers with the poller what this connection waits for, and queues it for reading if a
+    /// write has failed.
     fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let for_writing = connection.is_connecting() || connection.unwritten() > 0;
         if for_writing != connection.is_watched_for_writing {
             connection.is_watched_for_writing = for_writing;
-            // It fails only for a descriptor that is not there.
+            // It fails only for a descriptor that is not registered.
             let _ = self.poller.change(id.token(), &connection.stream, for_writing);
         }
         if connection.has_failed_writing() && !std::mem::replace(&mut connection.is_in_unread, true) {
@@ -413,6 +429,7 @@ impl Control {
         }
     }
 
+    /// Handles deadlines that have passed: lingering closes, pauses of listeners, and handshakes.
     fn do_what_is_due(&mut self) {
         if self.lingering.due().is_some() {
             self.lingering.expire(Instant::now());

@@ -1,4 +1,4 @@
-//! The wakeup under every order of its threads: `cargo xtask model`.
+//! A loom model of the wakeup: `cargo xtask model` runs it.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use loom::thread;
 
 use super::WakeupState;
 
-/// The wakeup, with a lock for an eventfd, and something that is left for the sleeper.
+/// The wakeup, with a lock in place of the eventfd, and data for the sleeper.
 struct Room {
     state: WakeupState,
     is_signalled: Mutex<bool>,
     has_come: Condvar,
-    /// Told by the wakeup alone: these loads and stores order nothing.
+    /// Relaxed loads and stores, so that only the wakeup orders them.
     left: [AtomicU32; 2],
 }
 
@@ -70,7 +70,7 @@ fn a_sleeper_sees_what_was_left_before_a_wakeup() {
 #[test]
 fn two_wakeups_are_one_and_hide_nothing() {
     let mut builder = loom::model::Builder::new();
-    // Each order with up to so many switches away from a thread that could have gone on: all of them take a minute.
+    // Every interleaving with at most this many preemptions. Without a bound it takes a minute.
     builder.preemption_bound = Some(4);
     builder.check(|| {
         let room = Room::new();

@@ -1,4 +1,4 @@
-//! Which sockets have something to do, by one epoll.
+//! Asks one epoll which sockets are ready.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,26 +9,27 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// How many are told at a time. The kernel tells those that are left out first the next time.
+/// Events that one call returns at most. The kernel returns the remaining ones first the next time.
 const READY_MAX: usize = 64;
 
-/// Longer sleeps are ended by this: older kernels take no longer ones.
+/// The longest sleep: older kernels take no longer timeouts.
 const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// A name for something that is looked at. It is never used again for another one.
+/// Identifies a registered descriptor. It is never used again for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Token(pub(super) u64);
 
+/// One epoll, and the events of its last call.
 #[derive(Debug)]
 pub(super) struct Poller {
     epoll: OwnedFd,
-    /// Told by the kernel.
+    /// Events of the last call.
     ready: Vec<Ready>,
-    /// How many of those were given out.
+    /// How many of them were given out.
     given: usize,
 }
 
-/// What is told of one.
+/// The readiness of one descriptor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ready {
     pub(super) token: Token,
@@ -41,30 +42,32 @@ impl Poller {
         Ok(Self { epoll, ready: Vec::with_capacity(READY_MAX), given: 0 })
     }
 
-    /// Tells each time that this one is readable, and writable if that is asked for. Its end and its errors count as both.
+    /// Registers a descriptor, level-triggered: it is reported while it is readable, and while it
+    /// is writable if `when_writable`. A hangup or an error counts as both.
     pub(super) fn add(&self, token: Token, source: impl AsFd, when_writable: bool) -> io::Result<()> {
         let flags = if when_writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(token.0), flags)?)
     }
 
-    /// Tells once for each time that this one becomes readable, so that nobody has to read from it.
+    /// Registers a descriptor, edge-triggered: it is reported once each time that it becomes
+    /// readable, so it need not be read.
     pub(super) fn add_edge(&self, token: Token, source: impl AsFd) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::ET;
         Ok(epoll::add(&self.epoll, source, EventData::new_u64(token.0), flags)?)
     }
 
-    /// As [`add`](Self::add), for one that was added.
+    /// Changes a registration; see [`add`](Self::add).
     pub(super) fn change(&self, token: Token, source: impl AsFd, when_writable: bool) -> io::Result<()> {
         let flags = if when_writable { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, source, EventData::new_u64(token.0), flags)?)
     }
 
-    /// A descriptor that is closed goes by itself.
+    /// Removes a registration. A descriptor that is closed needs no call.
     pub(super) fn remove(&self, source: impl AsFd) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, source)?)
     }
 
-    /// The next one that has something to do, as far as it was asked for.
+    /// Returns the next ready descriptor of the last [`ask`](Self::ask).
     pub(super) fn next(&mut self) -> Option<Ready> {
         let ready = *self.ready.get(self.given)?;
         self.given += 1;
@@ -75,12 +78,13 @@ impl Poller {
         self.given < self.ready.len()
     }
 
-    /// Whether the kernel has told of this one when it was last asked.
+    /// Returns whether this token was among the events of the last [`ask`](Self::ask).
     pub(super) fn has_told_of(&self, token: Token) -> bool {
         self.ready.iter().any(|ready| ready.token == token)
     }
 
-    /// Asks the kernel which have something to do, once all that it told before are given out. None is the same as the longest time.
+    /// Asks the kernel which descriptors are ready. Must be called only after all events of the
+    /// last call were given out. `None` is the longest timeout.
     pub(super) fn ask(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let timeout = timeout.map_or(SLEEP_MAX, |timeout| timeout.min(SLEEP_MAX));
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
@@ -89,7 +93,7 @@ impl Poller {
         let mut events = [MaybeUninit::uninit(); READY_MAX];
         match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
             Ok((events, _)) => self.ready.extend(events.iter().map(Ready::of)),
-            // A signal: whoever sleeps looks why it was woken.
+            // A signal has ended the sleep; the caller checks why it was woken.
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -1,4 +1,4 @@
-//! Why a connection has ended: what was done, the cause, and what to do about it.
+//! The reason why a connection has ended: operation, cause, and fix.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,83 +8,83 @@ use rustix::io::Errno;
 
 use super::QUEUED_MAX;
 
-/// Why a connection has ended.
+/// The reason why a connection has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CloseReason {
-    /// It never began.
+    /// The connection was never established.
     #[error("connect to {peer}: {}", words(*.errno))]
     Unreachable {
-        /// Who was called.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// What the other side says is not understood.
+    /// The peer sent something that is not part of the protocol.
     #[error("control connection with {peer}: {error}")]
     NotUnderstood {
-        /// Who says it.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// What it is.
+        /// The protocol error.
         error: WireError,
     },
-    /// The other side has closed it.
+    /// The peer has closed the connection.
     #[error("control connection with {peer}: the peer closed it{}", if *.is_torn { " in the middle of a frame" } else { "" })]
     Ended {
-        /// Who has.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// Whether it was in the middle of something.
+        /// Whether a preamble or frame was incomplete.
         is_torn: bool,
     },
-    /// It broke.
+    /// The connection has failed.
     #[error("control connection with {peer}: {}", words(*.errno))]
     Closed {
-        /// The other side.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// What the kernel says.
+        /// The kernel's error.
         errno: Errno,
     },
-    /// The other side speaks TLS.
+    /// The peer uses TLS, and this side does not.
     #[error("control connection with {peer}: the peer speaks TLS, and this side does not")]
     TlsNotHere {
-        /// Who does.
+        /// The address of the peer.
         peer: SocketAddr,
     },
-    /// The other side does not speak TLS.
+    /// This side uses TLS, and the peer does not.
     #[cfg(feature = "tls")]
     #[error("control connection with {peer}: this side speaks TLS, and the peer does not")]
     TlsNotThere {
-        /// Who does not.
+        /// The address of the peer.
         peer: SocketAddr,
     },
-    /// Both do, and one of them does not trust the other.
+    /// Both sides use TLS, and the session failed; in most cases one side does not trust the other.
     #[cfg(feature = "tls")]
     #[error("control connection with {peer}: {cause}")]
     Tls {
-        /// The other side.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// Why.
+        /// The cause.
         cause: String,
-        /// What to do.
+        /// The fix.
         fix: String,
     },
-    /// The other side is there and says nothing.
+    /// The peer has connected and did not finish its handshake in time.
     #[error("control connection with {peer}: the handshake was not done within {after:?}")]
     HandshakeTimedOut {
-        /// Who has not.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// Since it was there.
+        /// The timeout.
         after: Duration,
     },
-    /// The other side does not read.
+    /// The peer does not read.
     #[error("control connection with {peer}: the peer does not read, and more than {} MiB wait for it", QUEUED_MAX >> 20)]
     Unread {
-        /// Who does not.
+        /// The address of the peer.
         peer: SocketAddr,
     },
 }
 
 impl CloseReason {
-    /// Whom it is about.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> SocketAddr {
         match self {
             Self::Unreachable { peer, .. }
@@ -99,13 +99,14 @@ impl CloseReason {
         }
     }
 
-    /// Why, without whom it is about.
+    /// Returns the cause, without the operation and the peer.
     pub(crate) fn cause(&self) -> String {
         let text = self.to_string();
         text.split_once(": ").map_or(text.clone(), |(_, cause)| cause.to_owned())
     }
 
-    /// Whether the other side is refused before it is a peer: it is told why, as far as it understands.
+    /// Returns whether the peer is refused in the handshake. The peer learns why from the
+    /// preamble or the TLS alert.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::NotUnderstood { error, .. } => {
@@ -118,7 +119,7 @@ impl CloseReason {
         }
     }
 
-    /// What to do.
+    /// Returns the fix.
     pub(crate) fn fix(&self) -> String {
         match self {
             Self::Unreachable { peer, errno } => match *errno {
@@ -172,11 +173,11 @@ impl CloseReason {
     }
 }
 
-/// What to do when there are no descriptors left.
+/// The fix when descriptors have run out.
 pub(super) const MORE_FILES: &str =
     "raise the limit of open files (`ulimit -n`): each peer needs one or more";
 
-/// The kernel's words.
+/// Returns the kernel's text for an error.
 pub(super) fn words(errno: Errno) -> String {
     crate::error::words(&errno.into())
 }

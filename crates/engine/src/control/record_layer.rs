@@ -20,7 +20,7 @@ impl RecordLayer {
         matches!(self, Self::Plain)
     }
 
-    /// Appends a frame to what is to be sent.
+    /// Appends a frame to the output buffer.
     #[inline]
     pub(super) fn write(&mut self, frame: &Frame, outgoing: &mut Vec<u8>) -> Result<(), WireError> {
         match self {
@@ -35,7 +35,8 @@ impl RecordLayer {
         }
     }
 
-    /// Appends the preamble to what is to be sent, after the first records of the TLS handshake.
+    /// Appends the preamble to the output buffer. Over TLS it follows the records of the TLS
+    /// handshake.
     pub(super) fn write_preamble(&mut self, outgoing: &mut Vec<u8>) {
         match self {
             Self::Plain => outgoing.extend(wire::preamble()),
@@ -44,7 +45,7 @@ impl RecordLayer {
         }
     }
 
-    /// Appends `close_notify`, over TLS.
+    /// Appends `close_notify`, if this is TLS.
     pub(super) fn write_close(&mut self, _outgoing: &mut Vec<u8>) {
         match self {
             Self::Plain => {}
@@ -53,7 +54,8 @@ impl RecordLayer {
         }
     }
 
-    /// Returns whether something can be taken without reading the socket: plaintext, or the end of the session.
+    /// Returns whether something can be taken without reading the socket: plaintext, or the end of
+    /// the session.
     #[inline]
     pub(super) fn has_something_left(&self) -> bool {
         match self {
@@ -63,7 +65,7 @@ impl RecordLayer {
         }
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes that the record layer holds.
     pub(super) fn memory(&self) -> usize {
         match self {
             Self::Plain => 0,

@@ -1,14 +1,14 @@
-//! TLS over one connection: bytes in and bytes out, without a socket.
+//! A TLS session of one connection: bytes in and bytes out, without a socket.
 
 use std::io::{Read, Write};
 
 use rustls::{Connection, Error};
 
-/// One side of a session, whose handshake is done, under way or not begun.
+/// One side of a TLS session. Its handshake is done, in progress or not begun.
 #[derive(Debug)]
 pub(crate) struct Session {
     connection: Connection,
-    /// Decrypted, and not taken yet.
+    /// Decrypted bytes that were not taken yet.
     plaintext: Vec<u8>,
     end: Option<SessionEnd>,
 }
@@ -20,25 +20,26 @@ pub(super) enum SessionEnd {
     Ended,
     Failed {
         error: Error,
-        /// Whether the handshake was not done.
+        /// Whether the handshake was not done yet.
         is_early: bool,
     },
 }
 
 impl Session {
-    /// Wraps a connection, which may have received something already.
+    /// Wraps a connection, which may have received data already.
     pub(crate) fn new(connection: impl Into<Connection>) -> Self {
         let mut connection = connection.into();
-        // Who sends has its own bound on what waits.
+        // The sender limits what is queued (`QUEUED_MAX`), so rustls need not.
         connection.set_buffer_limit(None);
         let mut session = Self { connection, plaintext: Vec::new(), end: None };
         session.decrypt();
         session
     }
 
-    /// Writes plaintext, which is encrypted once the handshake is done, and appends the records that can be sent now.
+    /// Writes plaintext, and appends the records that can be sent now. Before the handshake is
+    /// done, rustls keeps the plaintext.
     pub(super) fn write(&mut self, bytes: &[u8], outgoing: &mut Vec<u8>) {
-        // It takes all, as it has no limit, and nothing else fails in memory.
+        // The buffer has no limit, and a write to memory does not fail otherwise.
         let _ = self.connection.writer().write_all(bytes);
         self.drain(outgoing);
     }
@@ -48,7 +49,7 @@ impl Session {
         self.drain(outgoing);
     }
 
-    /// Appends the records to be sent: of the handshake, data, and alerts.
+    /// Appends the records to be sent: handshake, data, and alerts.
     pub(super) fn drain(&mut self, outgoing: &mut Vec<u8>) {
         while self.connection.wants_write() {
             if !matches!(self.connection.write_tls(outgoing), Ok(1..)) {
@@ -57,9 +58,9 @@ impl Session {
         }
     }
 
-    /// Takes bytes of the socket.
+    /// Takes bytes that were read from the socket.
     pub(super) fn read_record(&mut self, mut bytes: &[u8]) {
-        // Nothing at all would be the end of the socket to it.
+        // rustls would take an empty slice for the end of the stream.
         while self.end.is_none() && !bytes.is_empty() {
             if let Err(error) = self.connection.read_tls(&mut bytes) {
                 self.fail(Error::General(error.to_string()));
@@ -69,7 +70,7 @@ impl Session {
         }
     }
 
-    /// Decrypts what it was given.
+    /// Decrypts the received records.
     fn decrypt(&mut self) {
         let is_early = self.connection.is_handshaking();
         let state = match self.connection.process_new_packets() {
@@ -90,18 +91,19 @@ impl Session {
         self.end = Some(SessionEnd::Failed { error, is_early: self.connection.is_handshaking() });
     }
 
-    /// Takes what was decrypted.
+    /// Takes the decrypted bytes.
     pub(super) fn take_plaintext(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.plaintext)
     }
 
-    /// Gives back the vector that [`take_plaintext`](Self::take_plaintext) returned, to be used again.
+    /// Returns the vector of [`take_plaintext`](Self::take_plaintext), so that its capacity is
+    /// reused.
     pub(super) fn give_room(&mut self, mut room: Vec<u8>) {
         room.clear();
         self.plaintext = room;
     }
 
-    /// How it has ended, if it has. What was decrypted before is to be taken first.
+    /// Returns how the session has ended, if it has. Bytes decrypted before must be taken first.
     pub(super) fn end(&self) -> Option<&SessionEnd> {
         self.end.as_ref()
     }
@@ -110,7 +112,8 @@ impl Session {
         !self.plaintext.is_empty() || self.end.is_some()
     }
 
-    /// Bytes that it holds, beside rustls' own buffers, which are empty between two frames.
+    /// Returns the bytes that the session holds, without the buffers of rustls, which are empty
+    /// between two frames.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>() + self.plaintext.capacity()
     }

@@ -1,4 +1,4 @@
-//! A connection that was made elsewhere.
+//! A connection that was established outside of the engine.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -7,11 +7,13 @@ use super::RecordLayer;
 #[cfg(feature = "tls")]
 use super::Session;
 
-/// A connection that the caller has made himself, for [`Engine::connect_over`](crate::Engine::connect_over) and
+/// A connection that the caller has established, for
+/// [`Engine::connect_over`](crate::Engine::connect_over) and
 /// [`Engine::accept_over`](crate::Engine::accept_over).
 ///
-/// Both sides may have talked over it before, and are done: the next byte that each of them sends is the engine's, and so is the next that comes.
-/// What was read ahead and kept elsewhere, as a `BufReader` does, is lost to the engine.
+/// Both sides may have exchanged data over it before, and must have finished: the next byte in each
+/// direction belongs to the engine. Bytes that were read ahead and kept elsewhere, for example in a
+/// `BufReader`, are lost.
 ///
 /// ```no_run
 /// use std::net::TcpStream;
@@ -30,11 +32,13 @@ pub struct ControlStream {
 }
 
 impl ControlStream {
-    /// One over which TLS is spoken already, or from here on: the handshake is done, under way, or not begun. What the session holds goes along, also
-    /// what it has decrypted and nobody has read, which is the engine's then.
+    /// Wraps a stream with a TLS session. The handshake is done, in progress, or not begun. Data in
+    /// the session is kept; plaintext that it has decrypted and that was not read belongs to the
+    /// engine.
     ///
-    /// The engine trusts whom the session trusts, whatever [`Settings::tls`](crate::Settings::tls) says. [`Tls`](crate::Tls) makes sessions that both
-    /// sides show a certificate in.
+    /// The session alone decides which certificates are trusted;
+    /// [`Settings::tls`](crate::Settings::tls) has no effect on it. [`Tls`](crate::Tls) creates
+    /// sessions in which both sides show a certificate.
     ///
     /// ```no_run
     /// use std::io::{Read, Write};
@@ -61,25 +65,26 @@ impl ControlStream {
         Self { stream, record_layer: RecordLayer::Tls(Box::new(session)) }
     }
 
-    /// Whether nobody has begun to speak TLS over it.
+    /// Returns whether the stream has no TLS session.
     #[cfg(feature = "tls")]
     pub(crate) fn is_plain(&self) -> bool {
         self.record_layer.is_plain()
     }
 
-    /// The same, over TLS from here on.
+    /// Puts a TLS session on the stream.
     #[cfg(feature = "tls")]
     pub(crate) fn over(self, session: impl Into<rustls::Connection>) -> Self {
         Self::tls(self.stream, session)
     }
 
-    /// Who is at its other end, as people write it: also where a socket for both families has taken the call.
+    /// Returns the peer's address. An IPv4 address mapped to IPv6, as a dual-stack socket reports
+    /// it, is returned as IPv4.
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         let peer = self.stream.peer_addr()?;
         Ok(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
     }
 
-    /// As the poller wants it.
+    /// Makes the socket non-blocking, as the poller needs it, and sets `TCP_NODELAY`.
     pub(super) fn into_nonblocking(self) -> io::Result<(TcpStream, RecordLayer)> {
         self.stream.set_nonblocking(true)?;
         self.stream.set_nodelay(true)?;

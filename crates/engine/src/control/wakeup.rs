@@ -11,7 +11,8 @@ use crate::progress::sync::{AtomicU8, Ordering};
 
 /// Ends a sleep in [`Control::sleep`](super::Control::sleep), or the next one, from any thread.
 ///
-/// Several wakeups before the next sleep have the effect of one. A wakeup while nobody sleeps costs no system call.
+/// Several wakeups before the next sleep have the effect of one. A wakeup while no thread sleeps
+/// costs no system call.
 #[derive(Debug, Clone)]
 pub(crate) struct Wakeup(Arc<Shared>);
 
@@ -27,12 +28,12 @@ impl Wakeup {
         Ok(Self(Arc::new(Shared { state: WakeupState::new(), eventfd })))
     }
 
-    /// Returns whether the sleeper may sleep: there was no wakeup since it last woke up.
+    /// Returns whether the sleeper may sleep: no wakeup has arrived since it last woke up.
     pub(super) fn fall_asleep(&self) -> bool {
         self.0.state.fall_asleep()
     }
 
-    /// The sleeper is awake again, for whatever reason.
+    /// Notes that the sleeper is awake again, for whatever reason.
     pub(super) fn wake_up(&self) {
         self.0.state.wake_up();
     }
@@ -41,7 +42,7 @@ impl Wakeup {
 impl progress::Wakeup for Wakeup {
     fn wake(&self) {
         if self.0.state.signal() {
-            // It says EAGAIN after 2⁶⁴ - 2 wakeups, and fails in no other way.
+            // The write fails only with EAGAIN, after 2⁶⁴ - 2 unread wakeups.
             let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
         }
     }
@@ -53,10 +54,11 @@ impl AsFd for Wakeup {
     }
 }
 
-/// Whether a wakeup has to write to the eventfd.
+/// Decides whether a wakeup has to write to the eventfd.
 ///
-/// The sleeper and the thread that wakes it each change this one word in a single operation, so one of them is first: a wakeup that is first
-/// keeps the sleeper awake, and a sleeper that is first is seen to be asleep.
+/// The sleeper and the thread that wakes it each change this one word in a single atomic operation,
+/// so one of them is first. If the wakeup is first, the sleeper stays awake. If the sleeper is
+/// first, the wakeup sees that it is asleep.
 #[derive(Debug)]
 pub(crate) struct WakeupState(AtomicU8);
 
@@ -69,7 +71,8 @@ impl WakeupState {
         Self(AtomicU8::new(AWAKE))
     }
 
-    /// Returns whether the sleeper is asleep, so that it has to be woken. What was done before is visible to a sleeper that this keeps awake.
+    /// Returns whether the sleeper is asleep and has to be woken. A sleeper that this keeps awake
+    /// sees all writes that were made before the call.
     pub(crate) fn signal(&self) -> bool {
         self.0.swap(SIGNALLED, Ordering::AcqRel) == ASLEEP
     }

@@ -1,34 +1,38 @@
-//! What a leader does after a step: step again, yield to other threads, or sleep.
+//! Chooses the action of a leader after a step: step again, yield to other threads, or sleep.
 
 use std::time::{Duration, Instant};
 
-/// How often the worker asks to lead while others come and go: seldom enough to disturb nobody, and often enough for a peer that waits.
+/// Interval at which the worker asks to lead while waiters lead in turn. It is long enough not to
+/// disturb them, and short enough for a peer that waits for an answer.
 pub(super) const WORKER_RETRY: Duration = Duration::from_millis(2);
 
-/// How long steps without an event go on before sleeping. A wakeup costs 5 µs to 50 µs, so spinning for about as long costs at most
-/// twice what the best choice would.
+/// Time without an event after which an adaptive leader sleeps. A wakeup costs 5 µs to 50 µs.
+/// Spinning for about as long costs at most twice as much as the best choice.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// How long a leader spins before it yields to other threads: on a machine with a core for each thread, an answer comes within.
+/// Time without an event after which a leader yields to other threads between steps. On a machine
+/// with a core for each thread, an answer arrives sooner than that.
 const SPIN_ALONE: Duration = Duration::from_micros(5);
 
-/// Reading the clock costs as much as a short step.
+/// Steps between two readings of the clock, because a reading costs as much as a short step.
 const STEPS_BETWEEN_CLOCKS: u32 = 16;
 
-/// How an engine waits for events.
+/// The waiting strategy of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Progress {
-    /// Polls without sleeping, and yields to other threads in between: the shortest latency, for a whole core.
+    /// Polls without sleeping, and yields to other threads in between. This has the shortest
+    /// latency and uses a whole core.
     Busy,
-    /// Sleeps at once: each event costs a wakeup, and nothing else.
+    /// Sleeps as soon as a step finds no event. Each event costs a wakeup; waiting costs no
+    /// processor time.
     Event,
     /// Polls for about as long as a wakeup takes, then sleeps.
     #[default]
     Adaptive,
 }
 
-/// What to do after a step.
+/// The action of a leader after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Step,
@@ -44,9 +48,9 @@ pub(super) struct Backoff {
     mode: Progress,
     /// Steps since the clock was last read.
     steps: u32,
-    /// When the clock was first read without an event since.
+    /// The first reading of the clock since the last event.
     idle_since: Option<Instant>,
-    /// Whether there was no step since the last sleep.
+    /// Whether the leader has slept and has made no step since.
     has_slept: bool,
 }
 
@@ -55,12 +59,13 @@ impl Backoff {
         Self { mode, steps: 0, idle_since: None, has_slept: false }
     }
 
-    /// The next step finds what ended the sleep. If it finds nothing, that was the timeout or a keep-alive, and nothing more is to be
-    /// expected than before.
+    /// Notes that the leader has slept. The next step finds the event that ended the sleep. If it
+    /// finds none, a timeout or a keep-alive ended the sleep, and spinning is not worthwhile.
     pub(super) fn slept(&mut self) {
         self.has_slept = self.mode != Progress::Busy;
     }
 
+    /// Returns the next action after a step. `has_moved` says whether the step found an event.
     pub(super) fn after_step(&mut self, has_moved: bool, until: Instant) -> Action {
         self.steps += 1;
         if has_moved {
@@ -78,7 +83,7 @@ impl Backoff {
         }
     }
 
-    /// Decides by the clock.
+    /// Decides by the time since the last event.
     fn at(&mut self, now: Instant, has_moved: bool, until: Instant) -> Action {
         self.steps = 0;
         if now >= until {

@@ -1,7 +1,8 @@
-//! Decides who leads, who parks and who is woken, and keeps what was queued for the leader.
+//! Decides which thread leads, which ones park and which one is woken, and keeps the commands
+//! queued for the leader.
 //!
-//! All of it is behind one lock, which is never held while anything is done: each method returns an action, and the caller does it after it has
-//! released the lock.
+//! The state is behind one lock. Invariant: no action is performed while the lock is held. Each
+//! method returns an action, and the caller performs it after releasing the lock.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,86 +11,91 @@ use super::Drive;
 use super::leader::Leader;
 use super::sync::Parker;
 
+/// The threads that wait, the queued commands, and the leader while no thread leads.
 pub(super) struct Followers<M: Drive> {
-    /// Here while nobody leads, until a panic in a step ends it for good.
+    /// The leader while no thread leads. It is lost for good if a step panics.
     leader: Option<Box<Leader<M>>>,
-    /// Queued for the leader. While nobody leads there are none, or the first of the parked is about to apply them.
+    /// Commands queued for the leader. While no thread leads, this is empty, or the first parked
+    /// thread is about to apply them.
     commands: Vec<M::Command>,
     kind: LeaderKind,
-    /// Whether the leader sleeps, and nobody has sent a wakeup yet.
+    /// Whether the leader sleeps and no wakeup was sent yet.
     is_asleep: bool,
-    /// Followers, the first one first. While nobody leads, the first one is awake or being woken.
+    /// Parked followers in order of arrival. While no thread leads, the first one is awake or is
+    /// being woken.
     parked: VecDeque<(PlaceId, Arc<Parker>)>,
     next_place: u64,
-    /// How often a waiter became the leader. It tells the worker that others lead.
+    /// How often a waiter became the leader. The worker compares it to learn whether waiters lead.
     terms: u64,
     worker: Worker,
     has_panicked: bool,
 }
 
-/// Who leads.
+/// The kind of the leading thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeaderKind {
-    /// Nobody, or the submitter of a command, for one step.
+    /// No thread, or the submitter of a command for one step.
     Brief,
     /// A caller that waits.
     Waiter,
     Worker,
 }
 
+/// State of the worker thread.
 #[derive(Default)]
 struct Worker {
-    /// Where it sleeps while others lead; none where there is no worker.
+    /// Parks the worker while other threads lead; `None` without a worker.
     parker: Option<Arc<Parker>>,
-    /// It sleeps until nobody leads: whoever steps down wakes it.
+    /// The worker sleeps until no thread leads. A leader that steps down wakes it.
     is_resting: bool,
-    /// A future is pending that nobody may be leading for.
+    /// A future is pending, and it is possible that no thread leads for it.
     is_called: bool,
     is_stopping: bool,
     terms_seen: u64,
 }
 
-/// A place among the parked.
+/// Identifies a place in the queue of parked followers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlaceId(u64);
 
-/// What the submitter of a command does next.
+/// The next action of the submitter of a command.
 pub(super) enum SubmitAction<M: Drive> {
-    /// Applies it, which is handed back here, and leads for one step.
+    /// Apply the command, which is returned here, and lead for one step.
     Lead(Box<Leader<M>>, M::Command),
-    /// Nothing but a wakeup: the leader will apply it.
+    /// Send a wakeup if one is needed. The leader applies the command.
     Queued { must_wake: bool },
-    /// Drops it: nobody will apply it.
+    /// Drop the command, because no thread will apply it.
     Ended(M::Command),
 }
 
-/// What a waiter does next.
+/// The next action of a waiter.
 pub(super) enum WaitAction<M: Drive> {
     Lead(Box<Leader<M>>),
-    /// Looks again: somebody leads for one step only.
+    /// Ask again, because another thread leads for one step only.
     Retry,
-    /// Parks: it has a place now. The leader may need a wakeup, so that it steps down.
+    /// Park in the place that was assigned. The leader may need a wakeup, so that it steps down.
     Park {
         must_wake: bool,
     },
     Ended,
 }
 
-/// What is left to do after stepping down, or leaving a place.
+/// The action that remains after a thread has stepped down or left its place.
 pub(super) enum Handover<M: Drive> {
     Nothing,
-    /// Wakes the one that leads next.
+    /// Wake the thread that leads next.
     Wake(Arc<Parker>),
-    /// Leads for one more step: commands were queued meanwhile, and there is nobody else.
+    /// Lead for one more step: commands were queued in the meantime, and no other thread would
+    /// apply them.
     Lead(Box<Leader<M>>),
 }
 
-/// What the worker does next.
+/// The next action of the worker.
 pub(super) enum WorkerAction<M: Drive> {
     Lead(Box<Leader<M>>),
-    /// Looks again later: others come and go.
+    /// Ask again later, because waiters lead in turn.
     Retry,
-    /// Sleeps: the leader wakes it when it steps down.
+    /// Sleep. The leader wakes the worker when it steps down.
     Rest,
     End,
 }
@@ -109,7 +115,7 @@ impl<M: Drive> Followers<M> {
         }
     }
 
-    /// Queues a command, or hands it back to a new leader.
+    /// Queues a command, or returns it to the caller as the new leader.
     pub(super) fn submit(&mut self, command: M::Command) -> SubmitAction<M> {
         if self.has_panicked {
             return SubmitAction::Ended(command);
@@ -121,7 +127,7 @@ impl<M: Drive> Followers<M> {
         SubmitAction::Queued { must_wake: self.must_wake() }
     }
 
-    /// Makes a waiter the leader, or gives it a place.
+    /// Makes a waiter the leader, or assigns it a place among the parked.
     pub(super) fn lead_or_park(
         &mut self,
         place: &mut Option<PlaceId>,
@@ -148,30 +154,31 @@ impl<M: Drive> Followers<M> {
         WaitAction::Park { must_wake: self.kind == LeaderKind::Worker && self.must_wake() }
     }
 
-    /// Leaves a place. Its owner may have been woken to lead, so that somebody else has to be.
+    /// Leaves a place. Its owner may have been woken to lead, so another thread may have to be
+    /// woken.
     pub(super) fn leave(&mut self, mut place: Option<PlaceId>) -> Handover<M> {
         self.remove(&mut place);
         self.next()
     }
 
-    /// The leader steps down.
+    /// Takes the leader back from a thread that steps down.
     pub(super) fn step_down(&mut self, leader: Box<Leader<M>>) -> Handover<M> {
         self.leader = Some(leader);
         self.kind = LeaderKind::Brief;
         self.next()
     }
 
-    /// Gives the leader what was queued for it.
+    /// Moves the queued commands to the leader.
     pub(super) fn collect(&mut self, leader: &mut Leader<M>) {
         if leader.commands.is_empty() {
-            // Both vectors keep their capacity.
+            // Swapping keeps the capacity of both vectors.
             std::mem::swap(&mut self.commands, &mut leader.commands);
         } else {
             leader.commands.append(&mut self.commands);
         }
     }
 
-    /// Returns whether the leader may sleep. If so, it gets a wakeup from now on.
+    /// Returns whether the leader may sleep. If so, it needs a wakeup from now on.
     pub(super) fn fall_asleep(&mut self) -> bool {
         self.is_asleep = self.commands.is_empty() && !self.must_worker_step_down();
         self.is_asleep
@@ -181,18 +188,19 @@ impl<M: Drive> Followers<M> {
         self.is_asleep = false;
     }
 
-    /// Returns whether the worker leads and must not any longer.
+    /// Returns whether the worker leads and has to step down.
     pub(super) fn must_worker_step_down(&self) -> bool {
         self.kind == LeaderKind::Worker && (!self.parked.is_empty() || self.worker.is_stopping)
     }
 
-    /// The worker has started.
+    /// Registers a worker that has started.
     pub(super) fn add_worker(&mut self, parker: Arc<Parker>) {
         self.worker.terms_seen = self.terms;
         self.worker.parker = Some(parker);
     }
 
-    /// Returns what the worker does next. It leads only if no waiter has led since it last asked, or if it is called.
+    /// Returns the next action of the worker. It leads only if it was called, or if no waiter has
+    /// led since it last asked.
     pub(super) fn worker_action(&mut self) -> WorkerAction<M> {
         if self.has_panicked || self.worker.is_stopping {
             self.worker.parker = None;
@@ -209,7 +217,8 @@ impl<M: Drive> Followers<M> {
         if self.worker.is_resting { WorkerAction::Rest } else { WorkerAction::Retry }
     }
 
-    /// Calls the worker for a future: the caller wakes it now, or the leader does when it steps down.
+    /// Calls the worker for a future. Returns its parker if the caller has to wake it now;
+    /// otherwise the leader wakes it when it steps down.
     pub(super) fn call_worker(&mut self) -> Option<Arc<Parker>> {
         if self.leader.is_none() && self.kind == LeaderKind::Worker {
             return None;
@@ -218,18 +227,20 @@ impl<M: Drive> Followers<M> {
         if self.leader.is_some() && self.parked.is_empty() { self.worker.parker.clone() } else { None }
     }
 
-    /// The worker leads, and has to step down for a moment: it leads again, whoever else has led by then.
+    /// Notes that a worker that leads has to step down for a moment. It leads again afterwards,
+    /// even if another thread has led in the meantime.
     pub(super) fn recall_worker(&mut self) {
         self.worker.is_called |= self.kind == LeaderKind::Worker;
     }
 
-    /// Tells the worker to end. Returns whether it needs a wakeup, and where it sleeps.
+    /// Marks the worker as stopping. Returns whether it needs a wakeup, and its parker.
     pub(super) fn stop_worker(&mut self) -> (bool, Option<Arc<Parker>>) {
         self.worker.is_stopping = true;
         (self.kind == LeaderKind::Worker && self.must_wake(), self.worker.parker.clone())
     }
 
-    /// The leader has panicked. What was queued is never applied, and all that wait are woken to learn it.
+    /// Records that the leader has panicked. Returns the queued commands, which are never applied,
+    /// and the parkers of all waiting threads, which the caller wakes.
     pub(super) fn panicked(&mut self) -> (Vec<M::Command>, Vec<Arc<Parker>>) {
         self.has_panicked = true;
         self.is_asleep = false;
@@ -265,7 +276,7 @@ impl<M: Drive> Followers<M> {
         }
     }
 
-    /// Returns whether the leader sleeps. One wakeup is enough.
+    /// Returns whether the leader sleeps, and clears the flag, because one wakeup is enough.
     fn must_wake(&mut self) -> bool {
         std::mem::take(&mut self.is_asleep)
     }

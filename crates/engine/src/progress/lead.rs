@@ -1,4 +1,4 @@
-//! What a leader does: apply queued commands, step, and sleep when there is nothing to do.
+//! The work of a leader: apply queued commands, step, and sleep when there is nothing to do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Instant;
@@ -9,17 +9,18 @@ use super::leader::Leader;
 use super::sync::{self, FAR_AWAY, Ordering, thread};
 use super::{Awaited, Drive, LeaderFollowers, wake_all};
 
-/// Why a leader has stepped down.
+/// The reason why a leader has stepped down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Led {
-    /// Its time is over, or what it waited for is there.
+    /// The deadline has passed, or the awaited result is ready.
     Enough,
-    /// There were wakers to run.
+    /// There are wakers to run.
     ForWakers,
 }
 
 impl<M: Drive> LeaderFollowers<M> {
-    /// Applies what was queued, and this command, makes one step, and steps down.
+    /// Applies the queued commands and `command`, makes one step, and steps down. Repeats this
+    /// while commands were queued in the meantime and no other thread can lead.
     pub(super) fn lead_once(&self, mut leader: Box<Leader<M>>, command: Option<M::Command>) {
         let mut command = command;
         let mut wakers = Vec::new();
@@ -32,6 +33,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 leader.machine.step();
             });
             wakers.append(leader.machine.wakers());
+            // The lock is released before the next action.
             let next = self.followers().step_down(leader);
             match next {
                 Handover::Lead(again) => leader = again,
@@ -43,24 +45,25 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
-    /// Leads until `awaited` is ready, the deadline passes or a task is to be woken, and steps down.
+    /// Leads until `awaited` is ready, the deadline passes or a task has to be woken, then steps
+    /// down.
     pub(super) fn lead_until(&self, leader: Box<Leader<M>>, awaited: &dyn Awaited, deadline: Instant) -> Led {
         let leader = self.lead(leader, |leader| self.run(leader, deadline, &|| awaited.is_ready()));
         self.step_down(leader)
     }
 
-    /// Leads until a waiter wants to lead, a task is to be woken, or the worker is stopped.
+    /// Leads until a waiter wants to lead, a task has to be woken, or the worker is stopped.
     pub(super) fn lead_as_worker(&self, leader: Box<Leader<M>>) {
         let leader = self.lead(leader, |leader| self.run(leader, Instant::now() + FAR_AWAY, &|| false));
         self.step_down(leader);
     }
 
-    /// Lets another one lead, and wakes the tasks that are to be woken.
+    /// Hands the leadership over, and wakes the tasks that were collected.
     fn step_down(&self, mut leader: Box<Leader<M>>) -> Led {
         let wakers = std::mem::take(leader.machine.wakers());
         let mut followers = self.followers();
         if !wakers.is_empty() {
-            // Those that wait for other futures are not forgotten meanwhile.
+            // Other pending futures still need a leader afterwards.
             followers.recall_worker();
         }
         let next = followers.step_down(leader);
@@ -71,7 +74,7 @@ impl<M: Drive> LeaderFollowers<M> {
         led
     }
 
-    /// Steps, and sleeps where there is nothing to do.
+    /// Applies commands and steps, and sleeps while there is nothing to do.
     fn run(&self, leader: &mut Leader<M>, until: Instant, is_over: &dyn Fn() -> bool) {
         let mut backoff = Backoff::new(self.mode);
         loop {
@@ -94,8 +97,9 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
-    /// Takes what was queued for the leader. Returns whether it is the worker and must step down.
+    /// Takes the queued commands. Returns whether this thread is the worker and has to step down.
     fn collect(&self, leader: &mut Leader<M>) -> bool {
+        // A stale value only delays this: `sleep` and `step_down` take the lock.
         if !self.has_news.load(Ordering::Relaxed) {
             return false;
         }
@@ -115,10 +119,11 @@ impl<M: Drive> LeaderFollowers<M> {
         self.followers().wake_up();
     }
 
-    /// Runs `drive` as the leader. A panic ends the machine: all that wait are told, and nobody leads any more.
+    /// Runs `drive` as the leader. A panic ends the machine: all waiting threads are woken and get
+    /// an error, and no thread leads any more.
     fn lead(&self, mut leader: Box<Leader<M>>, drive: impl FnOnce(&mut Leader<M>)) -> Box<Leader<M>> {
         let leading = sync::lead();
-        // After a panic nobody sees the machine but its own drop.
+        // Unwind safety: after a panic, only the machine's own drop uses it.
         let driven = catch_unwind(AssertUnwindSafe(|| drive(&mut leader)));
         drop(leading);
         match driven {
@@ -126,7 +131,8 @@ impl<M: Drive> LeaderFollowers<M> {
             Err(panic) => {
                 let (commands, woken) = self.followers().panicked();
                 woken.iter().for_each(|parker| parker.unpark());
-                // Receivers end with the senders in them. A panic in a drop has nothing to add to the first one.
+                // Dropping the commands and the machine drops their senders, which closes the
+                // receivers. A second panic in a drop would add nothing to the first one.
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(commands)));
                 let _ = catch_unwind(AssertUnwindSafe(|| drop(leader)));
                 resume_unwind(panic)

@@ -1,11 +1,11 @@
-//! Who is told that a wait may be over.
+//! Notification of a thread or a task that its wait may be over.
 
 use std::sync::Arc;
 use std::task::Waker;
 
 use super::sync::Parker;
 
-/// A thread that waits, or a task.
+/// A waiting thread or task.
 #[derive(Debug, Clone)]
 pub(crate) enum Listener {
     Thread(Arc<Parker>),
@@ -13,7 +13,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Whether both are told the same way.
+    /// Returns whether notifying either of them has the same effect.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Thread(parker), Self::Thread(other)) => Arc::ptr_eq(parker, other),
@@ -22,8 +22,8 @@ impl Listener {
         }
     }
 
-    /// Tells it. A thread goes on at once. A waker is code of the user's and may do anything: it is kept in `wakers`, and runs when this thread
-    /// leads no more.
+    /// Notifies the listener. A thread is unparked at once. A waker is user code and may do
+    /// anything, so it is pushed to `wakers` and runs after this thread has stepped down.
     pub(crate) fn tell(self, wakers: &mut Vec<Waker>) {
         match self {
             Self::Thread(parker) => parker.unpark(),
@@ -32,10 +32,10 @@ impl Listener {
     }
 }
 
-/// Runs wakers. A panic of one is told by the panic hook, and ends nothing here.
+/// Runs wakers. The panic hook reports a waker's panic, which has no other effect here.
 pub(crate) fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
-        // In a model, a panic is what was looked for.
+        // A model has to see the panic.
         if cfg!(all(loom, test)) {
             waker.wake();
         } else {

@@ -1,23 +1,29 @@
-//! Who makes an engine's progress: one thread at a time, the *leader*. All others that wait are its *followers*.
+//! Progress of an engine: one thread at a time, the *leader*, drives the machine. All other waiting
+//! threads are its *followers*.
 //!
-//! Callers queue commands and never wait for a step of the leader. If there is no leader, the caller leads for one step, so that its command is
-//! posted by its own thread. A caller that waits leads until its wait ends: a result needs no switch to another thread. Callers that begin to wait
-//! meanwhile park as followers, and the first of them leads next. The worker, where there is one, leads when nobody else does: for futures, and for
-//! peers while all callers are busy elsewhere.
+//! Callers queue commands and never wait for a step of the leader. If there is no leader, the
+//! caller leads for one step, so that its own thread posts its command. A caller that waits leads
+//! until its wait ends, so a result needs no switch to another thread. Callers that begin to wait
+//! in the meantime park as followers, and the first of them leads next. The worker, if there is
+//! one, leads when no other thread does: for futures, and for peers while all callers are busy
+//! elsewhere.
 //!
-//! No code of the user's runs while its thread leads. Threads that wait are unparked during a step; tasks are woken after the leader has stepped
-//! down, so that a waker may do whatever it likes.
+//! No user code runs on a thread while it leads. Waiting threads are unparked during a step. Tasks
+//! are woken after the leader has stepped down, so a waker may call the engine and may block.
 //!
-//! Invariant: at most one [`Leader`](leader::Leader) exists. It owns the machine, so that no step takes a lock.
+//! Invariant: at most one [`Leader`](leader::Leader) exists. It owns the machine, so a step takes
+//! no lock.
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `followers` | decides who leads and who parks, and keeps queued commands, behind one lock |
-//! | `leader` | what a leader does: apply commands, step, sleep |
+//! | `followers` | which thread leads and which ones park; the queued commands; behind one lock |
+//! | `leader` | the box that the leading thread owns: the machine and its commands |
+//! | `lead` | the work of a leader: apply commands, step, sleep |
 //! | `backoff` | spin, yield or sleep after a step |
-//! | `listener` | who is told that a wait may be over: a thread, or a task |
-//! | `oneshot` | one result for the caller that asked |
-//! | `model` | all of it in every order of the threads: `cargo xtask model` |
+//! | `listener` | notifies a thread or a task that its wait may be over |
+//! | `oneshot` | a channel for one result |
+//! | `sync` | synchronisation primitives: real ones, or those of loom |
+//! | `model` | loom models: `cargo xtask model` |
 
 mod backoff;
 mod followers;
@@ -45,14 +51,14 @@ use followers::{Followers, Handover, SubmitAction, WaitAction, WorkerAction};
 use lead::Led;
 use sync::{AtomicBool, LOOKS_BEFORE_PARKING, Mutex, MutexGuard, Ordering, Parker, lock, thread};
 
-/// What a leader drives.
+/// A machine that a leader drives.
 pub(crate) trait Drive: Send {
-    /// What callers ask of it.
+    /// A request of a caller.
     type Command: Send;
-    /// Ends its sleep.
+    /// Ends the machine's sleep.
     type Wakeup: Wakeup;
 
-    /// Returns what ends [`sleep`](Self::sleep).
+    /// Returns a handle that ends [`sleep`](Self::sleep).
     fn wakeup(&self) -> Self::Wakeup;
 
     /// Applies a command.
@@ -61,10 +67,12 @@ pub(crate) trait Drive: Send {
     /// Makes one bounded step that never waits. Returns whether anything happened.
     fn step(&mut self) -> bool;
 
-    /// Sleeps until something may have happened, a wakeup came or has come since the last sleep, or `until`.
+    /// Sleeps until an event may have happened, a wakeup has arrived since the last sleep, or
+    /// `until`.
     fn sleep(&mut self, until: Instant);
 
-    /// The tasks that are to be woken for what was applied or has happened. The leader takes them out, steps down, and wakes them.
+    /// Returns the wakers of the tasks whose results are ready. The leader takes them out, steps
+    /// down, and runs them.
     fn wakers(&mut self) -> &mut Vec<Waker>;
 }
 
@@ -74,27 +82,29 @@ pub(crate) trait Wakeup: Send + Sync {
     fn wake(&self);
 }
 
-/// What a caller can wait for.
+/// A result that a caller can wait for.
 pub(crate) trait Awaited {
     /// Returns whether the wait is over.
     fn is_ready(&self) -> bool;
 
-    /// Registers who is told of the end of the wait. The caller checks [`is_ready`](Self::is_ready) again afterwards.
+    /// Registers a listener for the end of the wait. The caller checks [`is_ready`](Self::is_ready)
+    /// again afterwards.
     fn listen(&self, listener: &Listener);
 }
 
-/// A step of the machine panicked, so that nobody leads any more.
+/// A step of the machine has panicked, so no thread leads any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the engine has ended by a panic in one of its own steps: see the panic's message, and make a new engine"
 )]
 pub(crate) struct LeaderPanicked;
 
-/// A machine, and the threads that lead and follow.
+/// A machine with its leader and followers.
 pub(crate) struct LeaderFollowers<M: Drive> {
     followers: Mutex<Followers<M>>,
-    /// Whether something was queued for the leader, so that it takes no lock after each step. Changed under the lock. A leader that
-    /// sleeps or steps down does not rely on it.
+    /// Whether something was queued for the leader. It saves the leader from taking the lock after
+    /// each step. It is changed under the lock. A leader that sleeps or steps down does not rely on
+    /// it.
     has_news: AtomicBool,
     wakeup: M::Wakeup,
     mode: Progress,
@@ -102,15 +112,16 @@ pub(crate) struct LeaderFollowers<M: Drive> {
 }
 
 impl<M: Drive> LeaderFollowers<M> {
-    /// Creates one without a leader.
+    /// Creates a machine without a leader.
     pub(crate) fn new(machine: M, mode: Progress) -> Self {
         let wakeup = machine.wakeup();
         let followers = Mutex::new(Followers::new(machine));
         Self { followers, has_news: AtomicBool::new(false), wakeup, mode, worker: Mutex::new(None) }
     }
 
-    /// Queues a command. Without a leader it is applied here and now, with one step; otherwise the leader applies it before it sleeps or
-    /// steps down. After [`LeaderPanicked`] it is dropped.
+    /// Queues a command. Without a leader, this thread applies it now and makes one step; otherwise
+    /// the leader applies it before it sleeps or steps down. After [`LeaderPanicked`], the command
+    /// is dropped.
     pub(crate) fn submit(&self, command: M::Command) {
         let mut followers = self.followers();
         match followers.submit(command) {
@@ -132,9 +143,11 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
-    /// Waits, and leads if no other waiter does. Returns `false` if the deadline passed first.
+    /// Waits for `awaited`, and leads if no other waiter does. Returns `false` if the deadline
+    /// passed first.
     ///
-    /// A rail that calls this from a step gets an answer at once: the leader would wait for itself.
+    /// Called by a rail from within a step, it returns at once, because the leader would wait for
+    /// itself.
     pub(crate) fn wait(&self, awaited: &dyn Awaited, deadline: Instant) -> Result<bool, LeaderPanicked> {
         if sync::is_leading() {
             return Ok(awaited.is_ready());
@@ -159,7 +172,7 @@ impl<M: Drive> LeaderFollowers<M> {
                     continue;
                 }
                 WaitAction::Park { must_wake } => {
-                    // The leader may be the worker, which steps down when it sees this.
+                    // If the worker leads, it steps down when it sees this flag.
                     self.has_news.store(true, Ordering::Relaxed);
                     drop(followers);
                     if must_wake {
@@ -168,6 +181,7 @@ impl<M: Drive> LeaderFollowers<M> {
                 }
                 WaitAction::Ended => return if awaited.is_ready() { Ok(true) } else { Err(LeaderPanicked) },
             }
+            // Registered before the check, so that a result in between unparks this thread.
             let Some(parker) = &parking else { continue };
             awaited.listen(&Listener::Thread(Arc::clone(parker)));
             if !awaited.is_ready() {
@@ -182,8 +196,8 @@ impl<M: Drive> LeaderFollowers<M> {
         Ok(awaited.is_ready())
     }
 
-    /// Makes sure that somebody leads for a pending future: the worker, at once or when the leader steps down. To be called after
-    /// the future's waker was registered.
+    /// Makes sure that a thread leads for a pending future: the worker, at once or when the leader
+    /// steps down. Must be called after the future's waker was registered.
     pub(crate) fn call_worker(&self) {
         let worker = self.followers().call_worker();
         if let Some(worker) = worker {
@@ -206,12 +220,13 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
-    /// Ends the worker, and waits for its end; unless the worker itself calls this, by way of a waker that it runs.
+    /// Stops the worker and waits until it has ended. It does not wait if the worker itself calls
+    /// this through a waker that it runs.
     pub(crate) fn stop(&self) {
         self.tell_worker_to_stop();
         let worker = lock(&self.worker).take();
         if let Some(worker) = worker.filter(|worker| worker.thread().id() != thread::current().id()) {
-            // Its panic was reported when it happened, and all waiters were told.
+            // The panic hook has reported its panic, and all waiters got an error.
             let _ = worker.join();
         }
     }
@@ -229,7 +244,7 @@ impl<M: Drive> LeaderFollowers<M> {
         }
     }
 
-    /// Does what is left to do after stepping down, or leaving a place.
+    /// Performs the action that remains after stepping down or leaving a place.
     fn hand_over(&self, next: Handover<M>) {
         match next {
             Handover::Nothing => {}
@@ -244,7 +259,7 @@ impl<M: Drive> LeaderFollowers<M> {
 }
 
 impl<M: Drive + 'static> LeaderFollowers<M> {
-    /// Starts a worker, once.
+    /// Starts the worker. Must be called at most once.
     pub(crate) fn start_worker(self: &Arc<Self>) -> io::Result<()> {
         let shared = Arc::clone(self);
         let worker = thread::Builder::new().name("farreach".to_owned()).spawn(move || shared.run_worker())?;

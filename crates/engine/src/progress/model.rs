@@ -1,7 +1,8 @@
-//! Leader and followers in every order in which their threads can run, with every value that a load may see: `cargo xtask model`.
+//! A loom model of leader and followers: every thread interleaving, with every value that a load
+//! may return. `cargo xtask model` runs it.
 //!
-//! Time does not pass here: what nobody wakes sleeps for ever, and loom tells of it as a deadlock. The worker's looks, which come by time,
-//! may come at any moment.
+//! Time does not pass in a model. A thread that no other thread wakes sleeps for ever, and loom
+//! reports a deadlock. The worker's retries, which depend on time, may happen at any moment.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ use super::sync::{FAR_AWAY, Parker};
 use super::{Awaited, Drive, LeaderFollowers, LeaderPanicked, Listener, Progress, Wakeup, oneshot};
 use crate::control::WakeupState;
 
-/// What a machine sleeps on: the wakeup, and answers of a peer.
+/// The event sources of the machine's sleep: the wakeup, and answers of a peer.
 struct Outside {
     wakeup: WakeupState,
     state: Mutex<OutsideState>,
@@ -27,9 +28,9 @@ struct Outside {
 
 #[derive(Default)]
 struct OutsideState {
-    /// Somebody rang for one who slept: what an eventfd is for.
+    /// A wakeup was sent to a sleeping leader; stands for the eventfd.
     is_signalled: bool,
-    /// Came, and nobody took them.
+    /// Answers that have arrived and were not taken yet.
     answers: u32,
 }
 
@@ -38,7 +39,7 @@ impl Outside {
         Arc::new(Self { wakeup: WakeupState::new(), state: Mutex::default(), has_come: Condvar::new() })
     }
 
-    /// A peer answers.
+    /// Delivers an answer of the peer.
     fn answer(&self) {
         self.state.lock().unwrap().answers += 1;
         self.has_come.notify_one();
@@ -55,9 +56,9 @@ impl Wakeup for Arc<Outside> {
 }
 
 enum Command {
-    /// Is answered at once.
+    /// Answered at once.
     Answer(oneshot::Sender<()>),
-    /// Is answered when the peer does.
+    /// Answered when the peer answers.
     AskPeer(oneshot::Sender<()>),
     Panic,
 }
@@ -66,7 +67,7 @@ struct Machine {
     outside: Arc<Outside>,
     asked: VecDeque<oneshot::Sender<()>>,
     wakers: Vec<Waker>,
-    /// Loom sees two that touch it at a time.
+    /// Lets loom detect concurrent accesses to the machine.
     touched: UnsafeCell<()>,
 }
 
@@ -149,7 +150,7 @@ impl Engine {
         self.progress.wait(oneshot, Instant::now() + FAR_AWAY)
     }
 
-    /// As an executor does: it never drives.
+    /// Waits as an executor does: this thread never leads.
     fn wait_as_future(&self, oneshot: &oneshot::Receiver<()>) {
         let parker = Arc::new(Parker::default());
         oneshot.listen(&Listener::Task(Waker::from(Arc::clone(&parker))));
@@ -170,20 +171,20 @@ impl Engine {
     }
 }
 
-/// A thread with this engine.
+/// Spawns a thread with a handle of the engine.
 fn spawn<T: 'static>(engine: &Engine, run: impl FnOnce(Engine) -> T + 'static) -> thread::JoinHandle<T> {
     let engine = engine.clone();
     thread::spawn(move || run(engine))
 }
 
-/// Each order with up to so many switches away from a thread that could have gone on.
+/// Checks every interleaving with at most `switches` preemptions.
 fn check(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
     builder.check(model);
 }
 
-/// One drives and sleeps. What the other leaves is applied, whenever it comes.
+/// One thread leads and sleeps. A command of another thread is applied, whenever it is submitted.
 #[test]
 fn a_command_reaches_a_leader_that_falls_asleep() {
     check(5, || {
@@ -195,7 +196,7 @@ fn a_command_reaches_a_leader_that_falls_asleep() {
     });
 }
 
-/// One lets go while another one leaves a command, and nobody waits afterwards.
+/// One thread steps down while another one submits a command, and no thread waits afterwards.
 #[test]
 fn a_command_is_applied_though_nobody_waits() {
     check(5, || {
@@ -207,7 +208,7 @@ fn a_command_is_applied_though_nobody_waits() {
     });
 }
 
-/// Two wait. Whoever drives first lets the other one drive afterwards.
+/// Two threads wait. The one that leads first lets the other one lead afterwards.
 #[test]
 fn leadership_is_passed_on() {
     check(4, || {
@@ -224,7 +225,8 @@ fn leadership_is_passed_on() {
     });
 }
 
-/// One drives, and goes on after the other one was answered, whose next word it waits for.
+/// One thread leads. It keeps leading after the other thread was answered, because its own answer
+/// depends on that thread.
 #[test]
 fn an_answer_reaches_who_is_parked() {
     check(4, || {
@@ -240,7 +242,8 @@ fn an_answer_reaches_who_is_parked() {
     });
 }
 
-/// Two wait, and one of them gives up, perhaps just when it was to lead. The other one is answered by the peer at the end.
+/// Two threads wait. The deadline of one of them passes, possibly at the moment when it is about to
+/// lead. The peer answers the other one at the end.
 #[test]
 fn a_waiter_that_gives_up_lets_another_lead() {
     check(3, || {
@@ -251,7 +254,7 @@ fn a_waiter_that_gives_up_lets_another_lead() {
             let oneshot = engine.submit(Command::AskPeer);
             engine.wait(&oneshot)
         });
-        // Either of the two may be woken when this step is over.
+        // Either waiter may be woken after this step.
         engine.submit(Command::Answer);
         engine.outside.answer();
         assert_eq!(hasty.join().unwrap(), Ok(false));
@@ -260,7 +263,7 @@ fn a_waiter_that_gives_up_lets_another_lead() {
     });
 }
 
-/// A future is answered by the worker, also if the last one who waited lets go at that moment.
+/// The worker leads for a future, also if the last waiter steps down at that moment.
 #[test]
 fn the_worker_leads_for_a_future() {
     check(4, || {
@@ -273,7 +276,7 @@ fn the_worker_leads_for_a_future() {
     });
 }
 
-/// A waiter takes over from the worker, asleep or not.
+/// A waiter takes over from the worker, whether the worker sleeps or not.
 #[test]
 fn the_worker_lets_somebody_who_waits_drive() {
     check(4, || {
@@ -286,7 +289,7 @@ fn the_worker_lets_somebody_who_waits_drive() {
     });
 }
 
-/// A future of one thread, a wait of another, and the worker.
+/// One thread polls a future, another one waits, and there is a worker.
 #[test]
 fn a_future_is_not_forgotten_by_one_who_waits() {
     check(2, || {
@@ -304,7 +307,7 @@ fn a_future_is_not_forgotten_by_one_who_waits() {
     });
 }
 
-/// The worker ends, whatever it does just then.
+/// The worker ends, whatever it is doing when it is stopped.
 #[test]
 fn the_worker_ends_when_told() {
     check(5, || {
@@ -314,7 +317,7 @@ fn the_worker_ends_when_told() {
     });
 }
 
-/// The same while another one drives.
+/// The same while another thread leads.
 #[test]
 fn the_worker_ends_though_another_drives() {
     check(3, || {
@@ -330,13 +333,13 @@ fn the_worker_ends_though_another_drives() {
     });
 }
 
-/// One panics while it leads. The other one, which leads next or waits to, is told.
+/// One thread panics while it leads. The other one, which leads next or is parked, gets an error.
 #[test]
 fn a_panic_ends_every_wait() {
     check(4, || {
         let engine = Engine::new();
         let other = spawn(&engine, |engine| {
-            // Either of the two may lead when the panic comes.
+            // Either thread may lead when the panic happens.
             let waited = catch_unwind(AssertUnwindSafe(|| {
                 let oneshot = engine.submit(Command::AskPeer);
                 (engine.wait(&oneshot), oneshot.take())
@@ -354,7 +357,7 @@ fn a_panic_ends_every_wait() {
     });
 }
 
-/// The same for one who waits for something that the machine knows nothing of.
+/// The same for a waiter whose oneshot the machine does not hold.
 #[test]
 fn a_panic_ends_a_wait_that_nothing_else_ends() {
     check(4, || {
@@ -370,7 +373,7 @@ fn a_panic_ends_a_wait_that_nothing_else_ends() {
     });
 }
 
-/// A oneshot is answered while somebody registers for it.
+/// A value is sent while a thread registers for it.
 #[test]
 fn an_answer_wakes_who_registers_meanwhile() {
     check(5, || {

@@ -1,4 +1,4 @@
-//! A channel for one value, from the machine to the caller that asked.
+//! A channel for one value, from the machine to the caller that submitted a command.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,14 +8,16 @@ use std::task::{Context, Poll, Waker};
 use super::sync::{AtomicBool, Mutex, Ordering, lock};
 use super::{Awaited, Listener, wake_all};
 
-/// The receiving side. It can be dropped at any time.
+/// The receiving side. It may be dropped at any time.
 pub(crate) struct Receiver<T>(Arc<Cell<T>>);
 
-/// The sending side. Dropped without a value, it closes the channel.
+/// The sending side. Dropping it without sending a value closes the channel.
 pub(crate) struct Sender<T>(Arc<Cell<T>>);
 
+/// The state that both sides share.
 struct Cell<T> {
-    /// Whether there is a value, or will never be one: so that a leader that looks after each step takes no lock for it.
+    /// Whether there is a value, or there will never be one. A leader that checks after each step
+    /// takes no lock for it.
     is_ready: AtomicBool,
     state: Mutex<State<T>>,
 }
@@ -25,27 +27,28 @@ enum State<T> {
     Sent(T),
     /// There will never be a value.
     Closed,
-    /// There was one.
+    /// The value was taken.
     Taken,
 }
 
-/// Creates both sides.
+/// Creates a channel.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let cell = Cell { is_ready: AtomicBool::new(false), state: Mutex::new(State::Open(None)) };
     let cell = Arc::new(cell);
     (Sender(Arc::clone(&cell)), Receiver(cell))
 }
 
-/// The receiving side of one whose value is there.
+/// Returns the receiving side of a channel whose value was sent already.
 pub(crate) fn sent<T>(value: T) -> Receiver<T> {
     let (sender, receiver) = channel();
-    // Nobody listens yet.
+    // There is no listener yet, so no waker is left over.
     sender.send(value, &mut Vec::new());
     receiver
 }
 
 impl<T> Sender<T> {
-    /// Sends the value. A task that waits for it is to be woken, by the waker that is left in `wakers`.
+    /// Sends the value. The waker of a waiting task is pushed to `wakers`, and the caller has to
+    /// run it.
     pub(crate) fn send(self, value: T, wakers: &mut Vec<Waker>) {
         self.0.end(State::Sent(value), wakers);
     }
@@ -73,16 +76,16 @@ impl<T> Cell<T> {
     }
 }
 
-/// No value will come: the engine has ended.
+/// No value will be sent, because the engine has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closed;
 
 impl<T> Receiver<T> {
-    /// Takes the value, if it is there.
+    /// Takes the value, if there is one.
     ///
     /// # Panics
     ///
-    /// If it was taken before.
+    /// If the value was taken before.
     pub(crate) fn take(&self) -> Option<Result<T, Closed>> {
         if !self.is_ready() {
             return None;
@@ -112,19 +115,19 @@ impl<T> Awaited for Receiver<T> {
         let State::Open(before) = &mut *state else { return };
         if !before.as_ref().is_some_and(|before| before.is_same(listener)) {
             let before = before.replace(listener.clone());
-            // Dropping a waker may do anything, so no lock is held.
+            // Dropping a waker may run any code, so no lock is held.
             drop(state);
             drop(before);
         }
     }
 }
 
-/// Makes no progress by itself: somebody has to lead.
+/// Polling makes no progress by itself: some thread has to lead.
 impl<T> Future for Receiver<T> {
     type Output = Result<T, Closed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Registered before looking, so that a value in between wakes.
+        // Registered before the check, so that a value sent in between wakes the task.
         self.listen(&Listener::Task(cx.waker().clone()));
         self.take().map_or(Poll::Pending, Poll::Ready)
     }

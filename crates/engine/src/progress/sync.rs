@@ -1,5 +1,5 @@
-//! What threads share here is made of these. A model has those of loom instead, which tries every order in which threads can run and
-//! every value that a load may see.
+//! Synchronisation primitives. A model uses those of loom instead, which explores every thread
+//! interleaving and every value that a load may return.
 
 #[cfg(test)]
 use std::sync::Arc;
@@ -10,12 +10,13 @@ pub(crate) use modelled::*;
 #[cfg(not(all(loom, test)))]
 pub(crate) use real::*;
 
-/// As good as for ever, without running out of what a clock can say.
+/// Stands for "no deadline", and does not overflow an `Instant`.
 pub(crate) const FAR_AWAY: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Where one thread sleeps. Whoever has it too ends that sleep, or the next one.
+/// Lets one thread sleep. Other threads that hold a reference end that sleep, or the next one.
 ///
-/// The thread's own parking would do, if it were not also everybody else's: an executor's wake-up could be lost in it.
+/// `std::thread::park` is not used, because other code shares it: a wakeup meant for an executor
+/// could be consumed here.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     is_unparked: Mutex<bool>,
@@ -23,7 +24,7 @@ pub(crate) struct Parker {
 }
 
 impl Parker {
-    /// Sleeps until it is unparked, or `until`.
+    /// Sleeps until it is unparked, or `until`. A call of `unpark` before this one ends it at once.
     pub(crate) fn park(&self, until: Option<Instant>) {
         let mut is_late = until.is_some_and(has_passed);
         let mut is_unparked = lock(&self.is_unparked);
@@ -33,13 +34,14 @@ impl Parker {
         *is_unparked = false;
     }
 
+    /// Ends the sleep, or the next one.
     pub(crate) fn unpark(&self) {
         *lock(&self.is_unparked) = true;
         self.has_changed.notify_one();
     }
 }
 
-/// As an executor's thread has one.
+/// A waker, as the thread of an executor has one.
 #[cfg(test)]
 impl std::task::Wake for Parker {
     fn wake(self: Arc<Self>) {
@@ -56,7 +58,7 @@ mod real {
 
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-    /// How often a waiter that finds a leader for one step looks again before it parks.
+    /// How often a waiter that finds a leader for one step asks again before it parks.
     pub(crate) const LOOKS_BEFORE_PARKING: u32 = 32;
 
     #[inline(always)]
@@ -72,16 +74,17 @@ mod real {
         static LEADS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Returns whether this thread leads: it is in a rail then.
+    /// Returns whether this thread leads. If it does, the call comes from a rail.
     pub(crate) fn is_leading() -> bool {
         LEADS.get()
     }
 
-    /// This thread leads until this is dropped.
+    /// Marks this thread as leading until the result is dropped.
     pub(crate) fn lead() -> Leading {
         Leading { before: LEADS.replace(true) }
     }
 
+    /// Restores the previous mark when it is dropped.
     pub(crate) struct Leading {
         before: bool,
     }
@@ -92,7 +95,7 @@ mod real {
         }
     }
 
-    /// Sleeps until the condition is notified or the time is over, and which of the two.
+    /// Sleeps until the condition is notified or `until`. Returns `true` if the time has passed.
     pub(super) fn wait<'a, T>(
         condition: &Condvar,
         mut guard: MutexGuard<'a, T>,
@@ -117,21 +120,22 @@ mod modelled {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread;
 
-    /// None: each would be one more order of the threads that shows nothing new.
+    /// Zero, because each retry would add interleavings that show nothing new.
     pub(crate) const LOOKS_BEFORE_PARKING: u32 = 0;
 
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().expect("nobody panics under it")
     }
 
-    /// Nobody's waker does anything here.
+    /// Always `false`, because no waker in a model calls the engine.
     pub(crate) fn is_leading() -> bool {
         false
     }
 
     pub(crate) fn lead() {}
 
-    /// Time does not pass here. It is over once the others had a chance to run, or never comes.
+    /// Time does not pass in a model. A near deadline passes once the other threads had a chance to
+    /// run; a distant one never does.
     pub(super) fn has_passed(until: Instant) -> bool {
         let is_soon = until < Instant::now() + super::FAR_AWAY / 2;
         if is_soon {

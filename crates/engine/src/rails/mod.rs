@@ -1,6 +1,6 @@
-//! The rails that an engine can have: RDMA cards by verbs, and libfabric's providers.
+//! The rails that an engine can have: RDMA cards through verbs, and providers of libfabric.
 //!
-//! Nothing else of the engine knows a transport.
+//! No other module of the engine knows a transport.
 
 pub mod fabric;
 pub(crate) mod open;

@@ -1,4 +1,4 @@
-//! Which rails an engine opens.
+//! Chooses and opens the rails of an engine.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,8 @@ use crate::error::Error;
 
 type Opened = Result<Vec<Box<dyn Rail>>, RailError>;
 
-/// The rails that the settings name; where they name none, the cards that are there, and where there is none, tcp.
+/// Opens the rails that the settings name. If they name none, opens all cards; if there is no card,
+/// tcp.
 pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
     let chooser = Chooser::new(settings);
     let mut tried = Vec::new();
@@ -27,7 +28,7 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
         for name in &settings.rails {
             match chooser.named(name) {
                 Ok(rails) => opened.extend(rails),
-                // What was asked for by name is not left out in silence.
+                // A rail that was named and cannot be opened is an error.
                 Err(error) => {
                     let needs_rdma = settings.require_rdma;
                     return Err(Error::no_rail(&[(name.clone(), error)], needs_rdma));
@@ -47,6 +48,7 @@ pub(crate) fn rails(settings: &Settings) -> Result<Vec<Box<dyn Rail>>, Error> {
     Ok(opened)
 }
 
+/// The settings of both kinds of rails.
 struct Chooser {
     verbs: VerbsSettings,
     fabric: FabricSettings,
@@ -68,14 +70,14 @@ impl Chooser {
             fabric: FabricSettings {
                 transmit_depth: settings.depth.max(FabricSettings::default().transmit_depth),
                 message_max,
-                // The upper six bits are what libfabric calls the code point.
+                // The upper six bits are the DSCP, which libfabric takes.
                 traffic_class: class.and_then(|class| TrafficClass::dscp(class >> 2)),
                 ..FabricSettings::default()
             },
         }
     }
 
-    /// Every card: those of verbs; where it has none, EFA.
+    /// Opens every card: those of verbs, or EFA if there are none.
     fn cards(&self, tried: &mut Vec<(String, RailError)>) -> Vec<Box<dyn Rail>> {
         let mut opened: Vec<Box<dyn Rail>> = Vec::new();
         for rail in verbs::rails(&self.verbs) {
@@ -112,7 +114,8 @@ impl Chooser {
         opened
     }
 
-    /// A device of verbs', or a provider of libfabric's, with the address to be at behind an `@`.
+    /// Opens a verbs device or port, or a provider of libfabric, whose local address may follow
+    /// after an `@`.
     fn named(&self, name: &str) -> Opened {
         let (provider, bind) = match name.split_once('@') {
             Some((provider, address)) => {

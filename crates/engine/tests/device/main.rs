@@ -1,4 +1,4 @@
-//! Engines and their verbs rails over a real RDMA device, in the guest.
+//! Tests of engines and their verbs rails over a real RDMA device, in a guest.
 #![allow(clippy::print_stderr)] // measurements are printed
 #![allow(clippy::result_large_err)] // a transfer's error hands its memory back
 #![allow(clippy::collapsible_match)] // a look at the clock is no part of a pattern

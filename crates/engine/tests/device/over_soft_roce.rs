@@ -1,5 +1,5 @@
-//! The suite over Soft-RoCE: with two devices as rails, and by libfabric's verbs provider, with reliable datagrams made of its connections by
-//! `ofi_rxm`.
+//! The suite over Soft-RoCE: with two devices as rails, and with libfabric's verbs provider, on
+//! whose connections `ofi_rxm` builds reliable datagrams.
 
 use std::process::Command;
 use std::sync::Once;
@@ -21,7 +21,7 @@ const VERBS_UNDER_RXM: RailUnderTest = RailUnderTest {
     rails: 1,
 };
 
-/// The providers' own tests run in every guest.
+/// These run in one guest only; the tests of the rails run in every guest.
 mod one_guest {
     use crate::suite::suite;
 
@@ -32,7 +32,7 @@ mod one_guest {
     }
 }
 
-/// The device that is here, and a second one over a network of its own.
+/// Returns the device of this guest, and a second one over its own network.
 fn two_devices() -> [String; 2] {
     static SECOND: Once = Once::new();
     SECOND.call_once(|| {
@@ -44,7 +44,7 @@ fn two_devices() -> [String; 2] {
             "rdma link add rxe8 type rxe netdev v8",
         ] {
             let words: Vec<&str> = line.split(' ').collect();
-            // What a test before has made is there already.
+            // An earlier test may have created it.
             let made = Command::new(words[0]).args(&words[1..]).output().unwrap();
             let told = String::from_utf8_lossy(&made.stderr);
             assert!(made.status.success() || told.contains("exists"), "{line}: {told}");
@@ -58,14 +58,14 @@ fn two_devices() -> [String; 2] {
     [Device::find().name, "rxe8".to_owned()]
 }
 
-/// The device that is here, as libfabric has it.
+/// Returns the device of this guest as a rail of libfabric.
 fn by_libfabric() -> String {
     static SETTINGS: Once = Once::new();
     SETTINGS.call_once(|| {
-        // For the number of peers that it assumes otherwise, it asks for a longer completion queue than Soft-RoCE has; and from a
-        // cache of registrations nothing can be exposed.
+        // With its default number of peers, the provider requests a longer completion queue than
+        // Soft-RoCE supports. With its registration cache, no memory can be exposed.
         for (name, value) in [("FI_UNIVERSE_SIZE", "32"), ("FI_MR_CACHE_MAX_COUNT", "0")] {
-            // SAFETY: once, before libfabric is first asked for anything, and device tests run one at a time.
+            // SAFETY: called once, before libfabric is used, and device tests run one at a time.
             unsafe { std::env::set_var(name, value) };
         }
     });

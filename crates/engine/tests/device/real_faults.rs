@@ -1,5 +1,5 @@
-//! Real faults over verbs, on a real device. Every process is on the same host, and its rails on the same device; but where a link is cut, there
-//! are two hosts with two devices each.
+//! Real faults over verbs, on a real device. All processes are on the same host, with rails over
+//! the same device. Only the tests that cut a link have two hosts with two devices each.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use farreach_testkit::Device;
 use crate::faults::Place;
 use crate::faults::cut::Cut;
 
-/// A guest that is emulated has seconds where others have milliseconds.
+/// An emulated guest needs seconds where others need milliseconds.
 const HEARTBEAT: Duration = Duration::from_millis(300);
 const SILENCE: Duration = Duration::from_secs(4);
 
@@ -20,7 +20,8 @@ const TWO_DEVICES: Cut = Cut {
         rails: &["rnear0", "rnear1"],
         rounds,
         heartbeat: HEARTBEAT,
-        // To destroy a queue pair, Soft-RoCE waits for its packets, and those wait up to three seconds for an address that nobody tells.
+        // Soft-RoCE waits for its packets when it destroys a queue pair, and they wait up to three
+        // seconds for an address resolution without an answer.
         silence: Duration::from_secs(8),
     },
     far_rails: &["rfar0", "rfar1"],
@@ -29,18 +30,18 @@ const TWO_DEVICES: Cut = Cut {
 };
 
 fn place() -> Place {
-    // A device's name is known only here, and a place is made once in a process.
+    // The name is known only at run time, and a process creates few places, so it may be leaked.
     let name: &'static str = Device::find().name.leak();
     let rails: &'static [&'static str] = Box::leak(Box::new([name]));
     Place { rails, rounds, heartbeat: HEARTBEAT, silence: SILENCE }
 }
 
-/// Ten, where somebody has the time for them.
+/// The number of rounds; `FARREACH_FAULTS` sets it, for example to ten.
 fn rounds() -> u32 {
     std::env::var("FARREACH_FAULTS").map_or(2, |rounds| rounds.parse().expect("FARREACH_FAULTS is a number"))
 }
 
-/// A rail for a peer that is no engine.
+/// Opens a rail for a peer without an engine.
 fn open() -> Box<dyn Rail> {
     let settings = VerbsSettings::default();
     let rails = rails_named(&Device::find().name, &settings).unwrap();

@@ -1,4 +1,4 @@
-//! Ends: of links, of rails, and of keys.
+//! The end of links, rails and keys.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::pair::{A, B, Granted, Pair, Place, Seen, write};
 
 const LEN: usize = 1 << 20;
 
-/// A write with an immediate goes through.
+/// Checks that a write with an immediate arrives.
 #[track_caller]
 fn assert_works(pair: &mut Pair, granted: &Granted, seed: u8) {
     let data = pattern(seed, 5000);
@@ -23,7 +23,8 @@ fn assert_works(pair: &mut Pair, granted: &Granted, seed: u8) {
     assert_eq!(pair.done(A, 1000).len(), 5000);
 }
 
-/// Puts as many large writes in flight as the rail takes, while their target does not poll; how many.
+/// Posts as many large writes as the rail accepts, while their target does not poll. Returns how
+/// many.
 fn fill(pair: &mut Pair, granted: &Granted) -> u64 {
     for tag in 0..16 {
         let slice = pair.slice(A, &pattern(tag as u8, LEN));
@@ -36,7 +37,8 @@ fn fill(pair: &mut Pair, granted: &Granted) -> u64 {
     16
 }
 
-/// What a side was told of completions, by tag: how many bytes came back, and whether it went well.
+/// Takes the completions that a side has reported, by tag: the bytes that were returned, and
+/// whether it succeeded.
 fn completions(pair: &mut Pair, side: usize) -> BTreeMap<u64, (usize, bool)> {
     let mut told = BTreeMap::new();
     for seen in pair.seen[side].drain(..) {
@@ -58,7 +60,7 @@ pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
     let refused = post(&mut pair.rails[A], closed, 7, granted.immediate(1)).unwrap_err();
     let Refusal::LinkDown(error) = refused.reason else { panic!("{:?}", refused.reason) };
     assert!(error.cause.contains("closed") && error.fix.contains("new link"), "{error:?}");
-    // Twice is no matter.
+    // Closing it twice has no effect.
     pair.rails[A].close_link(closed);
 
     wait_for("all that was in flight", || {
@@ -76,18 +78,18 @@ pub(crate) fn a_closed_link_takes_nothing_and_gives_all_back(place: &Place) {
     pair.assert_quiet();
 }
 
-/// One library keeps an endpoint that was closed in the list of what it asks before a sleep.
+/// One library keeps a closed endpoint in the list that it checks before a sleep.
 pub(crate) fn a_rail_that_was_reset_can_be_slept_on(place: &Place) {
     let mut pair = Pair::open(place);
     let granted = pair.expose(B, LEN);
     for round in 1..=10 {
         assert_works(&mut pair, &granted, round);
         pair.rails[A].reset().unwrap();
-        // What was closed is memory of somebody else's by now.
+        // The memory of the closed endpoint is used by something else now.
         let _other = Pair::open(place);
         for _ in 0..50 {
             pair.progress();
-            // An error is an answer, too: then one looks.
+            // An error is a valid result: the engine polls then.
             let _ = pair.rails[A].may_sleep();
         }
         pair.seen.iter_mut().for_each(VecDeque::clear);
@@ -102,7 +104,7 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     assert_works(&mut pair, &granted, 1);
     let count = fill(&mut pair, &granted);
     assert!(count > 0);
-    // Something that brings bytes here, too: they may not come back where a peer may still write them.
+    // A read too: its buffers must not be returned while a peer may still write to them.
     let lent = pair.slice(A, &[0; 64]).lend();
     let read = (WorkRequest::Read { target: granted.target(0, 64) }, lent.clone().into());
     let reads = u64::from(post(&mut pair.rails[A], pair.links[A], 500, read).is_ok());
@@ -124,7 +126,7 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
 
     let refused = post(&mut pair.rails[A], old, 7, granted.immediate(1)).unwrap_err();
     assert!(matches!(refused.reason, Refusal::LinkDown(_)), "{:?}", refused.reason);
-    // Half a write may still be on its way to where nobody waits for it.
+    // Half a write may still be in flight to the closed endpoint.
     for _ in 0..100 {
         pair.progress();
     }
@@ -132,7 +134,7 @@ pub(crate) fn a_reset_gives_back_all_and_a_new_link_works(place: &Place) {
     pair.link();
     assert_ne!(pair.links[A], old);
     assert_works(&mut pair, &granted, 2);
-    // What was exposed stays so, and messages find room.
+    // Keys stay valid, and receive buffers are posted again.
     let slice = pair.slice(B, &[9; 64]);
     pair.post(B, 1, write(slice, own.target(8, 64), None));
     pair.done(B, 1);
@@ -150,7 +152,7 @@ pub(crate) fn a_peer_that_was_reset_costs_its_links_and_not_the_rail(place: &Pla
     assert_works(&mut pair, &granted, 1);
     let count = fill(&mut pair, &granted);
     pair.rails[B].reset().unwrap();
-    // Some libraries notice, and some wait for good.
+    // Some libraries notice the reset, and some wait for ever.
     let end = Instant::now() + Duration::from_secs(2);
     while pair.rails[A].in_flight() > 0 && Instant::now() < end {
         pair.progress();
@@ -176,7 +178,7 @@ pub(crate) fn revoked_memory_takes_no_late_write(place: &Place) {
     assert_works(&mut pair, &granted, 1);
     assert_eq!(granted.memory.keys(), 1);
     pair.rails[B].end_key(granted.key.id).unwrap();
-    // A library looks at the key when a write begins, and a card at each packet.
+    // A library checks the key when a write begins, and a card at each packet.
     let proves = pair.rails[B].properties().ended_keys == EndedKeys::StopAll;
     assert_eq!(granted.memory.keys() == 0, proves);
     let again = pair.rails[B].end_key(granted.key.id).unwrap_err();
@@ -194,7 +196,7 @@ pub(crate) fn revoked_memory_takes_no_late_write(place: &Place) {
     assert_eq!(granted.copy(0, 8192), [0; 8192], "a late write has landed");
     assert!(!pair.seen[B].iter().any(|seen| matches!(seen, Seen::Immediate(_))), "{:?}", pair.seen[B]);
 
-    // After a failure the link is of no use any more: whoever has posted to it closes it.
+    // After a failure the link cannot be used any more, and its user closes it.
     pair.rails[A].close_link(pair.links[A]);
     let refused = post(&mut pair.rails[A], pair.links[A], 6, other.immediate(1)).unwrap_err();
     let Refusal::LinkDown(reason) = refused.reason else { panic!("{:?}", refused.reason) };
@@ -205,7 +207,8 @@ pub(crate) fn revoked_memory_takes_no_late_write(place: &Place) {
     assert_eq!(other.memory.keys(), 1, "what was not concealed stays granted");
 }
 
-/// Memory that nobody has any more, and that a write under way may still reach, is held until a reset: which is due when it is too much.
+/// Memory that no user holds any more, and that a write in flight may still reach, is held until a
+/// reset, which becomes due when it is too much.
 pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
     const PART: usize = 32 << 20;
     let mut pair = Pair::open(place);
@@ -223,7 +226,7 @@ pub(crate) fn dead_keys_hold_memory_up_to_a_bound(place: &Place) {
     assert!(!proves && (9..=12).contains(&parts), "{parts} parts of 32 MiB");
     pair.rails[B].reset().unwrap();
     assert!(!pair.rails[B].holds_too_much());
-    // What somebody has in his hand does not count.
+    // Memory that a user holds does not count.
     let granted = pair.expose(B, PART);
     for _ in 0..20 {
         let key = pair.rails[B].make_key(&granted.memory, Rights::WRITE).unwrap();
@@ -248,8 +251,8 @@ pub(crate) fn a_new_link_takes_the_place_of_one_that_failed(place: &Place) {
     pair.assert_quiet();
 }
 
-/// A new link after one has failed. A layer over tcp takes some time to notice that the connection is gone, and until then
-/// fails what comes next, too.
+/// Connects a new link after one has failed. A layer over tcp takes some time to notice that the
+/// connection is gone, and until then it fails the next operations too.
 fn link_again(pair: &mut Pair, granted: &Granted) {
     wait_for("link that works", || {
         pair.link();

@@ -7,7 +7,8 @@ pub(crate) mod requests;
 
 pub(crate) use pair::Place;
 
-/// Runs the suite over places: what brings a test to where it runs, why it is ignored elsewhere, and each place by a name.
+/// Runs the suite over places. Takes the function that runs a test in its environment, the reason
+/// why tests are ignored elsewhere, and each place with a name.
 macro_rules! suite {
     ($run:path, $reason:literal; $($name:ident = $place:expr;)*) => {
         $(suite! { @place $name, $place, $run, $reason;

@@ -1,4 +1,4 @@
-//! Two rails of one process, a link between them, and the waits that drive both.
+//! Two rails of one process, a link between them, and waits that poll both.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use farreach_rail::{Event, Key, LinkKey, Rail, RailError, Refusal, RemoteSegment
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::wait_for;
 
-/// Where the suite runs.
+/// The provider over which the suite runs, and its expected properties.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) name: &'static str,
-    /// The address to be at, where it has such addresses.
+    /// The local address, if the provider has IP addresses.
     pub(crate) bind: Option<fn() -> IpAddr>,
-    /// In libfabric 1.x and in 2.x.
+    /// Whether it has atomics, in libfabric 1.x and in 2.x.
     pub(crate) has_atomics: [bool; 2],
     pub(crate) is_rdma: bool,
-    /// Whether it has something to sleep on, in 1.x and in 2.x.
+    /// Whether it has a descriptor to sleep on, in 1.x and in 2.x.
     pub(crate) has_descriptor: [bool; 2],
 }
 
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// What a rail has told, kept.
+/// An event that a rail has reported.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },
@@ -45,15 +45,16 @@ pub(crate) enum Seen {
     Message(Vec<u8>),
 }
 
-/// The side that begins, and the side that it goes to.
+/// The side that posts, and its target.
 pub(crate) const A: usize = 0;
 pub(crate) const B: usize = 1;
 
+/// Two rails with a link between them.
 pub(crate) struct Pair {
     pub(crate) rails: [FabricRail; 2],
     pub(crate) links: [LinkKey; 2],
     pub(crate) seen: [VecDeque<Seen>; 2],
-    /// All that there ever were.
+    /// All links so far.
     all_links: [Vec<LinkKey>; 2],
 }
 
@@ -74,7 +75,7 @@ impl Pair {
         pair
     }
 
-    /// A new link between the two.
+    /// Connects a new link between both.
     pub(crate) fn link(&mut self) {
         assert_eq!(self.rails[A].properties().kind, self.rails[B].properties().kind);
         let ends = [A, B].map(|side| self.rails[side].open_link().unwrap());
@@ -87,7 +88,7 @@ impl Pair {
         self.rails[B].connect(self.links[B], &ends[A].1).unwrap();
     }
 
-    /// A slice with these bytes, as a request of this side may take it along.
+    /// Returns a registered slice of this side with these bytes.
     pub(crate) fn slice(&mut self, side: usize, bytes: &[u8]) -> Slice {
         let mut slice = Memory::allocate(bytes.len()).unwrap();
         slice.copy_from_slice(bytes);
@@ -95,7 +96,7 @@ impl Pair {
         slice
     }
 
-    /// Memory of this side that the other side may do all with.
+    /// Grants the other side all rights to memory of this side.
     pub(crate) fn expose(&mut self, side: usize, len: usize) -> Granted {
         let memory = Arc::new(Memory::allocate(len).unwrap().expose());
         let key = self.rails[side].make_key(&memory, Rights::all()).unwrap();
@@ -126,13 +127,13 @@ impl Pair {
         assert_eq!(count, told);
     }
 
-    /// Polls both: an operation gets no further while its target does not.
+    /// Polls both sides: an operation makes no progress while its target does not poll.
     pub(crate) fn progress(&mut self) {
         self.poll(A);
         self.poll(B);
     }
 
-    /// Posts to the pair's link, driving both sides while there is no room.
+    /// Posts to the link, and polls both sides while the queue is full.
     #[track_caller]
     pub(crate) fn post(&mut self, side: usize, tag: u64, request: Request<'_>) {
         let mut waiting = Some(request);
@@ -150,7 +151,7 @@ impl Pair {
         });
     }
 
-    /// The next thing that a side is told.
+    /// Returns the next event of a side.
     #[track_caller]
     pub(crate) fn next(&mut self, side: usize) -> Seen {
         wait_for("event", || {
@@ -159,7 +160,7 @@ impl Pair {
         })
     }
 
-    /// The next completion: its tag, buffers and outcome.
+    /// Returns the next completion: its tag, buffers and outcome.
     #[track_caller]
     pub(crate) fn completed(&mut self, side: usize) -> (u64, Buffers, Result<(), RailError>) {
         match self.next(side) {
@@ -168,7 +169,7 @@ impl Pair {
         }
     }
 
-    /// The next completion, of something that went well.
+    /// Returns the buffers of the next completion, which must have succeeded.
     #[track_caller]
     pub(crate) fn done(&mut self, side: usize, expected: u64) -> Buffers {
         let (tag, buffers, outcome) = self.completed(side);
@@ -193,10 +194,10 @@ impl Pair {
         }
     }
 
-    /// Nothing is under way, and nothing has happened that was not asked for.
+    /// Checks that nothing is in flight, and that no unexpected event was reported.
     #[track_caller]
     pub(crate) fn assert_quiet(&mut self) {
-        // A message of a finished operation may still be under way inside the process.
+        // A message of a completed operation may still be in flight inside the process.
         for _ in 0..100 {
             self.progress();
         }
@@ -207,20 +208,20 @@ impl Pair {
     }
 }
 
-/// Memory that a peer was given access to.
+/// Memory that a peer can access.
 pub(crate) struct Granted {
     pub(crate) memory: Arc<Exposed>,
     pub(crate) key: Key,
 }
 
 impl Granted {
-    /// A range of it, as the peer names it.
+    /// Returns a range of it, as the peer addresses it.
     pub(crate) fn target(&self, offset: u64, len: u64) -> RemoteSegment {
         assert!(offset + len <= self.memory.len() as u64);
         RemoteSegment { address: self.key.address + offset, key: self.key.key, len }
     }
 
-    /// Tells this side, and writes nothing.
+    /// A notification: an immediate without data.
     pub(crate) fn immediate(&self, immediate: u32) -> Request<'static> {
         (WorkRequest::Write { target: self.target(0, 0), immediate: Some(immediate) }, Buffers::None)
     }

@@ -1,4 +1,4 @@
-//! Rails: what they say of themselves, several of them, and sleeping on one.
+//! Properties of rails, several rails, and sleeping on one.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
@@ -17,7 +17,7 @@ use super::pair::{A, B, Pair, Place, write};
 pub(crate) fn its_properties_are_what_the_library_says(place: &Place) {
     let rail = place.open(&FabricSettings::default());
     let properties = rail.properties();
-    // A rail has the name that was asked for. The library has its own: 1.x calls this tcp `net`.
+    // A rail has the name that the user gave. The library has its own: 1.x calls this tcp `net`.
     let is_named =
         |name: &str| name.starts_with(place.name) || place.name == "tcp" && name.starts_with("net");
     assert!(properties.name.starts_with(place.name), "{properties:?}");
@@ -60,7 +60,7 @@ pub(crate) fn what_is_no_end_is_refused(place: &Place) {
     pair.assert_quiet();
 }
 
-/// As a host with two cards: each rail has an address and a key of its own, and the memory is one.
+/// Like a host with two cards: each rail has its own address and key to the same memory.
 pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
     let settings = FabricSettings::default();
     let open = |number: u8| {
@@ -106,7 +106,7 @@ pub(crate) fn one_memory_is_reached_over_two_rails(place: &Place) {
 pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
     const PAUSE: Duration = Duration::from_millis(200);
     let mut pair = Pair::open(place);
-    // Connected, and at rest.
+    // Connected, and idle.
     let granted = pair.expose(B, 64);
     pair.post(A, 1, granted.immediate(1));
     assert_eq!(pair.immediate(B), 1);
@@ -128,7 +128,7 @@ pub(crate) fn whoever_sleeps_is_woken(place: &Place) {
                 if immediates == 0 && target.may_sleep().unwrap() {
                     let fd = target.wait_fd().unwrap().as_raw_fd();
                     let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-                    // SAFETY: one entry, valid for reading and writing, and the descriptor is open.
+                    // SAFETY: one entry, valid for reads and writes, and the descriptor is open.
                     unsafe { libc::poll(&raw mut polled, 1, 5000) };
                 }
             }

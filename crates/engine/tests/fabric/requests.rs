@@ -1,4 +1,4 @@
-//! What a rail is asked to do.
+//! Every kind of request.
 
 use farreach::Buffer;
 use farreach::rails::fabric::FabricSettings;
@@ -34,7 +34,7 @@ pub(crate) fn a_write_lands_and_its_immediate_is_told(place: &Place) {
     assert_eq!(granted.copy(0, 100), [0; 100]);
 }
 
-/// Where the peer is busy elsewhere, nothing is done before it looks.
+/// While the peer does not poll, no operation completes.
 pub(crate) fn what_is_done_is_there_though_nobody_polls(place: &Place) {
     let mut pair = Pair::open(place);
     let granted = pair.expose(B, 1 << 20);
@@ -68,7 +68,8 @@ pub(crate) fn a_write_without_bytes_tells_its_immediate(place: &Place) {
     pair.assert_quiet();
 }
 
-/// Four pages each, here in a row of threes and there scattered, so that no boundary of the one is one of the other.
+/// Four pages each, in three pieces here and scattered at the target, so that their boundaries
+/// differ.
 pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
     let mut pair = Pair::open(place);
     let limits = pair.rails[A].properties().limits;
@@ -111,10 +112,11 @@ pub(crate) fn a_write_of_several_pieces_fills_several_targets(place: &Place) {
     assert_eq!(shared.try_unshare().unwrap()[..], data, "all pieces came back");
 }
 
-/// Several writes, of which the last one tells: all bytes are there then, where the rail keeps the order, and otherwise those of that write.
+/// Several writes, of which the last one has an immediate. When it arrives, all bytes are there if
+/// the rail keeps the order, and otherwise those of the last write.
 pub(crate) fn an_immediate_comes_behind_what_it_counts(place: &Place) {
     const ROUNDS: usize = 300;
-    // On both sides of what a library sends eagerly.
+    // Shorter and longer than what a library sends eagerly.
     const LENS: [usize; 4] = [20_000, 64, 70_000, 4096];
     let mut pair = Pair::open(place);
     let is_ordered = pair.rails[A].properties().limits.is_ordered;
@@ -138,14 +140,14 @@ pub(crate) fn an_immediate_comes_behind_what_it_counts(place: &Place) {
                 granted.copy(start + from, round_len - from) == expected[from..],
                 "round {round} was told early"
             );
-            // The next round here finds nothing of this one.
+            // The next round must not find data of this one.
             granted.memory.write_at(start, &vec![0; round_len]);
             told += 1;
         }
         (told, posted == done)
     };
     for round in 0..ROUNDS {
-        // What this round writes to is in nobody's way.
+        // Waits until the place of this round is free.
         wait_for("room in the region", || (round < check(&mut pair, posted).0 + 8).then_some(()));
         let mut offset = 0;
         for (number, len) in LENS.into_iter().enumerate() {
@@ -179,7 +181,7 @@ pub(crate) fn a_read_fills_lent_parts(place: &Place) {
     granted.memory.write_at(0, &data);
     let lent = pair.slice(A, &[0; 40_000]).lend();
     let part = |start: usize, end: usize| lent.get(start..end).unwrap();
-    // Two requests that are under way at once.
+    // Two requests in flight at once.
     for (tag, start) in [(0, 0), (1, 20_000)] {
         let pieces = Buffers::of_lent(vec![part(start, start + 5), part(start + 5, start + 20_000)]);
         pair.post(A, tag, (WorkRequest::Read { target: granted.target(start as u64, 20_000) }, pieces));
@@ -199,7 +201,7 @@ pub(crate) fn a_read_fills_lent_parts(place: &Place) {
         assert_eq!(lent.try_reclaim().unwrap()[..], [&data[20_000..25_000], &data[..3192]].concat());
     }
 
-    // Nobody may read what a card writes to.
+    // Shared memory must not be the target of a read.
     let shared = pair.slice(A, &[0; 64]).share();
     let request = (WorkRequest::Read { target: granted.target(0, 64) }, shared.into());
     let refused = post(&mut pair.rails[A], pair.links[A], 4, request).unwrap_err();
@@ -241,7 +243,7 @@ pub(crate) fn messages_go_both_ways(place: &Place) {
     let mut pair = Pair::open_with(place, &settings);
     let message_max = pair.rails[A].properties().message_max;
     assert_eq!(message_max, settings.message_max);
-    // More than there is room for at once, of all lengths.
+    // More messages than receive buffers, of all lengths.
     for round in 0..10_u64 {
         let len = [0, 1, 100, 4096, message_max][round as usize % 5];
         for (from, to) in [(A, B), (B, A)] {
@@ -255,7 +257,7 @@ pub(crate) fn messages_go_both_ways(place: &Place) {
             assert_eq!(pair.done(from, round).len(), len);
         }
     }
-    // Several under way in both directions, of two pieces each.
+    // Several in flight in both directions, of two pieces each.
     for tag in 0..8 {
         for side in [A, B] {
             let pieces: Vec<Buffer> =
@@ -285,7 +287,8 @@ pub(crate) fn a_full_rail_hands_the_request_back(place: &Place) {
     let mut pair = Pair::open_with(place, &settings);
     assert_eq!(pair.rails[A].properties().window, 4);
     let granted = pair.expose(B, 4096);
-    // Nobody polls, so that it fills up; a connection that is not there yet may be why, too.
+    // Nothing is polled, so the queue fills up. A connection that is not established yet may also
+    // be the reason.
     let (mut tag, mut posted) = (0, 0);
     let request = loop {
         let slice = pair.slice(A, &pattern(tag as u8, 64));
@@ -344,7 +347,7 @@ pub(crate) fn what_can_never_be_done_is_handed_back_with_a_reason(place: &Place)
         assert!(!error.operation.is_empty() && !error.cause.is_empty() && !error.fix.is_empty());
         assert_eq!(format!("{:?}", refused.request), before, "it is handed back whole");
     }
-    // The link is as good as before.
+    // The link works as before.
     pair.post(A, 2, granted.immediate(5));
     assert_eq!(pair.immediate(B), 5);
     pair.done(A, 2);

@@ -1,4 +1,4 @@
-//! A rail whose link is cut in the middle of a transfer, and mended.
+//! A rail whose link is cut in the middle of a transfer, and restored.
 
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
@@ -12,35 +12,37 @@ use super::node::Node;
 use super::survivor::{LEN, PAGE, PAGES, SOON};
 use super::{GRACE, Place};
 
-/// How long everything is well at first.
+/// The time without a fault at first.
 const CALM: Duration = Duration::from_millis(300);
-/// How many bytes tell of the round that they were written in.
+/// The distance of the words that hold the number of the round.
 const STAMPED: usize = 4 << 10;
-/// Cuts that may all fall between two transfers.
+/// The limit of cuts that may all fall between two transfers.
 const ROUNDS_MAX: u32 = 8;
-/// Another host, joined to this one by three links: two that rails go over, and one for the control connection.
+/// Another host, connected to this one by three links: two for rails, and one for the control
+/// connection.
 pub(crate) struct Hosts {
-    /// Whose network the other host is.
+    /// A process in the other host's network namespace, which keeps it alive.
     holder: Child,
-    /// Whether the rails' links have devices on them.
+    /// Whether there are devices on the links of the rails.
     has_devices: bool,
 }
 
-/// What both sides have for a cut.
+/// The rails and times of a cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     /// The place, with the rails of this side.
     pub(crate) place: Place,
-    /// The rails of the other.
+    /// The rails of the other side.
     pub(crate) far_rails: &'static [&'static str],
-    /// How long a link that hangs is waited for.
+    /// The link timeout.
     pub(crate) stall: Duration,
-    /// A transfer takes no longer, whatever link is cut meanwhile: that a link hangs is found out, what it has is brought back, and all of it goes
-    /// over the other one. It may meet the link once more when that is tried again.
+    /// The limit of a transfer's time, whichever link is cut meanwhile: the hanging link is
+    /// detected, its operations are returned, and all of them use the other link. The transfer may
+    /// use the cut link once more when it is tried again.
     pub(crate) transfer_max: Duration,
 }
 
-/// `OURS THEIRS`: the addresses of the links' ends.
+/// The addresses of the links' ends: this host's, and the other's.
 const LINKS: [(&str, &str); 3] =
     [("192.0.2.1", "192.0.2.2"), ("192.0.2.5", "192.0.2.6"), ("192.0.2.9", "192.0.2.10")];
 
@@ -66,7 +68,8 @@ impl Hosts {
         hosts
     }
 
-    /// With a Soft-RoCE device on each end of the rails' links: `rnear0` and `rnear1` here, `rfar0` and `rfar1` there.
+    /// Adds a Soft-RoCE device on each end of the rails' links: `rnear0` and `rnear1` here, `rfar0`
+    /// and `rfar1` there.
     #[allow(dead_code)] // tcp needs none
     pub(crate) fn with_devices() -> Self {
         let mut hosts = Self::new();
@@ -99,7 +102,7 @@ impl Hosts {
         assert!(status.success(), "{words:?} on the other host: {status}");
     }
 
-    /// Sets one end of a link down, or up again: now ours, now theirs.
+    /// Sets one end of a link down or up, either on this host or on the other.
     #[track_caller]
     fn set(&self, link: usize, is_ours: bool, state: &str) {
         match is_ours {
@@ -113,7 +116,7 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         if self.has_devices {
             for device in ["rnear0", "rnear1", "rfar0", "rfar1"] {
-                // They would go with their links, at some time.
+                // They would disappear with their links, at some later time.
                 let _ = Command::new("rdma").args(["link", "delete", device]).status();
             }
         }
@@ -122,7 +125,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Whether a device has a GID that ends with these four bytes.
+/// Returns whether a device has a GID that ends with these four bytes.
 fn has_address(device: &str, address: &str) -> bool {
     let address: Ipv4Addr = address.parse().expect("an address of a link");
     let [a, b, c, d] = address.octets();
@@ -146,7 +149,7 @@ fn run(words: &[&str]) {
 
 pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut, hosts: &Hosts) {
     let (mut longest, mut resent, mut rounds) = (Duration::ZERO, 0, 0);
-    // A cut may fall between two transfers. Then there is another one.
+    // A cut may fall between two transfers. Then another one follows.
     while rounds < (cut.place.rounds)() || (resent == 0 && rounds < ROUNDS_MAX) {
         let (link, is_ours) = (rounds as usize % 2, rounds % 4 < 2);
         let cut = one_cut(cut, hosts, link, is_ours);
@@ -158,7 +161,8 @@ pub(crate) fn pages_of_a_rail_whose_link_is_cut_go_over_the_other_one(cut: &Cut,
     );
 }
 
-/// How long the transfer took that was cut, and how many had pages that were sent again: none where the link was cut between two.
+/// Cuts one link. Returns the longest time of a transfer, and how many transfers had pages that
+/// were sent again: none if the link was cut between two transfers.
 fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, usize) {
     let (place, stall) = (&cut.place, cut.stall);
     let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
@@ -185,13 +189,13 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
         std::thread::sleep(CALM);
         hosts.set(link, is_ours, "down");
         wait_for("word of the cut link", || (peer.rails().len() == 1).then_some(()));
-        // The one that was cut ends without the link, and more do.
+        // The interrupted transfer ends without the link, and so do later ones.
         let before = rounds.load(Ordering::SeqCst);
         wait_for("transfers by the other link", || {
             (rounds.load(Ordering::SeqCst) >= before + 3).then_some(())
         });
         hosts.set(link, is_ours, "up");
-        // The first new link may be one that does not hold, where the two sides come to know of it at different times.
+        // The first new link may fail again, because both sides notice the link at different times.
         both.store(0, Ordering::SeqCst);
         wait_for("transfers by both links", || (both.load(Ordering::SeqCst) >= 3).then_some(()));
         is_over.store(true, Ordering::SeqCst);
@@ -200,7 +204,7 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
     assert!(peer.lost().is_none(), "the control connection has a link of its own: {peer:?}");
     let cut = look_at(cut, &written, &peer);
 
-    // What arrived, and how much of it was counted.
+    // Checks what has arrived, and how many pages were counted.
     drop((memory, counter, peer, engine));
     assert_eq!(node.says("holds"), format!("{:016x}", sum(&source)), "the last transfer is there, whole");
     let said = node.ends_well();
@@ -209,16 +213,17 @@ fn one_cut(cut: &Cut, hosts: &Hosts, link: usize, is_ours: bool) -> (Duration, u
     cut
 }
 
-/// What the writing thread tells, and is told.
+/// State shared with the writing thread.
 #[derive(Debug, Default)]
 struct Progress {
     is_over: AtomicBool,
     rounds: AtomicUsize,
-    /// Those that went over both links.
+    /// Transfers that used both links.
     both: AtomicUsize,
 }
 
-/// Writes round after round, and counts them, and those that went over both links; how each went, and what was written last.
+/// Writes round after round, and counts them and those that used both links. Returns the statistics
+/// of each, and the source of the last one.
 fn write(
     cut: &Cut,
     engine: &Engine,
@@ -233,8 +238,8 @@ fn write(
         word.copy_from_slice(&(place as u64).to_le_bytes());
     }
     while !is_over.load(Ordering::SeqCst) {
-        // Each part of each page tells of its round. To fill all of it takes an emulated machine longer than to send it, and a link would be cut
-        // between two transfers.
+        // Each part of each page holds the number of its round. Filling all of it takes an emulated
+        // machine longer than sending it, and a link would be cut between two transfers.
         for part in source.chunks_exact_mut(STAMPED) {
             part[..8].copy_from_slice(&(written.len() as u64).to_le_bytes());
         }
@@ -257,7 +262,8 @@ fn used(stats: &TransferStats) -> usize {
     stats.links.iter().filter(|link| link.operations > 0).count()
 }
 
-/// What was cut went over both. How long the longest took, and how many were cut.
+/// Checks that interrupted transfers used both links. Returns the longest time, and how many had
+/// pages that were sent again.
 fn look_at(cut: &Cut, written: &[TransferStats], peer: &Peer) -> (Duration, usize) {
     let longest = written.iter().max_by_key(|stats| stats.elapsed()).expect("there were some");
     assert!(longest.elapsed() < cut.transfer_max, "{longest}");
@@ -268,7 +274,7 @@ fn look_at(cut: &Cut, written: &[TransferStats], peer: &Peer) -> (Duration, usiz
     (longest.elapsed(), resent.len())
 }
 
-/// As the node has it.
+/// The same sum as in the node.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(8).fold(0xcbf2_9ce4_8422_2325, |sum: u64, word| {
         let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));

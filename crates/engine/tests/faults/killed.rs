@@ -7,7 +7,7 @@ use farreach::{ErrorKind, PageMap};
 use super::survivor::{LEN, PAGE, PAGES, SOON, Survivor, stays_marked};
 use super::{DEADLINE, Place};
 
-/// The kernel closes the connections of a killed process, and the survivor hears of it at once.
+/// The kernel closes the connections of a killed process, and the survivor notices it at once.
 const AT_ONCE: Duration = Duration::ZERO;
 
 pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &Place) {
@@ -16,7 +16,7 @@ pub(crate) fn a_sender_that_is_killed_is_lost_and_its_memory_comes_back(place: &
     for round in 0..(place.rounds)() {
         memory.write_at(0, &vec![0; LEN]);
         let (mut victim, peer, grant, arrived) = survivor.sender(memory);
-        // In the middle of a transfer: now of its first, now of a later one.
+        // In the middle of a transfer: of the first one, or of a later one.
         let reached = u64::from(round) * 37 % (3 * PAGES) + 1;
         arrived.reach(reached).wait(SOON).unwrap();
         let fault = victim.kill();
@@ -36,7 +36,7 @@ pub(crate) fn a_receiver_that_is_killed_is_lost(place: &Place) {
     for round in 0..(place.rounds)() {
         let (mut victim, peer, there, raises) = survivor.receiver();
         let source = survivor.engine.allocate(LEN).wait(SOON).unwrap().share();
-        // Enough to be in the middle of, wherever the fault comes.
+        // Enough transfers that the fault falls into one of them.
         let write = || peer.write_pages(source.clone(), &map, &there, Some(&raises));
         write().wait(SOON).unwrap();
         let mut transfers: Vec<_> = (0..8).map(|_| write()).collect();

@@ -1,4 +1,4 @@
-//! Late writes: what a peer writes to memory that is not its to write to any more.
+//! Late writes: a peer writes to memory after its grant was revoked.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::rogue::{Answer, Rogue};
 use super::survivor::{LEN, SOON, Survivor, mark, stays_marked};
 use super::{DEADLINE, Place};
 
-/// How long a peer goes on by a key that is dead.
+/// How long a peer keeps writing with an ended key.
 const LATE: Duration = Duration::from_millis(500);
 
 pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
@@ -27,7 +27,7 @@ pub(crate) fn a_peer_that_has_promised_to_stop_and_goes_on_changes_nothing(
     let proves = survivor.engine.rail_properties().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll);
     assert_eq!(memory.keys() == 0, proves, "its word is no proof, and a card's key is");
     let before = rogue.posts_by_a_dead_key();
-    // What was under way when its key died is done by then.
+    // Writes that were in flight when the key ended are done by then.
     std::thread::sleep(LATE);
     mark(&memory);
     stays_marked(&memory);
@@ -52,7 +52,8 @@ pub(crate) fn a_peer_that_does_not_answer_and_goes_on_changes_nothing(
     rogue.has_written_to(&grant);
     let start = Instant::now();
     let memory = grant.revoke(PATIENCE).unwrap();
-    // A card's key is the proof; elsewhere the rail begins anew, because the peer has not answered.
+    // On a card, the end of the key is the proof. Elsewhere the rail is reset, because the peer has
+    // not answered.
     wait_for("proof that it has stopped", || (memory.keys() == 0).then_some(()));
     eprintln!("the memory was proven to be free after {:?}", start.elapsed());
     mark(&memory);

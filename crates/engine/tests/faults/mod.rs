@@ -1,7 +1,8 @@
-//! Real faults, over any rail: a process that is killed, one that is stopped, and what they leave behind.
+//! Real faults, over any rail: a process that is killed or stopped, and the effects on its peers.
 //!
-//! The test is the survivor. The victim is a process of its own, the example `node`. All the while another process is served by the same
-//! engine, and every byte of that is verified: a fault costs the one that has it, and nobody else.
+//! The test is the survivor. The victim is another process, the example `node`. At the same time
+//! the engine serves a third process, and every byte of that is verified: a fault must affect only
+//! the peer that has it.
 
 pub(crate) mod cut;
 pub(crate) mod killed;
@@ -17,23 +18,23 @@ pub(crate) mod table;
 
 use std::time::Duration;
 
-/// Where the faults happen.
+/// The rails and times of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     /// The rails of every engine, as its settings name them.
     pub(crate) rails: &'static [&'static str],
     /// How often each fault is made.
     pub(crate) rounds: fn() -> u32,
-    /// How often peers hear from each other at least, and which silence means that one is lost.
+    /// The heartbeat, and the silence after which a peer is lost.
     pub(crate) heartbeat: Duration,
     pub(crate) silence: Duration,
 }
 
-/// The deadline of each wait that a fault is to end.
+/// The deadline of each wait that a fault has to end.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(6);
-/// By how much a wait may miss it at most.
+/// The tolerance for the deadline.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
-/// How long memory that is back is watched for what lands late.
+/// How long returned memory is watched for late writes.
 pub(crate) const WATCHED: Duration = Duration::from_millis(200);
-/// What memory that is back is filled with. No round of a sender's is full of it before the two hundred and thirty-eighth.
+/// The byte that returned memory is filled with. A sender first fills a round with it in round 238.
 pub(crate) const MARK: u8 = 0xEE;

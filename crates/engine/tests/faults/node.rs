@@ -12,34 +12,34 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::Place;
 
-/// A process that starts on a busy machine, or ends there, takes no longer.
+/// Time limit for a process to start or end on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// The example `node`, running. It is killed at the end, if it still runs.
+/// A running example `node`. Dropping it kills the process, if it still runs.
 pub(crate) struct Node {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Node {
-    /// Starts it as this, with these options beside those of the place.
+    /// Starts it in this role, with these options in addition to those of the place.
     pub(crate) fn start(place: &Place, role: &str, options: &[String]) -> Self {
         Self::start_by(Command::new(example("node")), place, role, options)
     }
 
-    /// As [`start`](Self::start), by a command that ends with the program.
+    /// Like [`start`](Self::start), with a command that ends with the program.
     pub(crate) fn start_by(mut command: Command, place: &Place, role: &str, options: &[String]) -> Self {
         let ms = |name: &str, time: Duration| format!("{name}={}", time.as_millis());
         command.arg(role).arg(format!("rails={}", place.rails.join(",")));
         command.args([ms("heartbeat", place.heartbeat), ms("silence", place.silence)]).args(options);
-        // What it says of a failure is worth reading.
+        // Its error messages help when a test fails.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdout = child.stdout.take().expect("it was asked for");
         let (told, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines() {
-                // Both ends may go first.
+                // Either end may be closed first.
                 let Ok(line) = line else { return };
                 let _ = told.send(line);
             }
@@ -47,12 +47,12 @@ impl Node {
         Self { child, lines }
     }
 
-    /// One that connects to this address.
+    /// Starts one that connects to this address.
     pub(crate) fn connect(place: &Place, role: &str, to: SocketAddr) -> Self {
         Self::start(place, role, &[format!("peer={to}")])
     }
 
-    /// What follows these words in the next line that begins with them.
+    /// Waits for the next line that begins with these words, and returns the rest of it.
     #[track_caller]
     pub(crate) fn says(&self, words: &str) -> String {
         let deadline = Instant::now() + SOON;
@@ -68,31 +68,32 @@ impl Node {
         }
     }
 
-    /// SIGKILL; tells when.
+    /// Sends SIGKILL. Returns when.
     pub(crate) fn kill(&mut self) -> Instant {
         let at = Instant::now();
         self.signal(Signal::KILL);
         at
     }
 
-    /// SIGSTOP; tells when it has stopped. The signal alone is not enough: a thread that runs on another core goes on until it is interrupted, and may
-    /// answer what it is asked meanwhile.
+    /// Sends SIGSTOP, and waits until the process has stopped. Returns when it had. The signal
+    /// alone is not enough: a thread on another core continues until it is interrupted, and may
+    /// answer a request meanwhile.
     pub(crate) fn stop(&self) -> Instant {
         self.signal(Signal::STOP);
         wait_for("stopped process", || self.is_stopped().then(Instant::now))
     }
 
-    /// Whether each of its threads is stopped.
+    /// Returns whether each of its threads is stopped.
     fn is_stopped(&self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it was not waited for");
         threads.flatten().all(|thread| {
             let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            // Its name is in brackets, and may have some itself.
+            // The name is in brackets, and may contain brackets itself.
             stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
         })
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn cont(&self) {
         self.signal(Signal::CONT);
     }
@@ -101,7 +102,7 @@ impl Node {
         kill_process(Pid::from_child(&self.child), signal).expect("it was not waited for");
     }
 
-    /// Waits for its end; how it ended.
+    /// Waits for its end. Returns its exit status.
     #[track_caller]
     pub(crate) fn wait_end(&mut self) -> std::process::ExitStatus {
         let deadline = Instant::now() + SOON;
@@ -114,7 +115,7 @@ impl Node {
         }
     }
 
-    /// It has ended by itself, and well; what its last line says.
+    /// Waits for its end, which must be successful. Returns the rest of its last line.
     #[track_caller]
     pub(crate) fn ends_well(mut self) -> String {
         let said = self.says("ended");
@@ -126,7 +127,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,5 @@
-//! What is stale or out of bounds is refused before it is posted: over tcp it would wedge the endpoint.
+//! Stale or out-of-bounds transfers are refused before they are posted: over tcp they would block
+//! the endpoint.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use farreach_rail::{Event, Key, KeyId, LinkKey, Properties, Rail, RailError, Ref
 
 use super::survivor::SOON;
 
-/// A rail that counts what is posted to it.
+/// A rail that counts posts.
 #[derive(Debug)]
 struct Counting {
     rail: Box<dyn Rail>,
@@ -108,7 +109,7 @@ pub(crate) fn what_is_stale_or_out_of_bounds_is_never_posted(open: fn() -> Box<d
     assert_eq!(stale.error.kind(), ErrorKind::NotGranted);
     assert_eq!(posts.load(Ordering::SeqCst), before, "what was refused was posted");
 
-    // The link is as well as before.
+    // The link works as before.
     let grant =
         to_writer.grant(owner.allocate(8 * 4096).wait(SOON).unwrap(), Rights::WRITE).wait(SOON).unwrap();
     let remote = to_owner.remote(grant.token()).wait(SOON).unwrap();

@@ -1,4 +1,5 @@
-//! A peer that is no engine: it speaks the control protocol by hand, posts to its rail itself, and keeps no rule.
+//! A peer without an engine: it implements the control protocol itself, posts to its rail itself,
+//! and breaks the rules.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,24 +15,24 @@ use farreach_proto::wire::{Decoder, Frame, Hello, LinkOffer, PREAMBLE_LEN, encod
 use farreach_rail::{LinkKey, Rail, Refusal, RemoteSegment, WorkRequest};
 use farreach_testkit::wait_for;
 
-/// One write.
+/// The length of one write.
 const CHUNK: usize = 256 << 10;
-/// What is written.
+/// The byte that is written.
 const BYTE: u8 = 0xAB;
-/// How often it says that it is there.
+/// The interval of its keep-alives.
 const HEARTBEAT: Duration = Duration::from_millis(50);
-/// A rail that takes nothing for so long is left.
+/// A rail that accepts nothing for this long is replaced.
 const STUCK: Duration = Duration::from_millis(50);
-/// A link that was asked for is waited for so long: on an emulated machine its answer takes longer than a rail may be stuck, and whoever asks for
-/// another one meanwhile has none, ever.
+/// How long an offered link is waited for. On an emulated machine the answer takes longer than
+/// [`STUCK`], and a peer that offers another link meanwhile never gets one.
 const UNANSWERED: Duration = Duration::from_secs(2);
 
-/// What it says when its memory is wanted back.
+/// The answer of the peer when its grant is revoked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// That it has stopped, when what was under way is done. It has not.
+    /// It answers that it has stopped, when its writes in flight are done. It has not stopped.
     AtOnce,
-    /// Nothing.
+    /// No answer.
     Never,
 }
 
@@ -56,7 +57,7 @@ impl Rogue {
         Self { tally, thread }
     }
 
-    /// Waits until it has written for a while by the key that it was given, so that it is known to be able to.
+    /// Waits until it has written with its key for a while, so that it is known to be able to.
     #[track_caller]
     pub(crate) fn has_written_to(&self, grant: &Grant) {
         let mut byte = [0];
@@ -66,12 +67,12 @@ impl Rogue {
         });
     }
 
-    /// How many writes it has posted since it was told to stop.
+    /// Returns how many writes it has posted since its key was revoked.
     pub(crate) fn posts_by_a_dead_key(&self) -> u64 {
         self.tally.late.load(Ordering::SeqCst)
     }
 
-    /// It has not stopped: it posts more than it had, though it may have to make a new link first.
+    /// Checks that it has not stopped: it posts more writes, possibly after connecting a new link.
     #[track_caller]
     pub(crate) fn goes_on(&self, before: u64) {
         let posts = wait_for("post by a dead key", || {
@@ -92,15 +93,15 @@ struct Writer {
     open: fn() -> Box<dyn Rail>,
     rail: Box<dyn Rail>,
     link: LinkKey,
-    /// The survivor's end of the link, to be connected to again.
+    /// The survivor's end of the link, for connecting to it again.
     end: Vec<u8>,
     is_end_lost: bool,
-    /// How many links it has asked for, after the first.
+    /// How many links it has offered, after the first.
     links: u64,
     answer: Answer,
-    /// What it may write to, and how long that is.
+    /// The address, key and length of the memory that it may write to.
     target: Option<(u64, u64, u64)>,
-    /// The grant that is wanted back, and not answered for.
+    /// The grant that is being revoked and was not answered for.
     owed: Option<u64>,
     is_told: bool,
     source: Shared,
@@ -153,12 +154,12 @@ impl Writer {
     fn say(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
         encode(frame, &mut bytes).unwrap();
-        // The survivor may have had enough of it.
+        // The survivor may have closed the connection.
         let _ = self.stream.write_all(&bytes);
         self.spoke_at = Instant::now();
     }
 
-    /// Writes until it is told that the test is over, whatever the survivor says.
+    /// Writes until the test is over, regardless of the survivor's frames.
     fn write_on(mut self) {
         let mut offset = 0;
         while !self.tally.is_over.load(Ordering::SeqCst) {
@@ -166,14 +167,14 @@ impl Writer {
             if self.spoke_at.elapsed() > HEARTBEAT {
                 self.say(&Frame::Ping { nonce: 1 });
             }
-            // What fails is what this is about.
+            // Failures are expected here.
             let _ = self.rail.poll(&mut |_| {});
             if self.owed.is_some() && self.answer == Answer::AtOnce && self.rail.in_flight() == 0 {
                 let grant = self.owed.take().expect("it was looked at");
                 self.say(&Frame::Revoked { grant });
                 self.is_told = true;
             }
-            // An honest moment: what is under way when it promises to stop, it lets end.
+            // Before it promises to stop, it lets its writes in flight end.
             let is_waiting = self.owed.is_some() && self.answer == Answer::AtOnce;
             match self.target {
                 _ if is_waiting => {}
@@ -195,7 +196,7 @@ impl Writer {
                 counter.fetch_add(1, Ordering::SeqCst);
                 self.posted_at = Instant::now();
             }
-            // A write by a dead key may leave the link as it is, with nothing ever coming back.
+            // A write with an ended key may leave the link as it is, without any completion.
             Err((Refusal::Full, _)) if !self.is_told => {}
             Err(_) => self.begin_anew_after(STUCK),
         }
@@ -204,18 +205,19 @@ impl Writer {
     fn begin_anew_after(&mut self, patience: Duration) {
         if self.posted_at.elapsed() > patience {
             self.begin_anew();
-            // It takes its time, too.
+            // Opening a rail takes time too.
             self.posted_at = Instant::now();
         }
     }
 
-    /// Another rail: to the same end of the survivor's, which does not ask who comes; where that is gone, to a new one, which it asks for.
+    /// Opens another rail and connects it to the same end of the survivor, which does not check the
+    /// peer. If that end is gone, offers a new link.
     fn begin_anew(&mut self) {
         let mut rail = (self.open)();
         let (link, end) = rail.open_link().unwrap();
         self.source = source(rail.as_mut());
         (self.rail, self.link) = (rail, link);
-        // An end that is made for one peer's end takes no other.
+        // The end of a connection accepts only the peer that it was connected to.
         let is_open = !self.is_end_lost && !self.end.is_empty() && !self.rail.properties().links_end_alone;
         if is_open && self.rail.connect(self.link, &self.end).is_ok() {
             return;
@@ -233,7 +235,7 @@ impl Writer {
         match self.stream.read(&mut bytes) {
             Ok(count) => self.decoder.feed(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Without a connection it goes on all the same.
+            // Without a connection it continues to write.
             Err(_) => {}
         }
         while let Ok(Some(frame)) = self.decoder.next() {

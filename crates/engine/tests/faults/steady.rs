@@ -10,15 +10,16 @@ use farreach::{Engine, PageMap, Peer, Rights};
 use super::Place;
 use super::node::Node;
 
-/// As the node has it.
+/// The same as in the node.
 const LEN: usize = 256 << 10;
 const PAGE: usize = 4 << 10;
 const PAGES: u64 = (LEN / PAGE) as u64;
 
-/// A round takes milliseconds, and seconds while a rail begins anew.
+/// A round takes milliseconds, and seconds while a rail is reset.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A process that gives back what is written to it, and the thread that writes to it and verifies what comes.
+/// A process that writes back what is written to it, and the thread that writes to it and verifies
+/// the result.
 pub(crate) struct Steady {
     node: Node,
     rounds: Arc<AtomicU64>,
@@ -39,12 +40,12 @@ impl Steady {
         steady
     }
 
-    /// How many rounds went well so far.
+    /// Returns how many rounds have succeeded.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::SeqCst)
     }
 
-    /// Waits for two more rounds, of which the second has begun after this was called.
+    /// Waits for two more rounds, of which the second has begun after this call.
     #[track_caller]
     pub(crate) fn goes_on(&self) {
         let (before, deadline) = (self.rounds(), Instant::now() + SOON);
@@ -61,7 +62,7 @@ impl Steady {
         }
     }
 
-    /// Ends it; how many rounds there were.
+    /// Ends it. Returns how many rounds there were.
     pub(crate) fn finish(mut self) -> u64 {
         self.is_over.store(true, Ordering::SeqCst);
         let thread = self.thread.take().expect("it is finished once");
@@ -72,7 +73,7 @@ impl Steady {
     }
 }
 
-/// Round after round to the node and back.
+/// Exchanges round after round with the node.
 fn serve(engine: &Engine, peer: &Peer, rounds: &AtomicU64, is_over: &AtomicBool) {
     let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
     let (grant, counter) = told.split_once(' ').unwrap();
@@ -101,7 +102,7 @@ fn serve(engine: &Engine, peer: &Peer, rounds: &AtomicU64, is_over: &AtomicBool)
     assert!(peer.lost().is_none(), "{peer:?}");
 }
 
-/// Words that differ with their place and the round.
+/// Fills with words that differ by place and round.
 fn fill(bytes: &mut [u8], round: u64) {
     for (place, word) in bytes.chunks_exact_mut(8).enumerate() {
         let mixed = (place as u64 ^ round.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

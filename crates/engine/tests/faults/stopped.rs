@@ -1,4 +1,5 @@
-//! A victim that is stopped, past the silence that a peer is lost after, and goes on then.
+//! A victim that is stopped for longer than the silence after which a peer is lost, and then
+//! continues.
 
 use farreach::{ErrorKind, PageMap};
 
@@ -19,7 +20,7 @@ pub(crate) fn a_sender_that_is_stopped_is_lost_and_nothing_of_it_lands_when_it_g
         memory = survivor.take_back(grant, &peer);
         stays_marked(&memory);
         victim.cont();
-        // Its own wait ends, too.
+        // The victim's own wait ends too.
         let said = victim.ends_well();
         assert!(said.contains("the peer is lost"), "{said}");
         stays_marked(&memory);
@@ -41,7 +42,8 @@ pub(crate) fn a_receiver_that_is_stopped_is_lost(place: &Place) {
         let fault = victim.stop();
         let failed = transfers.iter_mut().filter_map(|transfer| transfer.wait(DEADLINE).err());
         let mut failed: Vec<_> = failed.collect();
-        // A card takes what comes, whatever its process does: no transfer fails before the silence of the peer is found out.
+        // A card accepts writes while its process is stopped, so no transfer fails before the
+        // silence of the peer is noticed.
         while failed.is_empty() {
             assert!(fault.elapsed() < place.silence + GRACE, "a stopped receiver is not found out");
             failed.extend(write().wait(DEADLINE).err());
@@ -51,7 +53,7 @@ pub(crate) fn a_receiver_that_is_stopped_is_lost(place: &Place) {
             assert_eq!(error.error.kind(), ErrorKind::PeerLost, "{error}");
         }
         victim.cont();
-        // Its memory comes back, and it has seen for itself that nothing landed late.
+        // The victim gets its memory back, and has verified that nothing landed late.
         let said = victim.ends_well();
         assert!(said.starts_with("PeerLost"), "{said}");
     }

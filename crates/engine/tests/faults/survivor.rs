@@ -1,4 +1,4 @@
-//! Who stays: one engine, the peer that it goes on serving, and what a fault did to the other.
+//! The survivor: one engine, the peer that it keeps serving, and the time that each fault took.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use super::node::Node;
 use super::steady::Steady;
 use super::{DEADLINE, GRACE, MARK, Place, WATCHED};
 
-/// As the node has it.
+/// The same as in the node.
 pub(crate) const LEN: usize = 4 << 20;
 pub(crate) const PAGE: usize = 64 << 10;
 pub(crate) const PAGES: u64 = (LEN / PAGE) as u64;
 
-/// What goes well takes no longer.
+/// Time limit of operations that succeed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) struct Survivor {
@@ -22,19 +22,19 @@ pub(crate) struct Survivor {
     pub(crate) engine: Engine,
     pub(crate) address: SocketAddr,
     steady: Option<Steady>,
-    /// What each round took from the fault to the end of the wait.
+    /// The time from the fault to the end of the wait, for each round.
     pub(crate) took: Vec<Duration>,
 }
 
 impl Survivor {
-    /// With another peer that it serves meanwhile.
+    /// Creates one that serves another peer meanwhile.
     pub(crate) fn new(place: &Place) -> Self {
         let mut survivor = Self::alone(place);
         survivor.steady = Some(Steady::start(place, &survivor.engine, survivor.address));
         survivor
     }
 
-    /// Without one.
+    /// Creates one without another peer.
     pub(crate) fn alone(place: &Place) -> Self {
         let settings = Settings::new().name("survivor").rails(place.rails.iter().copied());
         let engine = Engine::with(settings.heartbeat(place.heartbeat).peer_timeout(place.silence)).unwrap();
@@ -42,7 +42,7 @@ impl Survivor {
         Self { place: *place, engine, address, steady: None, took: Vec::new() }
     }
 
-    /// A victim that sends, in the middle of it: memory and a counter of ours that it writes to.
+    /// Starts a victim that sends. Returns the grant and the counter that it writes to.
     pub(crate) fn sender(&self, memory: impl Into<Exposed>) -> (Node, Peer, Grant, Counter) {
         let node = Node::connect(&self.place, "send", self.address);
         let peer = self.engine.accept().wait(SOON).unwrap();
@@ -53,7 +53,7 @@ impl Survivor {
         (node, peer, grant, counter)
     }
 
-    /// A victim that receives: memory and a counter of its that we write to.
+    /// Starts a victim that receives. Returns its memory and its counter.
     pub(crate) fn receiver(&self) -> (Node, Peer, RemoteSlice, RemoteCounter) {
         let node = Node::start(&self.place, "receive", &[]);
         let address: SocketAddr = node.says("listening at").parse().unwrap();
@@ -65,7 +65,7 @@ impl Survivor {
         (node, peer, memory, counter)
     }
 
-    /// A wait has ended because of a fault: in time, and the other peer is served.
+    /// Checks that a wait has ended in time after a fault, and that the other peer is served.
     #[track_caller]
     pub(crate) fn ended(&mut self, fault: Instant, expected: Duration) {
         let took = fault.elapsed();
@@ -79,7 +79,7 @@ impl Survivor {
         self.steady.as_ref().expect("it is there until the end")
     }
 
-    /// The victim's last rights are taken; the memory, marked.
+    /// Revokes the victim's grant. Returns the memory, filled with the mark.
     #[track_caller]
     pub(crate) fn take_back(&self, grant: Grant, peer: &Peer) -> Exposed {
         let revoked = grant.revoke(DEADLINE);
@@ -105,7 +105,7 @@ pub(crate) fn mark(memory: &Exposed) {
     memory.write_at(0, &vec![MARK; memory.len()]);
 }
 
-/// Nothing has landed in memory that was marked, nor does it for a while.
+/// Checks that nothing lands in marked memory for a while.
 #[track_caller]
 pub(crate) fn stays_marked(memory: &Exposed) {
     std::thread::sleep(WATCHED);

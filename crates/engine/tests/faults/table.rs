@@ -1,5 +1,5 @@
-//! Every operation, ended in every way, with a peer that is well, stopped or killed. Memory that came back, or was freed, is written over at once; then both
-//! sides look for bytes that should not be there.
+//! Every operation, ended in every way, with a peer that runs, is stopped or is killed. Memory that
+//! was returned or freed is overwritten at once; then both sides look for unexpected bytes.
 
 use std::mem;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use farreach_testkit::try_combinations;
 use super::Place;
 use super::node::Node;
 
-/// What memory is filled with when it is ours again: nobody ever sends it.
+/// The byte that returned memory is filled with. It is never sent.
 const POISON: u8 = 0xEE;
-/// As the node has it.
+/// The same as in the node.
 const LEN: usize = 1 << 20;
 const PAGE: usize = 64 << 10;
 const SOON: Duration = Duration::from_secs(20);
-/// How long a stopped peer stays so where nobody waits for it.
+/// How long a peer stays stopped if no wait depends on it.
 const STOPPED: Duration = Duration::from_millis(100);
 /// How long memory is watched.
 const WATCHED: Duration = Duration::from_millis(100);
-/// Transfers, messages or words at once.
+/// Transfers, messages or atomics at once.
 const AT_ONCE: usize = 6;
 
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +65,7 @@ const WAYS: [Way; 7] =
     [Way::Wait, Way::TimeOut, Way::Drop, Way::Forget, Way::Abort, Way::DropPeer, Way::CloseEngine];
 const STATES: [State; 3] = [State::Well, State::Stopped, State::Killed];
 
-/// All of them, and a step by which each is met once.
+/// The number of combinations, and a step that visits each once.
 const COMBINATIONS: usize = OPERATIONS.len() * WAYS.len() * STATES.len();
 const STEP: usize = 41;
 
@@ -98,7 +98,7 @@ fn combine(place: &Place, operation: Operation, way: Way, state: State) {
         State::Killed => drop(node.kill()),
     }
     let (peer, back) = end(begun, way, engine, peer);
-    // What is back is ours, and what was freed is perhaps what is allocated next.
+    // Returned memory belongs to this side, and freed memory may be what is allocated next.
     let mut ours = back.ours();
     let fresh = (0..AT_ONCE).map(|_| farreach::Memory::allocate(LEN).unwrap());
     ours.extend(fresh);
@@ -111,7 +111,7 @@ fn combine(place: &Place, operation: Operation, way: Way, state: State) {
     let changed = ours.iter().flat_map(|slice| slice.iter()).filter(|byte| **byte != POISON).count();
     assert_eq!(changed, 0, "bytes of ours were changed after they had come back");
     if let Some(peer) = peer {
-        // It may be lost.
+        // The peer may be lost.
         let _ = peer.send("done").wait(SOON);
     }
     if state != State::Killed {
@@ -119,7 +119,7 @@ fn combine(place: &Place, operation: Operation, way: Way, state: State) {
     }
 }
 
-/// What was begun, and what may come of it.
+/// Operations that were begun.
 enum Begun {
     Transfers(Vec<Transfer>),
     Messages(Vec<Pending<()>>),
@@ -127,6 +127,7 @@ enum Begun {
     Grant(Grant),
 }
 
+/// Memory that was returned.
 #[derive(Default)]
 struct Back {
     slices: Vec<Slice>,
@@ -134,7 +135,7 @@ struct Back {
 }
 
 impl Back {
-    /// What is ours alone.
+    /// Returns the slices that only this side can access.
     fn ours(self) -> Vec<Slice> {
         let proven = self.exposed.into_iter().filter_map(|memory| memory.try_into_slice().ok());
         self.slices.into_iter().chain(proven).collect()
@@ -172,7 +173,7 @@ impl Begun {
         }
     }
 
-    /// Waits so long for all of it.
+    /// Waits this long for each operation.
     fn wait(self, time: Duration) -> Back {
         let mut back = Back::default();
         match self {
@@ -193,7 +194,8 @@ impl Begun {
     }
 }
 
-/// Ends it in this way; what came back, and the peer where it is still in our hand.
+/// Ends the operations in this way. Returns the memory that was returned, and the peer if its
+/// handle still exists.
 fn end(begun: Begun, way: Way, engine: Engine, peer: Peer) -> (Option<Peer>, Back) {
     let back = match way {
         Way::Wait => begun.wait(SOON),

@@ -1,4 +1,4 @@
-//! Engines over simulated cards, where no RDMA library or device is needed.
+//! Tests of engines over simulated cards, which need no RDMA library or device.
 
 #[cfg(feature = "tls")]
 #[path = "../secure/mod.rs"]

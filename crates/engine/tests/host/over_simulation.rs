@@ -1,4 +1,4 @@
-//! The suite over simulated cards, in real time: of each kind of card that there is.
+//! The suite over simulated cards, in real time, with each kind of card.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use farreach_sim::{SimCard, SimNetwork, SimRail, SimSettings};
 use crate::suite::{Pair, RailUnderTest, SOON, suite};
 
 thread_local! {
-    /// Each test has its own, and makes its engines in one thread.
+    /// Each test has its own network, and creates its engines in one thread.
     static NETWORK: SimNetwork = SimNetwork::real_time(SimSettings::new(1));
 }
 
 fn over(cards: Vec<SimCard>, settings: Settings) -> Engine {
-    // One host for all: who is in this process lives as long as any other.
+    // All engines are on one host, because they are in one process.
     let network = NETWORK.with(SimNetwork::clone);
     let rails = cards.into_iter().map(|card| Box::new(SimRail::new(&network, 0, card)) as Box<dyn Rail>);
     Engine::over(rails.collect(), settings).unwrap()
@@ -59,7 +59,7 @@ mod over_tls {
     }
 }
 
-/// It is told how often it is to be heard of.
+/// A peer announces its heartbeat interval, and is not lost before that.
 #[test]
 fn a_peer_with_a_slow_heartbeat_is_not_lost() {
     let with = |every, silence| {
@@ -71,7 +71,7 @@ fn a_peer_with_a_slow_heartbeat_is_not_lost() {
     assert_eq!(lost.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
-/// Two slots of 65,536 for each counter over one rail of this kind, three over two.
+/// Each counter takes two of 65,536 slots over one rail of this kind, and three over two rails.
 #[test]
 fn a_counter_that_could_not_count_is_not_opened() {
     let pair = Pair::of(
@@ -89,7 +89,7 @@ fn a_counter_that_could_not_count_is_not_opened() {
     pair.a_to_b.write_pages(pair.source(64 * 1024, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
     arrived.reach(16).wait(SOON).unwrap();
     drop(arrived);
-    // There is room for one. Those that are dropped before they are taken leave it free.
+    // There is room for one. A counter that is dropped before it is taken leaves its slots free.
     for _ in 0..10 {
         drop(pair.b_to_a.open_counter());
     }
@@ -109,7 +109,7 @@ fn a_grant_that_is_dropped_before_it_is_taken_is_revoked() {
     drop(kept);
     for _ in 0..100 {
         (0..10).for_each(|_| drop(grant()));
-        // The peer knows of this grant, so it knows of those before it and of their end, too.
+        // The peer knows this grant, so it also knows the earlier ones and their end.
         let last = grant().wait(SOON).unwrap();
         pair.a_to_b.remote(last.token()).wait(SOON).unwrap();
     }

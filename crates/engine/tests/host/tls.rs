@@ -1,4 +1,5 @@
-//! Engines over TLS, with simulated cards and real sockets: who is let in, by which name, and what both sides say where one is not.
+//! Engines over TLS, with simulated cards and real sockets: which peers are accepted, by which
+//! name, and the errors of both sides if one is refused.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +12,7 @@ use farreach_testkit::Authority;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Long enough for whoever was refused to be known.
+/// Long enough for a refusal to be noticed.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 fn engine(network: &SimNetwork, settings: Settings) -> Engine {
@@ -23,7 +24,7 @@ fn network() -> SimNetwork {
     SimNetwork::real_time(SimSettings::new(1))
 }
 
-/// Somebody of these names whom the authority vouches for, and who trusts it.
+/// Settings with a certificate of the authority for these names. They trust the same authority.
 fn tls(authority: &Authority, names: &[&str]) -> Tls {
     let shown = authority.certify(names);
     Tls::from_pem(TlsParts {
@@ -59,7 +60,7 @@ fn says(error: &Error, cause: &str, fix: &str) {
 fn a_quiet_peer_stays() {
     let (network, authority) = (network(), Authority::new("the house"));
     let settings = |name| {
-        // A busy machine lets a process wait for half a second.
+        // A busy machine delays a process by up to half a second.
         let heartbeat = (Duration::from_millis(100), Duration::from_secs(2));
         named(name).heartbeat(heartbeat.0).peer_timeout(heartbeat.1).tls(tls(&authority, &["127.0.0.1"]))
     };
@@ -90,7 +91,7 @@ fn who_speaks_tls_and_who_does_not_both_say_so() {
         says(&accepting, by_called, "Settings::tls");
         assert_eq!(connecting.kind(), ErrorKind::Connect, "{connecting:?}");
         assert!(accepting.to_string().starts_with("accept from 127.0.0.1:"), "{accepting}");
-        // It was told, and is over.
+        // The error was reported, and is not reported again.
         let nobody = called.accept().wait(Duration::from_millis(20));
         assert_eq!(nobody.unwrap_err().kind(), ErrorKind::TimedOut);
     }
@@ -107,14 +108,15 @@ fn who_is_not_trusted_is_told_what_to_do() {
     says(&error, "it comes from none of the roots that this side was given", "give this side the root");
     let error = called.accept().wait(A_WHILE).unwrap_err();
     says(&error, "it comes from none of the roots that the peer was given", "give the peer the root");
-    // The engine goes on.
+    // The engine keeps accepting peers.
     let friend = engine(&network, named("friend").tls(tls(&ours, &[])));
     let friend_to_called = friend.connect(address).unwrap().wait(SOON).unwrap();
     let called_to_friend = called.accept().wait(SOON).unwrap();
     exchange(&friend_to_called, &called_to_friend);
 }
 
-/// However an address is given, its host is what the certificate has to be for.
+/// The certificate has to be valid for the host of the address, in whichever form the address is
+/// given.
 #[test]
 fn the_host_that_was_asked_for_is_the_name_that_is_checked() {
     let (network, authority) = (network(), Authority::new("the house"));
@@ -141,7 +143,7 @@ fn a_plain_stream_of_an_engine_over_tls_is_made_secure() {
     let (one, other) = streams();
     let (mut accepting, mut connecting) = (b.accept_over(other).unwrap(), a.connect_over(one).unwrap());
     exchange(&connecting.wait(SOON).unwrap(), &accepting.wait(SOON).unwrap());
-    // Not with one that wants none, whichever side that is.
+    // A side without TLS is refused, whichever side it is.
     let plain = engine(&network, named("plain"));
     for (caller, called) in [(&a, &plain), (&plain, &a)] {
         let (one, other) = streams();
@@ -176,7 +178,7 @@ fn a_session_that_both_have_talked_in_becomes_a_peer() {
     exchange(&a_to_b, &b_to_a);
 }
 
-/// Who connects waits as long as it says, and no longer.
+/// A caller waits until its deadline, and no longer.
 #[test]
 fn a_peer_that_never_answers_ends_the_wait() {
     let (network, authority) = (network(), Authority::new("the house"));

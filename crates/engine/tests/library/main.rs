@@ -1,4 +1,5 @@
-//! Engines over libfabric's tcp, with whichever generation of the library the dynamic linker finds.
+//! Tests of engines over libfabric's tcp, with the generation of the library that the dynamic
+//! linker finds.
 #![allow(clippy::print_stderr)] // measurements are printed
 #![allow(clippy::result_large_err)] // a transfer's error hands its memory back
 #![allow(clippy::collapsible_match)] // a look at the clock is no part of a pattern

@@ -1,4 +1,5 @@
-//! The suite over libfabric's tcp, with whichever generation of it the dynamic linker finds.
+//! The suite over libfabric's tcp, with the generation of the library that the dynamic linker
+//! finds.
 
 use farreach::{Engine, Settings};
 

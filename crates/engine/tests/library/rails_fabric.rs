@@ -1,4 +1,5 @@
-//! Rails over libfabric, with whichever generation of it the dynamic linker finds: two in one process, both polled.
+//! Rails over libfabric, with the generation of the library that the dynamic linker finds: two in
+//! one process, both polled.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -15,7 +16,8 @@ fn loopback() -> IpAddr {
     Ipv4Addr::LOCALHOST.into()
 }
 
-/// The one that speaks datagrams by itself: `net` in 1.x, `tcp` in 2.x. Why it is not the layered one is told in docs/PROVIDERS.md.
+/// The provider that implements datagrams by itself: `net` in 1.x, `tcp` in 2.x. docs/PROVIDERS.md
+/// explains why it is not the layered one.
 const TCP: Place = Place {
     name: "tcp",
     bind: Some(loopback),
@@ -29,7 +31,7 @@ suite! {
     tcp = crate::rails_fabric::TCP;
 }
 
-/// What one generation calls `net` is `tcp` in the next: ends of both can be connected.
+/// `net` of 1.x is `tcp` of 2.x: their ends can be connected.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn generations_agree_on_what_can_be_connected() {
@@ -41,7 +43,8 @@ fn generations_agree_on_what_can_be_connected() {
     assert!(layered.properties().limits.is_ordered && layered.properties().has_atomics);
 }
 
-/// What does not enforce keys, or goes on after its endpoint is closed, is no rail.
+/// A provider that does not enforce keys, or whose peers continue after its endpoint is closed,
+/// cannot be a rail.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_provider_that_proves_nothing_is_refused() {
@@ -52,7 +55,8 @@ fn a_provider_that_proves_nothing_is_refused() {
     }
 }
 
-/// Whoever connects by tcp and says nothing is remembered by the library when the endpoint is closed, together with what was freed.
+/// When the endpoint is closed, the library keeps a connection whose peer has sent nothing,
+/// together with a pointer to freed memory.
 #[test]
 #[ignore = "needs libfabric: cargo xtask test runs it"]
 fn a_stranger_who_waits_for_a_reset_does_no_harm() {
@@ -65,13 +69,13 @@ fn a_stranger_who_waits_for_a_reset_does_no_harm() {
     };
     for _ in 0..10 {
         let (_, end) = rail.open_link().unwrap();
-        // The last thing in an end is a `sockaddr_in`.
+        // An end finishes with a `sockaddr_in`.
         let address = &end[end.len() - 16..];
         let port = u16::from_be_bytes([address[2], address[3]]);
         let mut strangers = [(); 8].map(|()| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap());
         poll(&mut rail);
         rail.reset().unwrap();
-        // Where the library had something, there is something else.
+        // The library's freed memory is used by something else now.
         let _others: Vec<Vec<u8>> = (0..4000).map(|len| vec![0x41; 64 + len]).collect();
         // The other end may be closed by now.
         strangers.iter_mut().for_each(|stranger| drop(stranger.write_all(&[0; 64])));

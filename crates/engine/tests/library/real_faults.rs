@@ -1,4 +1,5 @@
-//! Real faults over libfabric's tcp, with whichever generation of it the dynamic linker finds.
+//! Real faults over libfabric's tcp, with the generation of the library that the dynamic linker
+//! finds.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const TCP: Place = Place {
     rails: &["tcp@127.0.0.1"],
     rounds,
     heartbeat: Duration::from_millis(100),
-    // A machine that does too much at once lets a process wait for half a second.
+    // An overloaded machine delays a process by up to half a second.
     silence: Duration::from_millis(1500),
 };
 
@@ -23,7 +24,8 @@ const TWO_TCP: Cut = Cut {
     transfer_max: Duration::from_secs(6),
 };
 
-/// Fifty, where somebody has the time for them. Few with 1.17, whose tcp dies once in some hundreds of them (docs/PROVIDERS.md).
+/// The number of rounds; `FARREACH_FAULTS` sets it, for example to fifty. Few with 1.17, whose tcp
+/// crashes once in some hundreds of rounds (docs/PROVIDERS.md).
 fn rounds() -> u32 {
     match std::env::var("FARREACH_FAULTS") {
         Ok(rounds) => rounds.parse().expect("FARREACH_FAULTS is a number"),
@@ -103,7 +105,7 @@ mod tcp {
         crate::faults::refused::what_is_stale_or_out_of_bounds_is_never_posted(open);
     }
 
-    /// A rail for a peer that is no engine.
+    /// Opens a rail for a peer without an engine.
     fn open() -> Box<dyn Rail> {
         let bind = Some(Ipv4Addr::LOCALHOST.into());
         Box::new(FabricRail::open_named("tcp", bind, &FabricSettings::default()).unwrap())

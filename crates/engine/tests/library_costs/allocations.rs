@@ -23,7 +23,8 @@ const fn place(page: u64) -> Extent {
     Extent { offset: page * PAGE, len: PAGE }
 }
 
-/// Lists of pages that go out and come home, one at a time, to pages of the other side.
+/// Writes lists of pages to pages of the other side, one list at a time, and uses the same list
+/// again.
 struct Writer {
     pair: Pair,
     granted: Granted,
@@ -39,7 +40,7 @@ impl Writer {
         Self { pair, granted, page, list: Some(Vec::with_capacity(4)) }
     }
 
-    /// Four pages to four places, one to one, or none at all, in turn.
+    /// Four pages to four places, one page to one place, or no page at all, in turn.
     fn request(&self, number: usize, mut list: Vec<Buffer>) -> Request<'static> {
         let (address, key) = (self.granted.key.address, self.granted.key.key);
         let (immediate, pages) = (Some(number as u32), [0, 1, PLACES.len()][number % 3]);
@@ -93,7 +94,7 @@ impl Writer {
 
 fn allocations_of_writes(place: &Place) -> u64 {
     let mut writer = Writer::new(place);
-    // The first ones connect, and fill what is kept for later.
+    // The first writes connect, and fill the pools.
     writer.write(COUNT);
     allocations(|| writer.write(COUNT))
 }

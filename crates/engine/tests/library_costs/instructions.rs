@@ -1,11 +1,14 @@
-//! What a page costs by the engine above bare libfabric, in instructions and in system calls.
+//! The cost of a page in the engine compared with bare libfabric, in instructions and in system
+//! calls.
 //!
-//! Counted over the example `paged`, built as packages are, and over `benches/bare`, which does the same in C with a page an operation. Two runs of
-//! different length each: what is the same in both, from the loader to the last drop, is taken away. What waits is counted, too.
+//! Counted for the example `paged`, built as packages are, and for `benches/bare`, which does the
+//! same in C with one page per operation. The difference of two runs of different length removes
+//! what both have in common, from the loader to the last drop. Waiting is counted too.
 
 use farreach_testkit::cost::{Counted, bare_program, dist_example, tell};
 
-/// Instructions that a page may cost more than in C. It is 650 at most; the goal is 200, and ARCHITECTURE.md tells what is between.
+/// The limit of instructions per page above the C program. It is 650 at most; the goal is 200, and
+/// ARCHITECTURE.md explains the difference.
 const MOST_ABOVE_BARE: f64 = 750.0;
 
 /// Pages of a round, and rounds of a short run and of a long one.
@@ -29,11 +32,11 @@ fn a_page_makes_no_further_system_call() {
     let [bare, engine] = both().map(|it| per_page(&it, Counted::system_calls));
     let told = format!("a page over tcp: {bare:.3} system calls in C, {engine:.3} by the engine\n");
     tell(&told);
-    // In C there is one for each page, or fewer where the two sides wait for a core.
+    // The C program makes one for each page, or fewer if the two sides wait for a core.
     assert!(bare > 0.5 && engine < bare, "{told}");
 }
 
-/// The program in C, and ours.
+/// The C program, and the engine's example.
 fn both() -> [Counted; 2] {
     [bare_program(), dist_example("farreach", "paged")].map(|program| Counted::new(program, &["write"]))
 }

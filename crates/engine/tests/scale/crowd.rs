@@ -1,4 +1,5 @@
-//! Many engines in a few processes: each is this program again, in the same test, which then is the crowd and not the hub.
+//! Many engines in a few processes. Each process runs this program with the same test, as the crowd
+//! and not as the hub.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -13,10 +14,10 @@ use rand_mt::Mt;
 use super::usage::{available, resident};
 use super::{SOON, filled};
 
-/// The bytes that each member of a crowd lets the hub write, where no more are asked for.
+/// The bytes that each member of a crowd grants the hub, by default.
 pub(super) const PAGE: usize = 4096;
 
-/// One test at a time.
+/// Lets one test run at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 const HUB: &str = "FARREACH_SCALE_HUB";
@@ -24,10 +25,10 @@ const RAIL: &str = "FARREACH_SCALE_RAIL";
 const MEMBERS: &str = "FARREACH_SCALE_MEMBERS";
 const LEN: &str = "FARREACH_SCALE_LEN";
 
-/// Begins the line by which a crowd says that all of it are there.
+/// Begins the line that a crowd prints when all of its members are connected.
 const READY: &str = "the crowd is there";
 
-/// A test with an engine and a crowd around it.
+/// Runs a test with an engine and a crowd around it.
 pub(crate) fn hub(rail: &'static str, test: fn(&'static str)) {
     match std::env::var(HUB) {
         Ok(hub) => be_a_crowd(hub.parse().unwrap()),
@@ -35,25 +36,26 @@ pub(crate) fn hub(rail: &'static str, test: fn(&'static str)) {
     }
 }
 
-/// A test that needs no others.
+/// Runs a test that needs no crowd.
 pub(crate) fn alone(test: impl FnOnce()) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     test();
 }
 
-/// An engine as most would have it; patient, because a thousand of them share two processors here.
+/// Settings with long timeouts, because a thousand engines share two processors here.
 pub(super) fn settings(rail: &str) -> Settings {
     Settings::new().rails([rail]).heartbeat(Duration::from_millis(500)).peer_timeout(Duration::from_secs(10))
 }
 
-/// Some engines in a process of their own.
+/// Some engines in another process.
 pub(super) struct Crowd {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Crowd {
-    /// Starts members `first` and on, which connect to the hub, and let it write `len` bytes each.
+    /// Starts `count` members, beginning with number `first`, which connect to the hub and grant it
+    /// `len` bytes each.
     pub(super) fn start(hub: SocketAddr, rail: &str, (first, count): (usize, usize), len: usize) -> Self {
         let test = thread::current().name().expect("the harness names threads by tests").to_owned();
         let mut process = Command::new(std::env::current_exe().unwrap())
@@ -70,7 +72,7 @@ impl Crowd {
         Self { process, lines }
     }
 
-    /// All of them are connected, and have told the hub what it may write to.
+    /// Waits until all members are connected and have sent their tokens to the hub.
     pub(super) fn wait_until_ready(&mut self) -> String {
         let mut line = String::new();
         while !line.starts_with(READY) {
@@ -80,7 +82,7 @@ impl Crowd {
         line.trim_end().to_owned()
     }
 
-    /// They check what they have got, and leave.
+    /// Lets the members check their memory, and waits for their end.
     pub(super) fn leave(mut self) {
         drop(self.process.stdin.take());
         let status = self.process.wait().unwrap();
@@ -90,13 +92,13 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // After a failed test; one that was waited for is not there any more.
+        // After a failed test. A process that was waited for does not exist any more.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What a member has told the hub: which one it is, where one may write, and what that raises.
+/// Receives a member's message: its number, its memory, and its counter.
 pub(super) fn told_by(peer: &Peer) -> (u64, RemoteSlice, RemoteCounter) {
     let told = String::from_utf8(peer.recv().wait(SOON).unwrap()).unwrap();
     let words: Vec<&str> = told.split(' ').collect();
@@ -106,10 +108,11 @@ pub(super) fn told_by(peer: &Peer) -> (u64, RemoteSlice, RemoteCounter) {
     (number.parse().unwrap(), to, raises)
 }
 
-/// Engines of one process: each has a thread, and starting more takes longer than a test may.
+/// Engines of one process. Each has a thread, and starting more takes longer than a test may.
 const ENGINES_MAX: usize = 60;
 
-/// Which part of the memory that is free now the engines of one process may use: the libraries take tens of MiB for each.
+/// The fraction of the available memory that the engines of one process may use: the libraries take
+/// tens of MiB for each.
 const MEMORY_PART: u64 = 12;
 
 /// One member of a crowd: a connection to the hub.
@@ -133,12 +136,12 @@ fn be_a_crowd(hub: SocketAddr) {
         if engines.len() < ENGINES_MAX && resident() - before < room {
             engines.push(Engine::with(settings(&rail)).unwrap());
         }
-        // Where there is no memory for an engine each, some connect several times.
+        // If there is not enough memory for one engine each, some engines connect several times.
         members.push(Member::new(number, &engines[number % engines.len()], hub));
     }
     let each = (resident() - before) / engines.len() as u64 / 1024;
     println!("\n{READY}: {count} members, {} engines of {each} KiB", engines.len());
-    // The hub says that it is done by closing this.
+    // The hub closes it when it is done.
     let _ = std::io::stdin().read(&mut [0]);
     members.iter().for_each(Member::check);
 }
@@ -153,7 +156,7 @@ impl Member {
         Self { number, page, arrived, peer }
     }
 
-    /// What the hub says that it has written is there.
+    /// Checks that the memory holds what the hub says it has written.
     fn check(&self) {
         let said = String::from_utf8(self.peer.recv().wait(SOON).unwrap()).unwrap();
         let len = self.page.len();
@@ -171,10 +174,11 @@ impl Member {
     }
 }
 
-/// The bytes of a page where there are very many.
+/// The length of a page in tests with very many pages.
 pub(super) const SMALL_PAGE: usize = 64;
 
-/// Where very many pages go, in no order: the same in each process.
+/// Returns the destinations of very many pages, in an order that is random and the same in each
+/// process.
 pub(super) fn places(count: u32) -> Vec<u32> {
     let mut places: Vec<u32> = (0..count).collect();
     let mut random = Mt::new(1);

@@ -1,4 +1,4 @@
-//! What the tests of sizes share.
+//! Shared parts of the tests of sizes.
 
 pub(crate) mod crowd;
 pub(crate) mod idle;
@@ -9,16 +9,16 @@ mod usage;
 use std::io::Write;
 use std::time::Duration;
 
-/// Nothing here takes so long; what does has failed.
+/// Time limit of each wait.
 const SOON: Duration = Duration::from_secs(50);
 
-/// Says a figure.
+/// Prints a figure.
 fn say(figure: &str) {
-    // A macro for it would be caught by the harness, where nobody sees it.
+    // The harness would capture the output of a macro.
     let _ = writeln!(std::io::stderr(), "   {figure}");
 }
 
-/// Bytes that differ with their place and with the seed.
+/// Fills with bytes that differ by place and seed.
 fn fill(bytes: &mut [u8], seed: u64) {
     for (place, byte) in bytes.iter_mut().enumerate() {
         let mixed = (place as u64 ^ seed.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

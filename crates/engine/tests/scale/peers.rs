@@ -14,18 +14,19 @@ const PEERS: usize = 1000;
 const MORE: usize = 200;
 const PROCESSES: usize = 4;
 
-/// Bytes that the engine holds for a peer that gets a page now and then; and that one may leave behind in other places.
+/// Bytes that the engine may hold for a peer that receives a page now and then, and bytes that a
+/// peer may leave behind elsewhere.
 const HELD_MAX: usize = 16 << 10;
 const LEFT_MAX: u64 = 4 << 10;
 
-/// By then all that belongs to peers that have left is gone.
+/// Time until everything of the peers that have left must be gone.
 const LEFT_BY: Duration = Duration::from_secs(10);
 
 pub(crate) fn a_thousand_come_get_a_page_and_leave_nothing(rail: &'static str) {
     let engine = Engine::with(settings(rail)).unwrap();
     let address = engine.listen("127.0.0.1:0").unwrap();
     wave(&engine, address, rail, PEERS);
-    // What the first ones have left in the library's pools and in the allocator serves these.
+    // These use what the first ones have left in the pools of the library and in the allocator.
     let resident_before = resident();
     wave(&engine, address, rail, MORE);
     let grown = resident().saturating_sub(resident_before);
@@ -33,7 +34,7 @@ pub(crate) fn a_thousand_come_get_a_page_and_leave_nothing(rail: &'static str) {
     assert!(grown < LEFT_MAX * MORE as u64, "{grown} bytes are left of {}", MORE);
 }
 
-/// So many peers come, get a page each, and leave.
+/// Lets this many peers connect, receive a page each, and leave.
 fn wave(engine: &Engine, address: SocketAddr, rail: &str, peers: usize) {
     let (resident_before, descriptors_before) = (resident(), descriptors());
     let usage = |when| say_usage(when, peers, resident_before, descriptors_before);

@@ -1,4 +1,4 @@
-//! Large numbers of one thing.
+//! Large numbers of pages, grants and messages.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,12 @@ use super::{SOON, fill, say};
 const PAGES: u32 = 1_000_000;
 const GRANTS: usize = 100_000;
 
-/// As the settings are, where nobody says anything.
+/// The defaults of the settings.
 const MESSAGES: usize = 64;
 const MESSAGE_MAX: usize = 4096;
 
-/// What a peer may take that is idle; and for operations, of which there are never more than the window has places.
+/// Limits of an idle peer's memory, and of the memory for operations, which are never more than the
+/// window has places.
 const IDLE_MAX: usize = 8 << 10;
 const WINDOW_MAX: usize = 256 << 10;
 
@@ -69,7 +70,7 @@ pub(crate) fn a_peer_that_is_used_to_its_bounds_takes_no_more_memory_than_they_s
     let idle = a_to_b.memory().unwrap().max(b_to_a.memory().unwrap());
     say(&format!("an idle peer takes {idle} bytes of the engine's"));
     assert!(idle > 0 && idle <= IDLE_MAX, "{idle}");
-    // As many messages as there is room for, of the longest, and more that wait.
+    // As many messages of the largest size as there is room for, and more that wait.
     let mut sent: Vec<_> = (0..2 * MESSAGES).map(|_| a_to_b.send(vec![7; MESSAGE_MAX])).collect();
     for message in &mut sent[..MESSAGES] {
         message.wait(SOON).unwrap();
@@ -95,7 +96,7 @@ pub(crate) fn a_peer_that_is_used_to_its_bounds_takes_no_more_memory_than_they_s
     for _ in 0..2 * MESSAGES {
         b_to_a.recv().wait(SOON).unwrap();
     }
-    // The sender keeps each until it hears that the peer's engine holds it.
+    // The sender keeps each message until the peer's engine has confirmed it.
     for message in &mut sent[MESSAGES..] {
         message.wait(SOON).unwrap();
     }

@@ -1,11 +1,11 @@
-//! The same engines over TLS.
+//! Settings for engines over TLS.
 
 use std::sync::OnceLock;
 
 use farreach::{Settings, Tls, TlsParts};
 use farreach_testkit::Authority;
 
-/// With a certificate that all engines of the process trust.
+/// Adds a certificate that all engines of the process trust.
 pub(crate) fn over_tls(settings: Settings) -> Settings {
     static TLS: OnceLock<Tls> = OnceLock::new();
     let tls = TLS.get_or_init(|| {

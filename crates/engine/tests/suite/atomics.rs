@@ -42,7 +42,7 @@ pub(crate) fn atomics_add_and_swap_where_a_rail_can(provider: &RailUnderTest) {
         let refused = pair.a_to_b.fetch_add(&remote.get(bytes).unwrap(), 1).wait(SOON);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Argument);
     }
-    // Each is done once, however many ask at a time.
+    // Each is done once, however many threads request one at the same time.
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let (peer, remote) = (pair.a_to_b.clone(), remote.clone());

@@ -1,4 +1,5 @@
-//! Futures that are dropped at any point, transfers by the thousand, and tokens of what is closed: nothing of them is left.
+//! Futures that are dropped at any point, thousands of transfers, and tokens of closed counters:
+//! they leave nothing behind.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +14,7 @@ use rand_mt::Mt;
 
 use super::pair::{Pair, RailUnderTest, SOON};
 
-/// What a peer takes that is idle, and the places of its window, which stay.
+/// The memory of an idle peer, and of the places of its window, which stay.
 const MEMORY_MAX: usize = (8 + 256) << 10;
 
 /// Wakes a thread, and counts.
@@ -29,7 +30,7 @@ impl Wake for Count {
     }
 }
 
-/// Polls a future at most so many times and drops it, done or not.
+/// Polls a future at most this many times and drops it, done or not.
 fn poll_and_drop<F: Future + Unpin>(mut future: F, polls: u32) {
     let count = Arc::new(Count { thread: thread::current(), woken: AtomicUsize::new(0) });
     let waker = Waker::from(Arc::clone(&count));
@@ -41,7 +42,7 @@ fn poll_and_drop<F: Future + Unpin>(mut future: F, polls: u32) {
     }
     drop(future);
     drop(waker);
-    // One that is about to be called may be in the engine's hand for a moment.
+    // The engine may hold a waker for a moment that it is about to run.
     wait_for("the end of the waker", || (Arc::strong_count(&count) == 1).then_some(()));
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn futures_may_be_dropped_at_any_point(provider: &RailUnderTest) {
             }
         }
     }
-    // What was begun is done all the same, and both go on.
+    // Operations that were begun are done nevertheless, and both engines continue.
     arrived.reach(pages).wait(SOON).unwrap();
     pair.b_to_a.send("both go on").wait(SOON).unwrap();
     assert_eq!(pair.a_to_b.recv().wait(SOON).unwrap(), b"both go on");
@@ -143,7 +144,7 @@ pub(crate) fn a_token_of_a_counter_that_is_closed_raises_no_other(provider: &Rai
     let (arrived, raises) = pair.counter();
     let (stale, map) = (arrived.token(), PageMap::of(8).first(4));
     drop(arrived);
-    // More than an epoch of few bits could tell apart.
+    // More than an epoch of a few bits could distinguish.
     for _ in 0..300 {
         let other = pair.b_to_a.open_counter().wait(SOON).unwrap();
         assert_ne!(other.token(), stale);
@@ -151,7 +152,7 @@ pub(crate) fn a_token_of_a_counter_that_is_closed_raises_no_other(provider: &Rai
     let others: Vec<_> = (0..4).map(|_| pair.b_to_a.open_counter().wait(SOON).unwrap()).collect();
     let written = pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises)).wait(SOON);
     drop(written);
-    // Behind whatever the write has told of.
+    // The message arrives after all immediates of the write.
     pair.a_to_b.send("written").wait(SOON).unwrap();
     pair.b_to_a.recv().wait(SOON).unwrap();
     for other in &others {

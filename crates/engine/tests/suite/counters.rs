@@ -1,4 +1,4 @@
-//! How waits end.
+//! How waits for a counter end.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ pub(crate) fn a_wait_ends_when_the_transfer_is_given_up(provider: &RailUnderTest
             assert!(error.buffer.is_some(), "nothing is under way any more");
             assert_eq!(arrived.reach(16384).wait(SOON).unwrap_err().kind(), ErrorKind::Aborted);
         }
-        // It was faster.
+        // The transfer was faster than the abort.
         Ok(_) => arrived.reach(16384).wait(SOON).unwrap(),
     }
 }
@@ -57,13 +57,13 @@ pub(crate) fn a_counter_counts_for_its_own_peer_alone(provider: &RailUnderTest) 
     let (arrived, raises) = pair.counter();
     let (_granted, remote) = pair.granted(4096, Rights::WRITE);
     let map = PageMap::of(8).first(4);
-    // What is another peer's is refused, whoever asks.
+    // A counter of another peer is refused.
     let refused =
         c_to_b.write_pages(c.allocate(4096).wait(SOON).unwrap(), &map, &remote, Some(&raises)).wait(SOON);
     assert_eq!(refused.unwrap_err().error.kind(), ErrorKind::NotGranted);
     pair.a_to_b.write_pages(pair.source(4096, 1), &map, &remote, Some(&raises)).wait(SOON).unwrap();
     arrived.reach(4).wait(SOON).unwrap();
-    // The other peer's end is not this one's.
+    // The end of another peer does not end this wait.
     drop((c_to_b, c, b_to_c));
     assert_eq!(arrived.reach(5).wait(Duration::from_millis(300)).unwrap_err().kind(), ErrorKind::TimedOut);
 }

@@ -1,4 +1,5 @@
-//! Ends in order and out of order: what was reported stands, every wait ends, and nothing of anybody is left.
+//! Orderly and other ends: what was reported stays true, every wait ends, and nothing is left
+//! behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;
@@ -14,7 +15,8 @@ use farreach_testkit::wait_for;
 use super::pair::{Pair, RailUnderTest, SOON, grant, join, settings};
 use super::peers::block_on;
 
-/// Whoever was told that it is sent may end at once. `FARREACH_LAST_MESSAGES` says how often.
+/// An engine may end as soon as its message is reported as sent. `FARREACH_LAST_MESSAGES` sets
+/// the number of rounds.
 pub(crate) fn the_last_message_arrives(provider: &RailUnderTest) {
     let rounds = std::env::var("FARREACH_LAST_MESSAGES").map_or(10, |count| count.parse().expect("a number"));
     let b = provider.engine("b");
@@ -22,7 +24,7 @@ pub(crate) fn the_last_message_arrives(provider: &RailUnderTest) {
         let a = provider.engine("a");
         let (a_to_b, b_to_a) = join(&a, &b);
         for number in 0..round {
-            // Nobody waits for these, and they come before the one that is waited for.
+            // These are not waited for, and arrive before the one that is.
             drop(a_to_b.send(number.to_le_bytes()));
         }
         a_to_b.send("the last word").wait(SOON).unwrap();
@@ -77,7 +79,7 @@ pub(crate) fn a_peer_keeps_its_engine_going(provider: &RailUnderTest) {
         a_to_b.send("are you there?").await.unwrap();
         assert_eq!(b_to_a.recv().await.unwrap(), b"are you there?");
     });
-    // One that waits when the last handle of the other side goes is told.
+    // A thread that waits when the last handle of the other side is dropped gets an error.
     let waiting = thread::spawn(move || block_on(b_to_a.recv()));
     thread::sleep(Duration::from_millis(20));
     drop(a_to_b);
@@ -94,7 +96,7 @@ pub(crate) fn a_grant_that_was_handed_back_is_revoked_again(provider: &RailUnder
             Ok(memory) => memory,
             Err(error) => {
                 let granted = error.grant.expect("it is handed back");
-                // The engine has it back meanwhile, and the grant is in our hand.
+                // The engine has finished the revoke meanwhile, and this side holds the grant.
                 thread::sleep(Duration::from_millis(20));
                 granted.write_at(0, b"ours as well");
                 granted.revoke(SOON).expect("nobody else has it")
@@ -102,7 +104,8 @@ pub(crate) fn a_grant_that_was_handed_back_is_revoked_again(provider: &RailUnder
         };
         assert_eq!(memory.len(), 64 * 1024);
     }
-    // Who gives up at the moment when the engine answers has either the grant or the slice.
+    // A wait that times out at the moment of the engine's answer returns either the grant or the
+    // memory.
     for round in 0..40 {
         let (granted, _remote) = pair.granted(4096, Rights::WRITE);
         let patience = Duration::from_micros(round * 37 % 1000);
@@ -163,12 +166,13 @@ pub(crate) fn a_waker_that_waits_or_panics_ends_nothing(provider: &RailUnderTest
     let waits = {
         let is_done = Arc::clone(&is_done);
         waker(move || {
-            // What the thread that runs this has to do itself, if nobody else does.
+            // The thread that runs this has to lead itself, if no other thread does.
             let (asked, waited) = (engine.peer_count(), peer.send("by a waker").wait(SOON));
             is_done.store(matches!(asked, Ok(1)) && waited.is_ok(), Ordering::SeqCst);
         })
     };
-    // Without the panic hook: where backtraces are on, it takes longer than the silence that peers allow (seconds in an emulated guest).
+    // Without the panic hook: with backtraces it takes longer than the peer timeout (seconds in an
+    // emulated guest).
     let wakers = [waits, waker(|| resume_unwind(Box::new("in a waker")))];
     let begin = Instant::now();
     for waker in wakers {

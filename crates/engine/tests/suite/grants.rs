@@ -1,4 +1,4 @@
-//! Memory that is granted, and wanted back.
+//! Memory that is granted and revoked.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) fn a_slice_comes_back_with_what_was_written(provider: &RailUnderTest)
         pair.a_to_b.write_pages(pair.source(64 * 1024, seed), &map, &remote, None).wait(SOON).unwrap();
         let memory = granted.revoke(SOON).unwrap();
         assert!(memory.to_vec().iter().enumerate().all(|(at, byte)| *byte == byte_at(at as u64, seed)));
-        // A card proves that the peer has stopped; over tcp its word is all there is.
+        // A card proves that the peer has stopped; over tcp, there is only the peer's answer.
         assert_eq!(memory.try_into_slice().is_ok(), proves(&pair.b));
     }
 }
@@ -29,13 +29,13 @@ pub(crate) fn what_was_revoked_takes_no_more_pages(provider: &RailUnderTest) {
     let map = PageMap::of(4096).first(1024);
     let mut under_way: Vec<_> =
         (0..20).map(|_| pair.a_to_b.write_pages(source.clone(), &map, &remote, Some(&raises))).collect();
-    // In the middle of it.
+    // In the middle of the transfers.
     let memory = granted.revoke(SOON).unwrap();
     memory.write_at(0, &vec![0xEE; memory.len()]);
     for transfer in &mut under_way {
         match transfer.wait(SOON) {
             Ok(_) => {}
-            // It was under way, or came when the grant was gone already.
+            // It was in flight, or was begun when the grant was revoked already.
             Err(error) => {
                 let is_told = matches!(error.error.kind(), ErrorKind::Revoked | ErrorKind::NotGranted);
                 assert!(is_told, "{error}");
@@ -79,7 +79,8 @@ pub(crate) fn a_grant_of_a_lost_peer_comes_back(provider: &RailUnderTest) {
     drop(b_to_a);
 }
 
-/// Again and again, also where nothing proves that the peer has stopped; and with the engine goes whatever could reach it.
+/// Granted repeatedly, also if nothing proves that the peer has stopped. When the engine is closed,
+/// all keys to the memory end.
 pub(crate) fn what_came_back_is_granted_again(provider: &RailUnderTest) {
     let pair = Pair::new(provider);
     let mut memory = pair.b.allocate(64 * 1024).wait(SOON).unwrap().expose();

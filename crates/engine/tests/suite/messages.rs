@@ -19,7 +19,7 @@ pub(crate) fn messages_arrive_in_order_each_once(provider: &RailUnderTest) {
         assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
     }
     sending.join().unwrap();
-    // And the other way, in turn.
+    // The other direction, one at a time.
     for number in 0..100_u32 {
         pair.b_to_a.send(number.to_le_bytes()).wait(SOON).unwrap();
         assert_eq!(pair.a_to_b.recv().wait(SOON).unwrap(), number.to_le_bytes());
@@ -49,7 +49,7 @@ pub(crate) fn a_sender_waits_for_one_who_does_not_take_them(provider: &RailUnder
     }
     let waits = pair.a_to_b.send(room.to_le_bytes()).wait(Duration::from_millis(200));
     assert_eq!(waits.unwrap_err().kind(), ErrorKind::TimedOut);
-    // All of them arrive, with the one that was given no room at first.
+    // All of them arrive, including the one that had no room at first.
     for number in 0..=room {
         assert_eq!(pair.b_to_a.recv().wait(SOON).unwrap(), number.to_le_bytes());
     }

@@ -1,4 +1,4 @@
-//! One suite, run over each provider: what a user of the engine relies upon, whatever carries the bytes.
+//! One suite, run over each provider: what a user of the engine relies on, over any transport.
 
 pub(crate) mod atomics;
 pub(crate) mod cancelled;
@@ -14,7 +14,8 @@ pub(crate) mod streams;
 #[allow(unused_imports, reason = "not every program has tests of its own beside the suite")]
 pub(crate) use pair::{Pair, RailUnderTest, SOON};
 
-/// Runs the suite over providers: what brings a test to where it runs, and each provider by a name.
+/// Runs the suite over providers. Takes the function that runs a test in its environment,
+/// optionally the reason why tests are ignored elsewhere, and each provider with a name.
 macro_rules! suite {
     ($run:path; $($name:ident = $provider:expr;)*) => {
         suite! { @all [] $run; $($name = $provider;)* }

@@ -7,7 +7,7 @@ use rand_mt::Mt;
 
 use super::pair::{Pair, RailUnderTest, SOON, byte_at, copy_of, counter, fill, grant, join};
 
-/// So many different numbers below a bound, in no order.
+/// Returns this many different numbers below a bound, in random order.
 fn some(random: &mut Mt, count: usize, bound: u32) -> Vec<u32> {
     let mut all: Vec<u32> = (0..bound).collect();
     for place in 0..count {
@@ -44,7 +44,7 @@ pub(crate) fn scattered_pages_of_many_sizes_are_there_when_the_counter_says_so(p
     for page_len in [8_usize, 64, 1000, 4096, 65536, 1 << 20] {
         let places = (len / page_len) as u32;
         let count = (places as usize / 2).min(1500);
-        // Two regions, as weights and their scales would be.
+        // Two regions, like weights and their scales.
         for seed in [1, 2] {
             let (granted, remote) = pair.granted(len, Rights::WRITE);
             let (arrived, raises) = pair.counter();
@@ -95,7 +95,7 @@ pub(crate) fn pages_are_read_from_where_the_map_says(provider: &RailUnderTest) {
     let mut bytes = vec![0; granted.len()];
     fill(&mut bytes, 5);
     granted.write_at(0, &bytes);
-    // One page is read twice, which is nothing to object to.
+    // Reading one page twice is allowed.
     let map = PageMap::of(4096).from([63, 9, 9, 10, 11, 0]).to([0, 1, 5, 2, 3, 7]);
     let into = pair.a.allocate(8 * 4096).wait(SOON).unwrap();
     let done = pair.a_to_b.read_pages(&remote, &map, into).wait(SOON).unwrap();
@@ -121,7 +121,7 @@ pub(crate) fn what_is_out_of_bounds_is_refused_before_it_is_posted(provider: &Ra
     let refused = pair.a_to_b.write_pages(source, &map, &remote, None).wait(SOON).unwrap_err();
     let source = refused.buffer.expect("nothing was posted");
     assert!(copy_of(&granted).iter().all(|byte| *byte == 0));
-    // The link is as well as before.
+    // The link works as before.
     pair.a_to_b.write_pages(source, &PageMap::of(4096).first(8), &remote, None).wait(SOON).unwrap();
 }
 

@@ -1,18 +1,19 @@
-//! Two engines that know each other.
+//! Two engines that are connected.
 
 use std::time::Duration;
 
 use farreach::{Counter, Engine, Grant, Peer, RemoteCounter, RemoteSlice, Rights, Settings, Slice};
 use farreach_rail::EndedKeys;
 
-/// Nothing here takes so long; what does has failed.
+/// Time limit of each wait.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A provider, as the suite knows it.
+/// A provider, as the suite uses it.
 pub(crate) struct RailUnderTest {
-    /// Makes an engine over it.
+    /// Creates an engine over it.
     pub(crate) open: fn(Settings) -> Engine,
-    /// Whether it has atomic operations; none where that differs with the library's release, and the rail says it.
+    /// Whether it has atomics; `None` if that depends on the release of the library, and only the
+    /// rail knows.
     pub(crate) has_atomics: Option<bool>,
     /// How many rails each engine has.
     pub(crate) rails: usize,
@@ -24,17 +25,17 @@ impl RailUnderTest {
     }
 }
 
-/// Whether the end of a key proves that nobody reaches memory by it.
+/// Returns whether the end of a key proves that no peer can access the memory any more.
 pub(crate) fn proves(engine: &Engine) -> bool {
     engine.rail_properties().iter().all(|rail| rail.ended_keys == EndedKeys::StopAll)
 }
 
-/// Patient enough for an emulated machine that does other things too.
+/// Settings with timeouts that are long enough for a busy emulated machine.
 pub(crate) fn settings(name: &str) -> Settings {
     Settings::new().name(name).heartbeat(Duration::from_millis(500)).peer_timeout(Duration::from_secs(5))
 }
 
-/// Engines A and B, each other's peers: A has connected to B.
+/// Engines A and B, which are peers: A has connected to B.
 pub(crate) struct Pair {
     pub(crate) a: Engine,
     pub(crate) b: Engine,
@@ -53,17 +54,17 @@ impl Pair {
         Self { a, b, a_to_b, b_to_a }
     }
 
-    /// Memory of B's that A may reach, in the hands of both.
+    /// Memory of B that A may access: B's grant, and A's view of it.
     pub(crate) fn granted(&self, len: usize, rights: Rights) -> (Grant, RemoteSlice) {
         grant(&self.b, &self.b_to_a, &self.a_to_b, len, rights)
     }
 
-    /// A counter of B's that A raises, in the hands of both.
+    /// A counter of B that A raises: B's counter, and A's view of it.
     pub(crate) fn counter(&self) -> (Counter, RemoteCounter) {
         counter(&self.b_to_a, &self.a_to_b)
     }
 
-    /// A slice of A's with bytes that tell their place.
+    /// Returns a slice of A with bytes that depend on their place.
     pub(crate) fn source(&self, len: usize, seed: u64) -> Slice {
         let mut slice = self.a.allocate(len).wait(SOON).unwrap();
         fill(&mut slice, seed);
@@ -76,7 +77,7 @@ pub(crate) fn join(a: &Engine, b: &Engine) -> (Peer, Peer) {
     let address = b.listen("127.0.0.1:0").unwrap();
     let mut connecting = a.connect(address).unwrap();
     let b_to_a = b.accept();
-    // Both drive themselves by their workers; each is waited for in turn.
+    // Both engines have workers that lead; each is waited for in turn.
     let a_to_b = connecting.wait(SOON).unwrap();
     let mut b_to_a = b_to_a;
     (a_to_b, b_to_a.wait(SOON).unwrap())
@@ -100,7 +101,7 @@ pub(crate) fn counter(owner_to_user: &Peer, user_to_owner: &Peer) -> (Counter, R
     (counter, remote)
 }
 
-/// Bytes that differ with their place and with the seed.
+/// Fills with bytes that differ by place and seed.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     for (place, byte) in bytes.iter_mut().enumerate() {
         *byte = byte_at(place as u64, seed);
@@ -112,7 +113,7 @@ pub(crate) fn byte_at(place: u64, seed: u64) -> u8 {
     (mixed >> 56) as u8
 }
 
-/// What a grant holds.
+/// Returns the content of a grant.
 pub(crate) fn copy_of(grant: &Grant) -> Vec<u8> {
     let mut bytes = vec![0; grant.len()];
     grant.read_at(0, &mut bytes);

@@ -48,7 +48,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future to its end without driving the engine: its worker does.
+/// Runs a future to its end. This thread never leads; the engine's worker does.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let (mut future, deadline) = (pin!(future), Instant::now() + SOON);
@@ -123,7 +123,7 @@ pub(crate) fn a_peer_that_leaves_and_comes_again_is_served(provider: &RailUnderT
         assert_eq!(lost.unwrap_err().kind(), ErrorKind::PeerLost);
         let refused = hub_to_spoke.grant(granted.revoke(SOON).unwrap(), Rights::READ).wait(SOON).unwrap_err();
         assert!(refused.error.kind() == ErrorKind::PeerLost && refused.memory.is_some(), "{refused:?}");
-        // The engine may have forgotten it by now; its handle knows why it is lost.
+        // The engine may have forgotten the peer by now, but the handle knows the reason.
         let unsent = hub_to_spoke.send("too late").wait(SOON).unwrap_err();
         let reason = hub_to_spoke.lost().unwrap().clone();
         assert_eq!(unsent.lost(), Some(&reason));
@@ -137,7 +137,7 @@ pub(crate) fn nobody_listens_and_a_stranger_are_told_of(provider: &RailUnderTest
     let error = a.connect(free).unwrap().wait(SOON).unwrap_err();
     assert!(error.to_string().contains(&free.to_string()) && error.cause().contains("refused"), "{error}");
     assert!(start.elapsed() < Duration::from_secs(2));
-    // A stranger is refused, and the engine goes on.
+    // A stranger is refused, and the engine keeps accepting peers.
     let address = a.listen("127.0.0.1:0").unwrap();
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
@@ -161,7 +161,7 @@ pub(crate) fn an_engine_that_ends_ends_all_waits(provider: &RailUnderTest) {
     for transfer in &mut transfers {
         match transfer.wait(SOON) {
             Ok(_) => {}
-            // Its memory and its counter go first.
+            // The grant and the counter end before the peer is lost.
             Err(error) => assert!(
                 matches!(
                     error.error.kind(),

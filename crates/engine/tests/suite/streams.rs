@@ -1,4 +1,4 @@
-//! Control connections that were made outside of the engine.
+//! Control connections that were established outside of the engine.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! Streams that were made elsewhere.
+//! Tests of adopted streams, which were connected elsewhere.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -7,7 +7,7 @@ use farreach_proto::wire::PREAMBLE_LEN;
 
 use super::*;
 
-/// Two ends of one connection, blocking as std makes them.
+/// Two ends of one connection, in blocking mode as std creates them.
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -36,7 +36,7 @@ fn both_sides_go_on_where_they_have_stopped_talking() {
     assert_eq!((a.frames(to_b), b.frames(to_a)), (vec![&message], vec![&message]));
 }
 
-/// Each side is told before anything that it says, and not twice.
+/// `Connected` is reported before any frame, and only once.
 #[test]
 fn it_is_told_when_the_handshake_is_done() {
     let (one, mut other) = streams();

@@ -1,4 +1,4 @@
-//! Each connection ends, and its end is told.
+//! Each connection ends, and its end is reported.
 
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn the_last_words_arrive_before_the_end() {
     let ((mut caller, to), (mut called, from)) = pair();
-    // What this side has not read must not take the other's last words away.
+    // Unread data on this side must not discard the peer's last frames.
     called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
     for sequence in 0..200 {
         caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
@@ -44,7 +44,7 @@ fn an_end_in_the_middle_of_a_frame_is_told_as_such() {
 #[test]
 fn a_killed_process_is_told_at_once() {
     let (mut called, address) = Side::listening();
-    // From here on only that process has the socket.
+    // From here on only that process owns the socket.
     let socket = OwnedFd::from(raw_peer(address));
     let mut peer = Command::new("sleep").arg("1000").stdin(Stdio::from(socket)).spawn().unwrap();
     let id = called.until_accepted();
@@ -59,7 +59,8 @@ fn a_killed_process_is_told_at_once() {
     assert!(matches!(reason, CloseReason::Ended { .. } | CloseReason::Closed { .. }), "{reason}");
 }
 
-/// The peer's last word and its reset come in one moment: the word is told, though writing to it fails first.
+/// The peer's last frame and its reset arrive together: the frame is delivered, although a write
+/// fails first.
 #[test]
 fn a_word_before_a_reset_is_not_lost() {
     let (mut called, address) = Side::listening();
@@ -68,7 +69,7 @@ fn a_word_before_a_reset_is_not_lost() {
     let mut bytes = Vec::new();
     farreach_proto::wire::encode(&Frame::Goodbye, &mut bytes).unwrap();
     peer.write_all(&bytes).unwrap();
-    // It has not read the preamble, so that its end is a reset.
+    // The peer has not read the preamble, so its close is a reset.
     drop(peer);
     std::thread::sleep(Duration::from_millis(20));
     called.control.send(id, &Frame::Ping { nonce: 1 }).unwrap();
@@ -98,7 +99,7 @@ fn a_peer_that_does_not_read_is_given_up() {
         "{reason}"
     );
     assert_eq!(called.control.peer_addr(id), None);
-    // What it gets is whole as far as it goes.
+    // The peer receives whole frames as far as it can read.
     let mut bytes = Vec::new();
     let _ = peer.read_to_end(&mut bytes);
     let mut decoder = Decoder::new();
@@ -110,7 +111,7 @@ fn a_peer_that_does_not_read_is_given_up() {
 
 #[test]
 fn a_peer_that_reads_late_gets_all() {
-    /// More than fit into both sockets.
+    /// More than fits into the buffers of both sockets.
     const MESSAGES: u64 = 150;
     let ((mut caller, to), (mut called, from)) = pair();
     for sequence in 0..MESSAGES {
@@ -138,7 +139,7 @@ fn with_few_descriptors() {
     let (mut called, address) = Side::listening();
     let mut files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
     files.pop();
-    // The kernel connects it though nobody lets it in.
+    // The kernel completes the connection although it is not accepted.
     let peer = raw_peer(address);
     called.until(|side| (!side.events.is_empty()).then_some(()));
     let begun = Instant::now();
@@ -157,7 +158,7 @@ fn with_few_descriptors() {
     drop(peer);
 }
 
-/// The other side of a connection that was closed here goes on and never ends it.
+/// The peer of a connection that was closed here never ends it.
 #[test]
 fn who_does_not_leave_is_left() {
     let (mut called, address) = Side::listening();
@@ -170,7 +171,7 @@ fn who_does_not_leave_is_left() {
     drop(peer);
 }
 
-/// Whoever has connected or was called, is there, and says nothing.
+/// A peer has connected, or was connected to, and sends no preamble.
 #[test]
 fn a_handshake_that_takes_too_long_times_out() {
     let (mut side, address) = Side::listening();

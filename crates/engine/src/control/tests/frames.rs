@@ -1,4 +1,4 @@
-//! What is said arrives.
+//! Frames that are sent arrive.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -70,7 +70,7 @@ fn the_longest_frame_passes_and_a_longer_one_is_handed_back() {
     assert_eq!(called.frames(from), [&longest, &Frame::Goodbye]);
 }
 
-/// A peer that says much has its share, and no more.
+/// A peer that sends much gets its share of a poll, and no more.
 #[test]
 fn a_talkative_peer_does_not_silence_another() {
     let (mut called, address) = Side::listening();
@@ -92,7 +92,7 @@ fn a_talkative_peer_does_not_silence_another() {
     called.until(|side| (side.events.iter().filter(is_ping).count() == 5000).then_some(()));
 }
 
-/// So that whoever drives also comes to its rails.
+/// A poll is bounded, so that the leader also serves the rails.
 #[test]
 fn one_poll_tells_a_bounded_number() {
     let (mut called, address) = Side::listening();
@@ -148,7 +148,7 @@ fn raise_file_limit(files: u64) {
     }
 }
 
-/// Whoever connects can read the preamble before it says anything.
+/// A peer that connects can read the preamble before it sends anything.
 #[test]
 fn the_preamble_comes_unasked() {
     let (mut called, address) = Side::listening();

@@ -1,4 +1,4 @@
-//! With real sockets, on loopback.
+//! Tests with real sockets, on loopback.
 
 mod adopted;
 mod ends;
@@ -16,10 +16,10 @@ use farreach_proto::wire::{Frame, preamble};
 
 use super::{CloseReason, ConnectionId, Control, ControlEvent, RecordLayer};
 
-/// A test that takes longer has failed.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A control channel, and what it told.
+/// A `Control`, and the events that it has delivered.
 struct Side {
     control: Control,
     events: Vec<ControlEvent>,
@@ -30,7 +30,7 @@ impl Side {
         Self { control: Control::new().unwrap(), events: Vec::new() }
     }
 
-    /// One that listens on loopback, and where.
+    /// Creates a side that listens on loopback. Returns its address too.
     fn listening() -> (Self, SocketAddr) {
         let mut side = Self::new();
         let address = side.control.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -41,7 +41,7 @@ impl Side {
         self.control.poll(&mut |event| self.events.push(event)).unwrap()
     }
 
-    /// Polls and sleeps, nothing else, until it holds.
+    /// Polls and sleeps until `holds` returns a value.
     fn until<T>(&mut self, mut holds: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -55,7 +55,7 @@ impl Side {
         }
     }
 
-    /// Who has connected.
+    /// Waits for a connection, and returns it.
     fn until_accepted(&mut self) -> ConnectionId {
         self.until(|side| {
             side.events.iter().find_map(|event| match event {
@@ -82,7 +82,7 @@ impl Side {
             .any(|event| matches!(event, ControlEvent::Connected(connected) if *connected == id))
     }
 
-    /// The frames of one connection.
+    /// Returns the frames of one connection.
     fn frames(&self, id: ConnectionId) -> Vec<&Frame> {
         let frames = self.events.iter().filter_map(|event| match event {
             ControlEvent::Frame(from, frame) if *from == id => Some(frame),
@@ -92,7 +92,8 @@ impl Side {
     }
 }
 
-/// Two engines' control channels, connected: the caller and its connection, the called and its.
+/// Two connected sides: the one that connects and its connection, the one that accepts and its
+/// connection.
 fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     let ((mut called, address), mut caller) = (Side::listening(), Side::new());
     let id = caller.control.connect(address, RecordLayer::Plain).unwrap();
@@ -106,7 +107,7 @@ fn pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     ((caller, id), (called, called_id))
 }
 
-/// Polls both, without sleeping, until it holds.
+/// Polls both sides without sleeping, until `holds` returns a value.
 fn run<T>(one: &mut Side, other: &mut Side, mut holds: impl FnMut(&mut Side, &mut Side) -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -121,7 +122,7 @@ fn run<T>(one: &mut Side, other: &mut Side, mut holds: impl FnMut(&mut Side, &mu
     }
 }
 
-/// A peer without an engine, whose handshake is done.
+/// A plain socket as the peer, which has sent its preamble.
 fn raw_peer(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&preamble()).unwrap();

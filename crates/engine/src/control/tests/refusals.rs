@@ -1,4 +1,4 @@
-//! Who is not one of us is refused, and both sides can say why.
+//! Peers with another protocol or version are refused, and both sides can say why.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn preamble_of(version: u16) -> Vec<u8> {
     bytes
 }
 
-/// What the other side gets: all of it, up to an orderly end.
+/// Returns all bytes that the peer receives until an orderly end.
 fn read_to_end(side: &mut Side, peer: &mut TcpStream) -> Vec<u8> {
     peer.set_nonblocking(true).unwrap();
     let mut bytes = Vec::new();
@@ -35,7 +35,7 @@ fn an_older_caller_is_told_apart_and_learns_our_version() {
     for (theirs, to_upgrade) in [(VERSION - 1, "upgrade the peer"), (VERSION + 1, "upgrade this side")] {
         let (mut called, address) = Side::listening();
         let mut peer = TcpStream::connect(address).unwrap();
-        // It says much more at once, as one that does not wait for an answer would.
+        // The peer sends much more at once, as one that does not wait for an answer does.
         let mut said = preamble_of(theirs);
         said.resize(200_000, 7);
         peer.write_all(&said).unwrap();
@@ -104,7 +104,7 @@ fn nobody_there_is_told_with_what_to_do() {
 #[test]
 fn no_way_there_is_told_at_once() {
     let mut caller = Side::new();
-    // A broadcast address: TCP has no way to it, wherever this runs.
+    // A broadcast address, to which TCP has no route on any host.
     let nowhere = "255.255.255.255:18520".parse().unwrap();
     let id = caller.control.connect(nowhere, RecordLayer::Plain).unwrap();
     let reason = caller.until_closed(id);

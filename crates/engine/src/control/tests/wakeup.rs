@@ -1,4 +1,4 @@
-//! What ends a sleep.
+//! Tests of what ends a sleep.
 
 use std::io::pipe;
 use std::os::fd::AsFd;
@@ -7,7 +7,7 @@ use std::thread;
 use super::*;
 use crate::progress::Wakeup as _;
 
-/// Much shorter than a sleep that nothing ends, and much longer than one that something ends.
+/// Much shorter than a sleep that nothing ends, and much longer than one that is ended.
 const SHORT: Duration = Duration::from_secs(5);
 
 fn sleep(control: &mut Control) -> Duration {

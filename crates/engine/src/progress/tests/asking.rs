@@ -1,4 +1,4 @@
-//! Many ask, and each is answered.
+//! Many threads submit commands, and each command is answered once.
 
 use super::*;
 use crate::progress::oneshot::Closed;
@@ -8,7 +8,7 @@ const COMMANDS: u64 = 10_000;
 
 const ALL: [Progress; 3] = [Progress::Busy, Progress::Event, Progress::Adaptive];
 
-/// Each thread leaves all of its commands, and then waits for each.
+/// Each thread submits all of its commands, and then waits for each.
 fn many_ask(rig: &Rig) {
     thread::scope(|scope| {
         for _ in 0..THREADS {

@@ -1,4 +1,4 @@
-//! Every wait ends.
+//! Every wait ends: by its deadline, or by a panic of the leader.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -34,7 +34,7 @@ fn a_deadline_ends_the_wait_of_who_is_parked() {
     });
 }
 
-/// What was awaited when the time was over can be awaited again.
+/// A oneshot whose wait has timed out can be waited for again.
 #[test]
 fn a_wait_that_timed_out_can_be_waited_for_again() {
     let rig = Rig::new(Progress::Adaptive);
@@ -69,24 +69,24 @@ fn a_panic_of_the_leader_ends_every_wait() {
     assert_eq!(rig.progress.wait(&never, patience()), Err(LeaderPanicked));
 }
 
-/// Also those are told that nobody polls for.
+/// Futures end too, although no thread waits for them.
 #[test]
 fn a_panic_of_the_leader_ends_every_future() {
     let rig = Rig::with_worker(Progress::Adaptive);
     let kept = rig.submit(Command::AskPeer);
     worker::block_on(&rig, kept).unwrap();
     let (sender, never) = oneshot::channel();
-    // The machine has this one, and goes with it.
+    // The machine owns this sender and drops it when it ends.
     rig.progress.submit(Command::AskPeer(sender));
     let _ = catch_unwind(AssertUnwindSafe(|| rig.progress.submit(Command::Panic)));
-    // The peer may have been faster.
+    // The peer may have answered before the panic.
     let end = worker::block_on(&rig, never);
     assert!(end.is_ok() || end == Err(Closed));
     let later = rig.submit(Command::AskPeer);
     assert_eq!(worker::block_on(&rig, later), Err(Closed));
 }
 
-/// A machine that has a task to wake after each step.
+/// A machine with a task to wake after each step.
 #[derive(Default)]
 struct Waking(Vec<Waker>);
 
@@ -116,7 +116,7 @@ impl Drive for Waking {
     }
 }
 
-/// Tasks of others keep whoever waits from nothing.
+/// Waking the tasks of other threads does not delay a waiter's deadline.
 #[test]
 fn a_wait_ends_in_time_though_a_task_is_woken_after_each_step() {
     let progress = LeaderFollowers::new(Waking::default(), Progress::Adaptive);

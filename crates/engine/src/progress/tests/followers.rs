@@ -1,9 +1,10 @@
-//! The decisions by themselves, without a thread.
+//! Unit tests of the decisions, without threads.
 
 use super::super::followers::{Followers, Handover, PlaceId, SubmitAction, WaitAction, WorkerAction};
 use super::super::leader::Leader;
 use super::*;
 
+/// A machine that does nothing.
 #[derive(Default)]
 struct Nothing(Vec<Waker>);
 

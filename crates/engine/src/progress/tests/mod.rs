@@ -1,4 +1,4 @@
-//! With real threads, and a machine that asks a peer over a real socket.
+//! Tests with real threads, and a machine that asks a peer over a real socket.
 
 mod asking;
 mod ends;
@@ -17,7 +17,7 @@ use farreach_proto::wire::Frame;
 use super::*;
 use crate::control::{ConnectionId, Control, ControlEvent, RecordLayer, Wakeup};
 
-/// A test that takes longer has failed.
+/// Time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn patience() -> Instant {
@@ -25,14 +25,14 @@ fn patience() -> Instant {
 }
 
 enum Command {
-    /// Is answered at once, with how many commands there were before.
+    /// Answered at once, with the number of commands before this one.
     Count(oneshot::Sender<u64>),
-    /// Is answered when the peer does.
+    /// Answered when the peer answers.
     AskPeer(oneshot::Sender<u64>),
     Panic,
 }
 
-/// A machine that asks a peer.
+/// A machine that sends pings to a peer.
 struct Asker {
     control: Control,
     peer: ConnectionId,
@@ -42,12 +42,12 @@ struct Asker {
     log: Arc<Log>,
 }
 
-/// What a machine did.
+/// Counts of what a machine did.
 #[derive(Default)]
 struct Log {
     steps: AtomicU64,
     sleeps: AtomicU64,
-    /// Whose steps.
+    /// Steps by thread.
     by: Mutex<HashMap<ThreadId, u64>>,
 }
 
@@ -103,7 +103,7 @@ impl Drive for Asker {
     }
 }
 
-/// A `LeaderFollowers` with an asker, and the peer it asks.
+/// A `LeaderFollowers` with an asker, and the peer that it asks.
 struct Rig {
     progress: Arc<LeaderFollowers<Asker>>,
     log: Arc<Log>,
@@ -144,7 +144,7 @@ impl Drop for Rig {
     }
 }
 
-/// Answers each ping, on a thread of its own.
+/// A peer that answers each ping, on its own thread.
 struct Peer {
     address: SocketAddr,
     wakeup: Wakeup,

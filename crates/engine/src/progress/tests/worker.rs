@@ -1,4 +1,4 @@
-//! The worker drives when nobody else does, and is in nobody's way.
+//! Tests of the worker: it leads when no other thread does, and does not disturb waiters.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::*;
 use crate::progress::oneshot::Closed;
 
-/// What an executor does with a oneshot, whoever drives.
+/// Polls a oneshot as an executor does; this thread never leads.
 pub(super) fn block_on(rig: &Rig, oneshot: oneshot::Receiver<u64>) -> Result<u64, Closed> {
     let parker = Arc::new(Parker::default());
     let waker = Waker::from(Arc::clone(&parker));
@@ -30,7 +30,8 @@ fn futures_are_answered() {
     }
 }
 
-/// The first future after somebody waited: the worker comes when called, and not with its next look.
+/// The first future after a wait: the worker leads as soon as it is called, not after its retry
+/// interval.
 #[test]
 fn the_worker_comes_when_called() {
     let rig = Rig::with_worker(Progress::Adaptive);
@@ -43,7 +44,7 @@ fn the_worker_comes_when_called() {
         })
         .collect();
     times.sort();
-    // Looks alone would be this fast for none. On a busy machine not all are.
+    // With retries alone, none would be this fast. On a busy machine not all are.
     assert!(times[20] < backoff::WORKER_RETRY / 2, "nine of ten took {:?} or more", times[20]);
 }
 
@@ -54,7 +55,7 @@ fn an_idle_engine_sleeps() {
         block_on(&rig, rig.submit(Command::AskPeer)).unwrap();
         let seen = || (rig.log.steps(), rig.log.sleeps.load(Ordering::Relaxed));
         let (mut before, deadline) = ((0, 0), patience());
-        // Soon there is a fifth of a second without a step.
+        // The engine has to make no step for a fifth of a second.
         while before != seen() {
             assert!(Instant::now() < deadline, "it never sleeps");
             before = seen();
@@ -64,7 +65,7 @@ fn an_idle_engine_sleeps() {
     }
 }
 
-/// One asks the peer again and again. It drives itself, and the worker hardly ever.
+/// One thread asks the peer again and again. It leads itself, and the worker hardly ever does.
 #[test]
 fn the_worker_is_not_in_the_way_of_who_waits() {
     let rig = Rig::with_worker(Progress::Adaptive);
@@ -77,7 +78,7 @@ fn the_worker_is_not_in_the_way_of_who_waits() {
     assert!(own * 4 > all * 3, "{own} of {all} steps");
 }
 
-/// Somebody waits, and nothing happens for so long that the worker rests. It comes back all the same.
+/// A thread waits without an event until the worker rests. The worker leads again after that wait.
 #[test]
 fn the_worker_takes_over_when_who_waited_is_gone() {
     let rig = Rig::with_worker(Progress::Adaptive);
@@ -91,7 +92,7 @@ fn the_worker_takes_over_when_who_waited_is_gone() {
     }
 }
 
-/// Whoever has led runs it, and leads no more.
+/// The thread that has led runs the waker, after it has stepped down.
 #[test]
 fn a_waker_may_wait_for_the_engine_itself() {
     struct Asks(Arc<Rig>, AtomicU64);
@@ -108,7 +109,7 @@ fn a_waker_may_wait_for_the_engine_itself() {
         let oneshot = rig.submit(Command::AskPeer);
         oneshot.listen(&Listener::Task(Waker::from(Arc::clone(&asks))));
         if oneshot.is_ready() {
-            // It was answered before anybody listened.
+            // The answer arrived before the listener was registered.
             continue;
         }
         rig.progress.call_worker();
@@ -124,7 +125,7 @@ fn a_waker_may_wait_for_the_engine_itself() {
     }
 }
 
-/// A waker may be the last one to have the engine.
+/// A waker may hold the last reference to the engine.
 #[test]
 fn a_waker_can_stop_the_worker_that_runs_it() {
     struct Stop(Arc<LeaderFollowers<Asker>>, AtomicBool);

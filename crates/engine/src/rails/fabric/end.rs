@@ -1,16 +1,16 @@
-//! What the other end of a link needs to know.
+//! The end of a link, as it is sent to the peer.
 
 use farreach_fabric::{Address, AddressFormat};
 use farreach_rail::RailError;
 use serde::{Deserialize, Serialize};
 
-/// The first thing in an end: of which provider's it is, and in which version.
+/// Identifies the format and its version. It comes first in an encoded end.
 const MARK: u32 = 0xfa_b0_00_02;
 
-/// One end of a link, as it is told to the other side.
+/// One end of a link, as it is sent to the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct End {
-    /// Where the endpoint is.
+    /// The address of the endpoint.
     pub(super) address: Address,
 }
 
@@ -29,7 +29,7 @@ impl End {
             .map_err(|error| RailError::new("tell an end of a link", error.to_string(), "report this"))
     }
 
-    /// Reads a peer's end, whose address is to be of this format.
+    /// Decodes the peer's end. Its address must have this format.
     pub(super) fn decode(bytes: &[u8], format: AddressFormat) -> Result<Self, RailError> {
         let refused = |cause: String| {
             RailError::new(

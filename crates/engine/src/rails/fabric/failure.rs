@@ -1,16 +1,16 @@
-//! What libfabric says, in the engine's words.
+//! Converts errors of libfabric into errors of a rail.
 
 use farreach_fabric as fab;
 use farreach_rail::{RailError, RailStatus, Refusal};
 
-/// What a call says, with what it means here.
+/// Converts the error of a call.
 pub(super) fn of_error(operation: impl Into<String>, error: &fab::Error) -> RailError {
     let (said, cause) = (error.to_string(), error.cause());
     let status = error.errno().map(RailStatus::Errno);
     RailError::new(operation, joined(said, cause), error.fix()).caused_by(status, error.clone())
 }
 
-/// What a completion says.
+/// Converts a failed completion.
 #[cold]
 pub(super) fn of_failure(rail: &str, failure: &fab::Failure) -> RailError {
     let operation = failure.operation.map_or_else(|| "something".to_owned(), |kind| kind.to_string());
@@ -20,7 +20,7 @@ pub(super) fn of_failure(rail: &str, failure: &fab::Failure) -> RailError {
         .caused_by(Some(status), failure.clone())
 }
 
-/// Why a request was not taken, other than for want of room.
+/// Converts a refusal of a work request, other than a full queue.
 #[cold]
 pub(super) fn of_refusal(rail: &str, refusal: &fab::Refusal) -> Refusal {
     let error = RailError::new(format!("post over {rail}"), refusal.to_string(), refusal.fix());
@@ -28,7 +28,8 @@ pub(super) fn of_refusal(rail: &str, refusal: &fab::Refusal) -> Refusal {
         fab::Refusal::Failed(failure) => Refusal::LinkDown(of_failure(rail, failure)),
         fab::Refusal::Engine(said) => {
             let error = of_error(format!("post over {rail}"), said);
-            // What a provider does not take today it does not take tomorrow; anything else is the connection's.
+            // A provider that refuses a request as such always refuses it. Other errors concern the
+            // connection.
             let is_about_request =
                 matches!(said.errno(), Some(libc::EINVAL | libc::EMSGSIZE | libc::ENOSYS | libc::EOPNOTSUPP));
             if is_about_request { Refusal::Never(error) } else { Refusal::LinkDown(error) }
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(error.status(), Some(RailStatus::Errno(libc::EADDRINUSE)));
         let source = error.source().and_then(|source| source.downcast_ref::<fab::Error>());
         assert_eq!(source, Some(&failed(libc::EADDRINUSE)));
-        // What says nothing more is not said twice.
+        // A cause that adds nothing is not repeated.
         assert_eq!(of_error("x", &failed(999)).cause, "fi_writemsg failed: a text (999)");
     }
 

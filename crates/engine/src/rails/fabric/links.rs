@@ -1,9 +1,10 @@
-//! The links of a rail. All use the same endpoint; a link is a peer of it.
+//! The links of a rail. All use the same endpoint; a link is a peer in its address vector.
 
 use farreach_fabric::Peer;
 use farreach_rail::{LinkKey, RailError};
 
-/// Links by their keys. A place is used again, a key never: it has the number of times that its place was used, too.
+/// Links by their keys. A place is used again, but a key never: it includes how often its place was
+/// used.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     places: Vec<Place>,
@@ -16,14 +17,14 @@ struct Place {
     link: Option<Link>,
 }
 
-/// One link.
+/// The state of a link.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// Its own end is made.
+    /// Only the local end exists.
     Open,
-    /// Both are.
+    /// Both ends are known.
     Connected(Connected),
-    /// The library refuses whatever is posted to it, with this.
+    /// Posts are refused with this error.
     Failed(RailError),
 }
 
@@ -33,24 +34,27 @@ pub(super) struct Connected {
     pub(super) doubt: Doubt,
 }
 
-/// Whether "no room" may be believed. One library was seen to answer so to what it will never do, each time with an error that is nobody's.
+/// Decides whether "queue full" may be believed. One library was seen to return it for requests
+/// that it never accepts, each time with an unattributed error.
 #[derive(Debug)]
 pub(super) struct Doubt {
-    /// How many errors there were that are nobody's, when it was last refused.
+    /// The number of unattributed errors at the last refusal.
     unattributed: u64,
-    /// How often in a row there were more than before.
+    /// How many refusals came with new unattributed errors since a post succeeded.
     count: u32,
 }
 
 impl Doubt {
-    /// Such an error may come at the same time for another reason, but not so often.
+    /// The limit. An unattributed error may coincide with a refusal for another reason, but not
+    /// this often.
     const MAX: u32 = 2;
 
     pub(super) fn new(unattributed: u64) -> Self {
         Self { unattributed, count: 0 }
     }
 
-    /// It was refused for want of room, and there were so many errors by now; whether that is to be believed.
+    /// Returns whether "queue full" is to be believed, given the number of unattributed errors so
+    /// far.
     pub(super) fn is_credible(&mut self, unattributed: u64) -> bool {
         if unattributed > std::mem::replace(&mut self.unattributed, unattributed) {
             self.count += 1;
@@ -58,7 +62,7 @@ impl Doubt {
         self.count <= Self::MAX
     }
 
-    /// Something was taken.
+    /// Notes that a post succeeded.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.count = 0;
@@ -86,7 +90,7 @@ impl Links {
         place.link.as_mut()
     }
 
-    /// Takes a link away. One that is not there, or not any more, is no matter.
+    /// Removes a link. Does nothing if it does not exist.
     pub(super) fn close(&mut self, key: LinkKey) {
         if self.get_mut(key).is_none() {
             return;
@@ -94,7 +98,7 @@ impl Links {
         let number = key.0 as u32;
         let place = &mut self.places[number as usize];
         place.link = None;
-        // One that cannot be counted further is not used again.
+        // A place whose counter cannot grow is not used again.
         if place.uses < u32::MAX {
             self.free.push(number);
         }
@@ -107,7 +111,7 @@ impl Links {
         }
     }
 
-    /// Nothing more can be posted to it.
+    /// Marks a link as failed: further posts are refused. The first reason is kept.
     pub(super) fn fail(&mut self, key: LinkKey, reason: &RailError) {
         if let Some(link @ (Link::Open | Link::Connected(_))) = self.get_mut(key) {
             *link = Link::Failed(reason.clone());

@@ -1,4 +1,4 @@
-//! A rail over libfabric: one endpoint of reliable datagrams, for all peers.
+//! A rail over libfabric: one reliable-datagram endpoint for all peers.
 //!
 //! ```no_run
 //! use farreach_rail::Rail;
@@ -12,11 +12,13 @@
 //!
 //! # What it does
 //!
-//! A link is a peer in the endpoint's address vector, and costs next to nothing. So links do not end by themselves: what is in flight on one
-//! that is closed comes back when the library is done with it, or by a [reset](Rail::reset), which closes the endpoint for all.
+//! A link is a peer in the endpoint's address vector, and costs next to nothing. Therefore a link
+//! does not end by itself: operations in flight on a closed link complete when the library is done
+//! with them, or by a [reset](Rail::reset), which closes the endpoint for all links.
 //!
-//! Not every provider can be a rail. The target's side must refuse a wrong or dead key, and closing the endpoint must end what peers have begun: without
-//! the one, a peer reaches what it was not granted; without the other, nothing ever proves that it has stopped. libfabric's shm has neither.
+//! Not every provider can be a rail. The target must refuse a wrong or ended key; otherwise a peer
+//! reaches memory that it was not granted. Closing the endpoint must end operations that peers have
+//! begun; otherwise nothing ever proves that they have stopped. libfabric's shm does neither.
 
 mod end;
 mod failure;
@@ -58,12 +60,14 @@ use resources::Resources;
 #[derive(Debug)]
 pub struct FabricRail {
     cq: CompletionQueue,
-    /// All that a completion changes.
+    /// All state that a completion changes. It is apart from the queue, which is borrowed while its
+    /// events are handled.
     rail: Resources,
 }
 
 impl FabricRail {
-    /// Opens the domain of an offer, and an endpoint in it. [`offers`] has those that can be opened.
+    /// Opens the domain of an offer, and an endpoint in it. [`offers`] returns the offers that can
+    /// be opened.
     pub fn open(info: &Info, settings: &FabricSettings) -> Result<Self, RailError> {
         if let Some(cause) = unfit(&Profile::of(info), info.mr_mode()) {
             let fix = "use tcp, or a card: `farreach devices` shows what there is";
@@ -76,8 +80,9 @@ impl FabricRail {
         Ok(Self { cq, rail })
     }
 
-    /// Opens a rail by its provider's name: `tcp`, `efa`, or in full, as `tcp;ofi_rxm`. `bind` is the local address to be at, where the
-    /// provider has such addresses, so that several rails of one host are told apart.
+    /// Opens a rail by the name of its provider: `tcp`, `efa`, or the full name, such as
+    /// `tcp;ofi_rxm`. `bind` is the local address to use, if the provider has IP addresses; it
+    /// distinguishes several rails of one host.
     pub fn open_named(
         name: &str,
         bind: Option<IpAddr>,
@@ -88,13 +93,13 @@ impl FabricRail {
         Self::open(&info, &settings)
     }
 
-    /// How many errors came that are no request's, since it was opened.
+    /// Returns the number of unattributed errors since the rail was opened.
     pub fn unattributed(&self) -> u64 {
         self.rail.unattributed.count
     }
 }
 
-/// Why an engine cannot rely on this kind of provider.
+/// Returns why a provider with this profile cannot be a rail, if it cannot.
 fn unfit(profile: &Profile, mr_mode: MrMode) -> Option<&'static str> {
     match (profile.keys_enforced, profile.close_stops_peers) {
         (true, true) if profile.close_leaves_connections && mr_mode.intersects(MADE_ANEW) => Some(
@@ -108,7 +113,8 @@ fn unfit(profile: &Profile, mr_mode: MrMode) -> Option<&'static str> {
     }
 }
 
-/// What another domain would have to be given again: registrations of all memory, or keys that peers know.
+/// Properties that a new domain would not keep: registrations of all memory, or keys that peers
+/// know.
 const MADE_ANEW: MrMode = MrMode::LOCAL.union(MrMode::PROV_KEY);
 
 impl Rail for FabricRail {

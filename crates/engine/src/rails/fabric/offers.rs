@@ -1,4 +1,4 @@
-//! Which rails libfabric has on this host.
+//! The rails that libfabric offers on this host.
 
 use farreach_fabric::{Capabilities, Error, Hints, Info, Library, Profile};
 use farreach_rail::RailError;
@@ -6,10 +6,11 @@ use farreach_rail::RailError;
 use super::properties::is_rdma;
 use super::{FabricSettings, failure};
 
-/// The rails that can be opened: those of the [providers](FabricSettings::providers) in the settings that are here, RDMA first.
+/// Returns the rails that can be opened: those of the [providers](FabricSettings::providers) in the
+/// settings that exist here, RDMA first.
 ///
-/// A card's provider has one for each card; of others only the library's best is of use. None at all is an ordinary answer; that
-/// libfabric is missing is an error.
+/// The provider of a card has one offer for each card; of other providers only the best offer is
+/// returned. An empty list is no error; a missing libfabric is.
 ///
 /// ```
 /// use farreach::rails::fabric::{FabricSettings, offers};
@@ -33,7 +34,7 @@ pub fn offers(settings: &FabricSettings) -> Result<Vec<Info>, RailError> {
     Ok(found)
 }
 
-/// The best rail of one provider.
+/// Returns the best offer of one provider.
 pub(super) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailError> {
     let offers = named(name, settings).map_err(|error| refused(&error))?;
     offers.into_iter().next().ok_or_else(|| {
@@ -45,7 +46,7 @@ pub(super) fn best(name: &str, settings: &FabricSettings) -> Result<Info, RailEr
     })
 }
 
-/// Whether a rail of this name is one of libfabric's providers, and no device of verbs'.
+/// Returns whether this name of a rail is a provider of libfabric, and not a verbs device.
 ///
 /// ```
 /// use farreach::rails::fabric::is_provider;
@@ -63,14 +64,16 @@ fn refused(error: &Error) -> RailError {
     failure::of_error("look for rails", error)
 }
 
-/// The provider by which libfabric 1.x speaks datagrams over tcp by itself; 2.x calls it `tcp`.
+/// The provider that implements datagrams over tcp by itself in libfabric 1.x; 2.x calls it `tcp`.
 pub(super) const OWN_DATAGRAMS: &str = "net";
 
-/// The offers of one provider, the best of each domain, or of all domains where there is no card.
+/// Returns the offers of one provider: the best of each domain, or only the best one if it has no
+/// card.
 ///
-/// `tcp` is the one that speaks datagrams by itself, where the library has it. The layer that makes them of connections is not for an engine
-/// that outlives its peers: the one of 1.17 takes the process with it when a connection ends in the middle of a write with
-/// immediate data. Who wants it all the same names it in full.
+/// For `tcp`, the provider that implements datagrams by itself is preferred. The layer that builds
+/// them on connections (`ofi_rxm`) does not suit an engine that outlives its peers: in 1.17 it
+/// crashes the process when a connection ends in the middle of a write with immediate data. It can
+/// be chosen by its full name.
 fn named(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> {
     let offers = offers_of(name, settings)?;
     let is_layered = |info: &Info| Profile::of(info).close_spoils_waits;
@@ -93,8 +96,9 @@ fn offers_of(name: &str, settings: &FabricSettings) -> Result<Vec<Info>, Error> 
             best.push(info);
         }
     }
-    // Where atomics are to be had without another provider, with them.
+    // An offer with atomics replaces the one without, if it is otherwise the same.
     let with_atomics = query(name, basic | Capabilities::ATOMIC, settings).unwrap_or_default();
+    // In reverse, so that the library's best offer is the last one that replaces another.
     for info in with_atomics.into_iter().rev() {
         let same = |other: &&mut Info| {
             other.provider() == info.provider()
@@ -115,7 +119,7 @@ fn query(name: &str, capabilities: Capabilities, settings: &FabricSettings) -> R
         hints = hints.traffic_class(class);
     }
     match settings.bind {
-        // Not every provider has such addresses; one that has none says so, and is asked without.
+        // A provider without IP addresses has no offer for this one, and is queried without it.
         Some(bind) => match Info::query(&hints.clone().node(bind.to_string()).source()) {
             Err(Error::NoProvider { .. }) if !has_sockets(&hints) => Info::query(&hints),
             answer => answer,
@@ -124,7 +128,7 @@ fn query(name: &str, capabilities: Capabilities, settings: &FabricSettings) -> R
     }
 }
 
-/// Whether what is asked for is at an address of IP's.
+/// Returns whether an offer for these hints has an IP address.
 fn has_sockets(hints: &Hints) -> bool {
     let offers = Info::query(hints).unwrap_or_default();
     offers.iter().any(|info| info.source().is_some_and(|source| source.socket_addr().is_some()))

@@ -1,4 +1,4 @@
-//! Requests, in the library's words.
+//! Converts work requests into those of libfabric, and posts them.
 
 use farreach_fabric as fab;
 use farreach_fabric::{PostError, RemoteParts, RemoteRegion, TransmitRequest};
@@ -51,7 +51,8 @@ impl Resources {
         }
     }
 
-    /// What a refusal means here. One for want of room is not believed for ever.
+    /// Converts a refusal. "Queue full" is not believed indefinitely; see
+    /// [`Doubt`](super::links::Doubt).
     fn understand(&mut self, key: LinkKey, reason: &fab::Refusal) -> Refusal {
         let reason = match reason {
             fab::Refusal::QueueFull { .. } => match self.doubt(key) {
@@ -66,7 +67,7 @@ impl Resources {
         reason
     }
 
-    /// The error that "full" stands for, when that has become clear.
+    /// Returns the error behind "queue full", once it is not credible any more.
     fn doubt(&mut self, key: LinkKey) -> Option<RailError> {
         let unattributed = self.unattributed.count;
         let Some(Link::Connected(connected)) = self.links.get_mut(key) else { return None };
@@ -84,7 +85,7 @@ fn why_down(link: Option<&mut Link>) -> RailError {
     RailError::new("post to a link", cause, "open a new link, and connect it")
 }
 
-/// What the library would not notice.
+/// Checks what the library does not check.
 #[inline]
 fn check(request: WorkRequest<'_>, buffers: &Buffers, message_max: usize) -> Result<(), &'static str> {
     match request {
@@ -93,13 +94,13 @@ fn check(request: WorkRequest<'_>, buffers: &Buffers, message_max: usize) -> Res
         {
             Err("ranges without bytes, or bytes without ranges")
         }
-        // The peer's room is as long as ours.
+        // The peer's receive buffers are as long as the local ones.
         WorkRequest::Send if buffers.len() > message_max => Err("a message that is longer than the longest"),
         _ => Ok(()),
     }
 }
 
-/// The request, in the library's words.
+/// Converts a work request.
 #[inline]
 fn to_library(
     request: WorkRequest<'_>,
@@ -151,7 +152,8 @@ fn region(target: RemoteSegment) -> RemoteRegion {
 }
 
 fn parts(targets: RemoteSegments<'_>) -> Option<RemoteParts> {
-    // The engine has checked each range; what it is checked against here is that it ends where addresses do.
+    // The engine has checked each range against its grant. Here the whole address space is the
+    // limit.
     let mut parts = RemoteParts::new(RemoteRegion::new(0, u64::MAX, targets.key()));
     targets.iter().all(|target| parts.push(target.address, target.len)).then_some(parts)
 }

@@ -1,4 +1,4 @@
-//! What a rail over libfabric is and can do: from its offer, and from what is known of its kind.
+//! Properties of a rail over libfabric: from its offer, and from its profile.
 
 use farreach_fabric::{Capabilities, Domain, Endpoint, Hints, Info, MrMode, Profile, Protocol, RemoteParts};
 use farreach_proto::counter::IMMEDIATE_PAGES_MAX;
@@ -8,13 +8,14 @@ use farreach_rail::{EndedKeys, Proof, Properties};
 use super::FabricSettings;
 use super::offers::OWN_DATAGRAMS;
 
-/// One operation is at most this long, also where the library would take more: what is under way cannot be stopped, nor shared among rails.
+/// The longest operation, even if the library takes longer ones: an operation in flight can be
+/// neither stopped nor divided among rails.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// As many pieces as the library's lists have room for.
+/// The capacity of the library's scatter-gather lists.
 const PIECES_MAX: usize = 16;
 
-/// How many requests, of those that the settings ask for.
+/// Returns the transmit depth: that of the settings, limited by the offer.
 pub(super) fn depth(info: &Info, settings: &FabricSettings) -> usize {
     settings.transmit_depth.clamp(1, info.transmit_queue_size().max(1))
 }
@@ -40,12 +41,13 @@ pub(super) fn properties(domain: &Domain, endpoint: &Endpoint, settings: &Fabric
     }
 }
 
-/// What the card says.
+/// Returns the rate that the card reports; 0 if there is no card.
 fn rate_bps(info: &Info) -> u64 {
     info.nic().map_or(0, |nic| nic.speed_bits_per_second as u64)
 }
 
-/// The provider as it was asked for, and its address: two rails of one host differ in that.
+/// Returns the provider's name as the user gave it, with its address, which distinguishes two rails
+/// of one host.
 fn name(info: &Info, settings: &FabricSettings) -> String {
     let provider = name_asked_for(info.provider(), &settings.providers);
     match info.source().and_then(|source| source.socket_addr()) {
@@ -54,12 +56,13 @@ fn name(info: &Info, settings: &FabricSettings) -> String {
     }
 }
 
-/// `tcp` where libfabric 1.x answered with `net`: the user asked for `tcp` and finds no `net` in what was typed.
+/// Returns `tcp` if libfabric 1.x answered with `net`, because the user asked for `tcp` and does
+/// not know `net`.
 fn name_asked_for<'a>(provider: &'a str, asked: &[String]) -> &'a str {
     if provider == OWN_DATAGRAMS && !asked.iter().any(|name| name == provider) { "tcp" } else { provider }
 }
 
-/// Keys that the provider chooses are a card's.
+/// Returns whether the offer is a card's: only cards choose their keys.
 pub(super) fn is_rdma(info: &Info) -> bool {
     info.mr_mode().contains(MrMode::PROV_KEY)
 }
@@ -75,15 +78,17 @@ fn limits(info: &Info) -> Limits {
     }
 }
 
-/// Up to which length a write lands behind those before it, if at all. The order of operations is one thing, and that of their bytes another.
+/// Returns the length up to which the bytes of a write land after those of earlier writes; `None`
+/// if they do not. The order of operations and the order of their bytes are separate properties.
 fn ordered_max(info: &Info) -> Option<u64> {
     if !info.writes_ordered() {
         return None;
     }
     let mut max = info.ordered_write_size();
     if max == 0 && info.capabilities().contains(Capabilities::ATOMIC) {
-        // One layer makes atomics of messages, and as soon as they are asked for says no more than that one-sided writes stay in order.
-        // These take the same way with atomics and without, so the offer without knows.
+        // One layer implements atomics by messages. Once they are requested, it reports only that
+        // one-sided writes stay in order, and no length. Writes use the same path with and without
+        // atomics, so the offer without atomics has the length.
         let hints = Hints::rdm().provider(info.provider()).domain(info.domain());
         let offers = Info::query(&hints).unwrap_or_default();
         let same = offers.iter().find(|other| {
@@ -98,11 +103,11 @@ fn ended_keys(profile: &Profile) -> EndedKeys {
     if profile.revoke_stops_writes { EndedKeys::StopAll } else { EndedKeys::StopNew }
 }
 
-/// What is the same on both ends of a link.
+/// Returns a text that is the same on both ends of a link.
 fn kind(info: &Info) -> String {
     let (provider, protocol, version) = (info.provider(), info.protocol(), info.protocol_version());
     if protocol == Protocol::Xnet {
-        // `net` of 1.17 is `tcp` of 2.x, and they understand each other, whatever their versions say.
+        // `net` of 1.17 is `tcp` of 2.x. They are compatible, although their versions differ.
         return format!("fabric/tcp/{protocol}");
     }
     format!("fabric/{provider}/{protocol}.{version}")

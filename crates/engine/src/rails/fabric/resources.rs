@@ -1,4 +1,4 @@
-//! The endpoint, and all that belongs to it.
+//! The endpoint of a rail, and everything that belongs to it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,37 +17,39 @@ use super::properties::{depth, properties};
 use super::{FabricSettings, failure};
 use crate::Rights;
 
-/// What was in flight at a reset is told of in portions of this size.
+/// Events that one poll reports at most for operations that a reset has returned.
 const TOLD_MAX: usize = 64;
 
-/// What keys that were ended may hold until a reset: memory that nobody has in his hand any more, and keys, of some hundred bytes each.
+/// Limits of what ended keys may hold until a reset: memory that no user holds any more, and keys
+/// of some hundred bytes each.
 const HELD_BYTES_MAX: usize = 256 << 20;
 const HELD_KEYS_MAX: usize = 1 << 18;
-/// When it is looked how much they hold.
+/// When to measure how much they hold: at this many keys at least, or after this many new bytes.
 const LOOK_AT_LEAST: usize = 64;
 const UNSEEN_BYTES_MAX: usize = 64 << 20;
 
-/// When it is looked next how much dead keys hold.
+/// Decides when to measure how much ended keys hold.
 #[derive(Debug)]
 struct Held {
-    /// When there are so many.
+    /// The number of keys at which to measure next.
     look_at: usize,
-    /// Bytes of those that came since the last look.
+    /// Bytes of keys that ended since the last measurement.
     unseen_bytes: usize,
 }
 
-/// Declared in the order of dropping: with the endpoint ends what peers have begun, so that the memory behind the keys may go.
+/// The resources of a rail. Invariant: the fields are declared in drop order. Closing the endpoint
+/// ends operations that peers have begun, and only then may the memory behind the keys be freed.
 #[derive(Debug)]
 pub(super) struct Resources {
-    /// None after a reset that failed.
+    /// `None` after a failed reset.
     pub(super) endpoint: Option<Endpoint>,
     keys: HashMap<u64, ExposedKey>,
     exposed_count: u64,
     held: Held,
     pub(super) links: Links,
-    /// What was in flight at a reset, and was not told of yet.
+    /// Operations that a reset has returned and that were not reported yet.
     returned: VecDeque<Returned>,
-    /// Room for messages that is not posted.
+    /// Receive buffers that are not posted.
     rooms: Vec<Slice>,
     pub(super) unattributed: UnattributedErrors,
     pub(super) properties: Properties,
@@ -56,13 +58,14 @@ pub(super) struct Resources {
     domain: Domain,
 }
 
-/// Errors that are no request's.
+/// Errors that name no operation.
 #[derive(Debug, Default)]
 pub(super) struct UnattributedErrors {
     pub(super) count: u64,
     pub(super) last: Option<RailError>,
 }
 
+/// An operation that a reset has returned.
 #[derive(Debug)]
 struct Returned {
     tag: u64,
@@ -97,7 +100,7 @@ impl Resources {
         Ok(rail)
     }
 
-    /// An error of the library's, while doing something for this rail.
+    /// Converts an error of the library, with the operation and this rail.
     pub(super) fn refused(&self, operation: &str, error: &Error) -> RailError {
         failure::of_error(format!("{operation} over {}", self.properties.name), error)
     }
@@ -133,9 +136,10 @@ impl Resources {
         }
     }
 
-    /// Closes the endpoint and opens another one.
+    /// Closes the endpoint and opens a new one.
     pub(super) fn reset(&mut self, cq: &mut CompletionQueue) -> Result<(), RailError> {
         let could_sleep = cq.wait_fd().is_some();
+        // First, so that no link stays open if the endpoint cannot be closed or opened again.
         self.links.close_all();
         let Some(endpoint) = self.endpoint.take() else { return Err(self.no_endpoint()) };
         let returned = endpoint.close().map_err(|error| self.refused("reset", &error))?;
@@ -144,7 +148,8 @@ impl Resources {
                 self.rooms.extend(operation.buffers.into_slice());
                 continue;
             }
-            // All of them come back: a provider whose close does not stop peers is no rail.
+            // All operations are returned: a provider whose close does not stop peers cannot be a
+            // rail.
             let reason = self.was_reset();
             self.returned.push_back(Returned { tag: operation.tag, buffers: operation.buffers, reason });
         }
@@ -153,17 +158,19 @@ impl Resources {
         Ok(())
     }
 
-    /// Opens an endpoint after one was closed: with another queue where the old one cannot be slept on any more, and in another domain where the old one is spent.
+    /// Opens an endpoint after the old one was closed: with a new queue if the old one cannot be
+    /// slept on any more, and in a new domain if the old one is spent.
     fn reopen(&mut self, cq: &mut CompletionQueue, must_sleep: bool) -> Result<(), Error> {
         if self.domain.is_spent() {
             let domain = self.domain.renew()?;
-            // Peers go on by the keys that they know. The cost is linear in their number.
+            // Peers keep using the keys that they know. The cost is linear in the number of keys.
             self.keys.values_mut().try_for_each(|key| key.move_to(&domain))?;
             (*cq, self.domain) = (domain.open_cq()?, domain);
         } else if must_sleep && cq.wait_fd().is_none() {
             *cq = self.domain.open_cq()?;
         }
-        // A new endpoint would look for all the old one's peers, and dies of those that are gone.
+        // A new endpoint would contact all peers in the old address vector, and crashes if one of
+        // them is gone (docs/PROVIDERS.md).
         self.av = self.domain.open_av()?;
         self.endpoint = Some(open_endpoint(&self.domain, cq, &self.av, &self.settings)?);
         Ok(())
@@ -200,7 +207,8 @@ impl Resources {
         }
     }
 
-    /// Whether dead keys hold too much. To look costs as much as there are, so it is done when there are twice as many, or much memory was added.
+    /// Returns whether ended keys hold too much. Measuring is linear in their number, so it is done
+    /// only when there are twice as many, or after much memory was added.
     pub(super) fn holds_too_much(&mut self) -> bool {
         let keys = self.domain.kept_keys();
         if keys < self.held.look_at && self.held.unseen_bytes < UNSEEN_BYTES_MAX {
@@ -210,7 +218,8 @@ impl Resources {
         keys > HELD_KEYS_MAX || self.domain.kept_bytes() > HELD_BYTES_MAX
     }
 
-    /// Posts the room for messages that is not posted. What the library does not take now is tried again with the next poll.
+    /// Posts the receive buffers that are not posted. If the library refuses one, the next poll
+    /// tries again.
     pub(super) fn make_room(&mut self) {
         let Some(endpoint) = &self.endpoint else { return };
         while let Some(room) = self.rooms.pop() {
@@ -221,7 +230,7 @@ impl Resources {
         }
     }
 
-    /// Tells of what a reset has brought back; how many.
+    /// Reports operations that a reset has returned. Returns how many.
     pub(super) fn tell_returned(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let count = self.returned.len().min(TOLD_MAX);
         for Returned { tag, buffers, reason } in self.returned.drain(..count) {
@@ -230,7 +239,7 @@ impl Resources {
         count
     }
 
-    /// Tells what an event means; how many things that are.
+    /// Reports an event of the library. Returns how many events that makes for the engine.
     pub(super) fn tell(&mut self, event: fab::Event, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         match event {
             fab::Event::Completed(completion) if completion.kind() == OperationKind::Receive => {
@@ -284,7 +293,7 @@ impl Resources {
         self.unattributed.last = Some(failure::of_failure(&self.properties.name, failure));
     }
 
-    /// Whether a poll would tell something, whatever the library has.
+    /// Returns whether a poll would report something, regardless of the library.
     pub(super) fn has_something_to_tell(&self) -> bool {
         !self.returned.is_empty()
     }
@@ -306,7 +315,7 @@ fn open_endpoint(
         .build(domain)
 }
 
-/// Room for as many messages, in one allocation.
+/// Allocates receive buffers, all in one allocation.
 fn rooms(domain: &Domain, count: usize, len: usize) -> Result<Vec<Slice>, Error> {
     let count = count.clamp(1, domain.info().receive_queue_size().max(1));
     let mut rest = domain.allocate(count * len)?;
@@ -317,7 +326,7 @@ fn access(rights: Rights) -> RemoteAccess {
     [
         (Rights::READ, RemoteAccess::READ),
         (Rights::WRITE, RemoteAccess::WRITE),
-        // They do both.
+        // An atomic reads and writes.
         (Rights::ATOMIC, RemoteAccess::all()),
     ]
     .into_iter()

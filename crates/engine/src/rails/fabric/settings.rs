@@ -1,10 +1,10 @@
-//! What a rail over libfabric is opened with.
+//! Settings of a rail over libfabric.
 
 use std::net::IpAddr;
 
 use farreach_fabric::TrafficClass;
 
-/// What a rail over libfabric is opened with, and which ones are looked for.
+/// Settings of a rail over libfabric, and of the search for rails.
 ///
 /// ```
 /// use farreach::rails::fabric::FabricSettings;
@@ -14,30 +14,32 @@ use farreach_fabric::TrafficClass;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FabricSettings {
-    /// Requests in flight, on all links together; at most what the offer says.
+    /// Work requests in flight, on all links together; limited by the offer.
     pub transmit_depth: usize,
-    /// Messages that may come before somebody polls, from all peers together; at most what the offer says.
+    /// Messages that may arrive between two polls, from all peers together; limited by the offer.
     pub receive_count: usize,
-    /// The longest message.
+    /// The longest message in bytes.
     pub message_max: usize,
-    /// Whether a write completes when its bytes are at the peer, and not when they have left; where the provider has it. Without, it costs
-    /// a message less, and a write that the peer refuses is not told of.
+    /// Whether a write completes when its bytes are in the peer's memory, and not when they were
+    /// sent, if the provider supports it. Without it, a write costs one message less, and a write
+    /// that the peer refuses is not reported.
     pub asks_for_delivery: bool,
-    /// How the network is to treat the traffic, where the provider knows such classes.
+    /// The traffic class, if the provider supports it.
     pub traffic_class: Option<TrafficClass>,
-    /// The providers to look for: `tcp` is what speaks it best, `tcp;ofi_rxm` that one.
+    /// The providers to look for. `tcp` stands for the best provider over tcp; a full name such as
+    /// `tcp;ofi_rxm` stands for that provider only.
     pub providers: Vec<String>,
-    /// The local address to be at, where the provider has such addresses.
+    /// The local address to use, if the provider has IP addresses.
     pub bind: Option<IpAddr>,
 }
 
 impl Default for FabricSettings {
     fn default() -> Self {
         Self {
-            // Enough to keep any of the local ones busy; tcp of 2.x has no more.
+            // Enough to keep any local provider busy; tcp of 2.x has no more.
             transmit_depth: 256,
             receive_count: 64,
-            // Longer messages take another way in a layer over tcp, with twice the latency.
+            // A layer over tcp sends longer messages in another way, with twice the latency.
             message_max: 16 << 10,
             asks_for_delivery: true,
             traffic_class: None,

@@ -1,4 +1,4 @@
-//! What has completed, in the engine's words.
+//! Accounting of work requests: converts completions into events of the rail.
 
 use farreach_memory::Buffers;
 use farreach_rail::{Event, LinkKey, RailError};
@@ -9,21 +9,21 @@ use super::error::{closed, first_failure, given_up, not_connected};
 use super::links::{Link, LinkState, Links};
 use super::receives::Receives;
 
-/// What a rail has in flight, and what becomes of it.
+/// Requests in flight of a rail, and its links and receive buffers.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// The rail's name, for people.
+    /// The rail's name, for messages.
     pub(super) rail: String,
     pub(super) links: Links,
     pub(super) receives: Receives,
-    /// Requests that the card has.
+    /// Work requests that the card has.
     pub(super) in_flight: usize,
-    /// Requests that were given up because their link had ended.
+    /// Work requests that were flushed or returned because their link had ended.
     pub(super) given_up: u64,
 }
 
 impl Account {
-    /// A link that takes requests; otherwise, why it does not.
+    /// Returns a link that accepts work requests, or the reason why it does not.
     #[inline]
     pub(super) fn ready(&mut self, key: LinkKey) -> Result<&mut Link, RailError> {
         let Some(link) = self.links.get_mut(key) else { return Err(closed(&self.rail)) };
@@ -34,7 +34,7 @@ impl Account {
         }
     }
 
-    /// Tells what a completion means.
+    /// Reports a completion.
     #[inline]
     pub(super) fn take(&mut self, completion: WorkCompletion<'_>, sink: &mut dyn FnMut(Event<'_>)) {
         let link = self.links.key_of(completion.qp_num());
@@ -50,7 +50,7 @@ impl Account {
                 };
                 sink(Event::Completed { tag, buffers, outcome });
             }
-            // A queue pair is known for as long as its requests complete.
+            // A queue pair stays known as long as its requests may complete.
             (_, None) => {}
         }
     }
@@ -82,7 +82,7 @@ impl Account {
         self.receives.put(buffer);
     }
 
-    /// Why a request failed. The first failure of a link ends it.
+    /// Returns the error of a failed request. The first failure of a link ends it.
     #[cold]
     fn failed(&mut self, key: LinkKey, kind: WorkKind, failure: Failure) -> RailError {
         let error = first_failure(kind, &self.rail, failure);
@@ -102,7 +102,7 @@ impl Account {
         }
     }
 
-    /// Ends a link that nothing was posted to which could say so.
+    /// Ends a link for which no request in flight would report the failure.
     #[cold]
     pub(super) fn end(&mut self, key: LinkKey, reason: RailError, sink: &mut dyn FnMut(Event<'_>)) {
         if self.links.get_mut(key).is_some_and(|link| link.end(&reason)) {
@@ -110,7 +110,7 @@ impl Account {
         }
     }
 
-    /// A request whose queue pair is gone.
+    /// Reports a request whose queue pair was destroyed.
     pub(super) fn give_up(&mut self, request: Unfinished, sink: &mut dyn FnMut(Event<'_>)) {
         self.in_flight -= 1;
         self.given_up += 1;
@@ -120,7 +120,7 @@ impl Account {
     }
 }
 
-/// An event that waits for the next poll.
+/// An event that the next poll reports.
 #[derive(Debug)]
 pub(super) enum Pending {
     Completed { tag: u64, buffers: Buffers, outcome: Result<(), RailError> },

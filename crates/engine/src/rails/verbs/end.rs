@@ -1,28 +1,28 @@
-//! What one end of a link tells the other.
+//! The end of a link, as it is sent to the peer.
 
 use farreach_verbs::ah::{Gid, Lid};
 use farreach_verbs::port::Mtu;
 use farreach_verbs::qp::state::PeerAddress;
 use serde::{Deserialize, Serialize};
 
-/// An end of a link, as it goes over the control channel.
+/// An end of a link, as it is sent over the control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     qp_num: u32,
-    /// The number of the first packet.
+    /// The first packet sequence number.
     psn: u32,
     gid: [u8; 16],
     lid: u16,
-    /// The largest packets that its port takes.
+    /// The largest packets that the port accepts.
     mtu_bytes: u32,
-    /// Reads and atomics that it serves at once.
+    /// Reads and atomics that it serves at the same time.
     rd_atomic: u8,
     port: u8,
-    /// The longest message that it takes.
+    /// The longest message that it accepts.
     pub(super) message_max: u32,
 }
 
-/// Numbers of queue pairs and packets have 24 bits.
+/// Queue pair numbers and packet sequence numbers have 24 bits.
 const NUMBER_MAX: u32 = 0xff_ffff;
 
 const MTUS: [Mtu; 5] = [Mtu::Bytes256, Mtu::Bytes512, Mtu::Bytes1024, Mtu::Bytes2048, Mtu::Bytes4096];
@@ -34,7 +34,7 @@ impl End {
             psn: address.psn,
             gid: address.gid.to_bytes(),
             lid: address.lid.0,
-            // A card whose MTU this crate does not know takes the smallest, too.
+            // Every card supports the smallest MTU, also one whose MTU this crate does not know.
             mtu_bytes: address.mtu.bytes().unwrap_or(256),
             rd_atomic: address.rd_atomic,
             port,
@@ -46,7 +46,7 @@ impl End {
         postcard::to_allocvec(&self).expect("plain numbers can always be written")
     }
 
-    /// What [`to_bytes`](Self::to_bytes) made; otherwise, what is wrong with it.
+    /// Decodes the result of [`to_bytes`](Self::to_bytes), or returns what is wrong with it.
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, &'static str> {
         let Ok((end, rest)) = postcard::take_from_bytes::<Self>(bytes) else {
             return Err("it is too short, or of another version");
@@ -63,7 +63,7 @@ impl End {
         Ok(end)
     }
 
-    /// What the card is told; none where the MTU is none.
+    /// Returns the address for the card; `None` if the MTU is invalid.
     pub(super) fn address(&self) -> Option<PeerAddress> {
         Some(PeerAddress {
             qp_num: self.qp_num,
@@ -72,7 +72,7 @@ impl End {
             lid: Lid(self.lid),
             mtu: self.mtu()?,
             rd_atomic: self.rd_atomic,
-            // Of datagrams only.
+            // Only datagrams use it.
             qkey: 0,
         })
     }

@@ -1,9 +1,9 @@
-//! What verbs say, in the engine's words.
+//! Converts errors of verbs into errors of a rail.
 
 use farreach_rail::{RailError, RailStatus};
 use farreach_verbs::cq::{Failure, WorkKind};
 
-/// What a call of the library ended with.
+/// Converts the error of a call.
 #[cold]
 pub(super) fn told(operation: impl Into<String>, error: &farreach_verbs::Error) -> RailError {
     let status = error.errno().map(|errno| RailStatus::Errno(errno.0));
@@ -11,7 +11,7 @@ pub(super) fn told(operation: impl Into<String>, error: &farreach_verbs::Error) 
         .caused_by(status, error.clone())
 }
 
-/// What was asked of a rail, for people.
+/// Returns a description of an operation, for messages.
 pub(super) fn operation(kind: WorkKind, rail: &str) -> String {
     let what = match kind {
         WorkKind::Send => "message",
@@ -25,11 +25,12 @@ pub(super) fn operation(kind: WorkKind, rail: &str) -> String {
     format!("{what} over {rail}")
 }
 
-/// The failure that a link ends with.
+/// Returns the error that ends a link.
 #[cold]
 pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> RailError {
     if failure.is_flush() {
-        // A card that refuses what a peer asks for tells the peer, and ends the link without a word on this side.
+        // A card that refuses a peer's request reports it to the peer, and ends the link on this
+        // side without a completion error.
         return RailError::new(
             operation(kind, rail),
             "the card had ended the link before: a peer asked for what its key does not allow, or sent a message that is too \
@@ -41,20 +42,20 @@ pub(super) fn first_failure(kind: WorkKind, rail: &str, failure: Failure) -> Rai
         .caused_by(Some(RailStatus::Completion(failure.status.raw())), failure)
 }
 
-/// Of a request that the card gave up because its link had ended.
+/// Returns the error of a request that the card flushed because its link had ended.
 #[cold]
 pub(super) fn given_up(kind: WorkKind, rail: &str, link: &RailError) -> RailError {
     let cause = format!("given up when its link ended: {}", link.cause);
     RailError::new(operation(kind, rail), cause, link.fix.clone())
 }
 
-/// Why a link that was closed does nothing more.
+/// Returns the error of a closed link.
 #[cold]
 pub(super) fn closed(rail: &str) -> RailError {
     RailError::new(format!("link over {rail}"), "it was closed on this side", "open another link")
 }
 
-/// Why a link does nothing yet.
+/// Returns the error of a link that is not connected yet.
 #[cold]
 pub(super) fn not_connected(rail: &str) -> RailError {
     RailError::new(format!("link over {rail}"), "its other end is not known yet", "connect it first")

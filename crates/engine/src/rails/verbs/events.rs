@@ -1,4 +1,4 @@
-//! What a card tells without being asked.
+//! Asynchronous events of a card.
 
 use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::event::{AsyncEvent, EventType};
@@ -6,21 +6,21 @@ use farreach_verbs::event::{AsyncEvent, EventType};
 use super::VerbsRail;
 use super::error::told;
 
-/// Events that are taken at once.
+/// Events that one call takes at most.
 const TAKEN_AT_ONCE: usize = 64;
 
-/// Whom an event concerns.
+/// The links that an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Concerns {
     Nobody,
     QueuePair(u32),
     Everybody,
-    /// Nor does the card come back.
+    /// All links, and the card cannot be used any more.
     EverybodyForGood,
 }
 
 impl VerbsRail {
-    /// Takes the card's events. Links that end by them go into the backlog.
+    /// Takes the card's events. Links that they end go into the backlog.
     #[cold]
     pub(super) fn look_for_events(&mut self) -> Result<(), RailError> {
         for _ in 0..TAKEN_AT_ONCE {
@@ -60,7 +60,7 @@ fn concerns(event: AsyncEvent, own_port: u8) -> Concerns {
             Concerns::QueuePair(qp_num)
         }
         AsyncEvent::Port { port, kind: PortError } if port == own_port => Concerns::Everybody,
-        // Neither queue is of use any more, and all links share them.
+        // Both queues are unusable then, and all links share them.
         AsyncEvent::CompletionQueue { kind: CqError, .. }
         | AsyncEvent::SharedReceiveQueue { kind: SrqError, .. }
         | AsyncEvent::Device { kind: DeviceFatal } => Concerns::EverybodyForGood,

@@ -1,4 +1,4 @@
-//! The links of a rail: a queue pair each.
+//! The links of a rail: one queue pair each.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,52 +7,54 @@ use farreach_rail::{LinkKey, RailError};
 use farreach_verbs::qp::QueuePair;
 use farreach_verbs::qp::state::PeerAddress;
 
-/// One end of a link.
+/// The local end of a link.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) qp: QueuePair,
-    /// What the other end was told.
+    /// The address that the peer was sent.
     pub(super) own: PeerAddress,
-    /// The completion queue that it is on.
+    /// The index of its completion queue.
     pub(super) queue: usize,
-    /// The longest message that both ends take.
+    /// The longest message that both ends accept.
     pub(super) message_max: usize,
     pub(super) state: LinkState,
 }
 
 #[derive(Debug)]
 pub(super) enum LinkState {
-    /// The other end is not known yet.
+    /// The peer's end is not known yet.
     Made,
     Connected,
-    /// Of no use any more, because of this.
+    /// Unusable, with the reason.
     Ended(RailError),
 }
 
 impl Link {
-    /// Ends it, if it has not ended before: what is in flight comes back, flushed, and nothing more is taken. Whether this was news.
+    /// Ends the link, if it has not ended before: requests in flight are flushed, and no more are
+    /// accepted. Returns whether it had not ended before.
     pub(super) fn end(&mut self, reason: &RailError) -> bool {
         if matches!(self.state, LinkState::Ended(_)) {
             return false;
         }
         self.state = LinkState::Ended(reason.clone());
-        // Where that fails the card has ended it already, or is gone; destroying it gives the buffers back in any case.
+        // If this fails, the card has ended it already, or is gone. Destroying the queue pair
+        // returns the buffers in any case.
         let _ = self.qp.to_error();
         true
     }
 }
 
-/// All links, by their names and by the numbers of their queue pairs.
+/// All links, by key and by queue pair number.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     slots: Vec<Option<(LinkKey, Link)>>,
     free: Vec<usize>,
-    /// Links that were made so far.
+    /// The number of links created so far.
     made: u64,
     keys: HashMap<u32, LinkKey, BuildHasherDefault<NumberHasher>>,
 }
 
-/// A name is a place, and above these bits a number that no other link has.
+/// The lower bits of a key are a slot; the bits above are a number that no other link has.
 const SLOT_BITS: u32 = 24;
 
 impl Links {
@@ -62,7 +64,7 @@ impl Links {
             self.slots.len() - 1
         });
         self.made += 1;
-        // Queue pairs have numbers of 24 bits, so that no card has more of them than there are places.
+        // Queue pair numbers have 24 bits, so no card has more queue pairs than there are slots.
         let key = LinkKey(self.made << SLOT_BITS | slot as u64);
         self.keys.insert(link.qp.qp_num(), key);
         self.slots[slot] = Some((key, link));
@@ -78,7 +80,8 @@ impl Links {
         }
     }
 
-    /// Takes a link out. What completes of its queue pair is still known as its own, until [`forget`](Self::forget).
+    /// Removes a link. Completions of its queue pair are still attributed to it, until
+    /// [`forget`](Self::forget).
     pub(super) fn remove(&mut self, key: LinkKey) -> Option<Link> {
         self.get_mut(key)?;
         let slot = (key.0 & ((1 << SLOT_BITS) - 1)) as usize;
@@ -86,7 +89,8 @@ impl Links {
         self.slots[slot].take().map(|(_, link)| link)
     }
 
-    /// Nothing more completes of this queue pair: its number may be another's soon.
+    /// Forgets a queue pair number, after which no completion of it may follow: the card may assign
+    /// it again.
     pub(super) fn forget(&mut self, qp_num: u32) {
         self.keys.remove(&qp_num);
     }
@@ -105,7 +109,8 @@ impl Links {
     }
 }
 
-/// Numbers of queue pairs are given out by the kernel, not by a stranger: one multiplication spreads them well enough.
+/// A hasher for queue pair numbers. The kernel assigns them, not a stranger, so one multiplication
+/// spreads them well enough.
 #[derive(Debug, Default)]
 struct NumberHasher(u64);
 
@@ -122,7 +127,7 @@ impl Hasher for NumberHasher {
 
     #[inline]
     fn write_u32(&mut self, number: u32) {
-        // The golden ratio's bits: neighbours land far apart, in the upper bits too.
+        // The bits of the golden ratio: neighbours are far apart, in the upper bits too.
         self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -1,14 +1,21 @@
-//! Rails over verbs: one port of a card each, and a reliable connection for every link.
+//! Rails over verbs: each is one port of a card, with one reliable connection for each link.
 //!
-//! - A link is a queue pair. Its end goes to the peer as bytes, and [`connect`](farreach_rail::Rail::connect) needs nothing but the peer's: there is no
-//!   connection manager in between. Resolving the peer's hardware address is the kernel's, and takes up to a second where nobody answers.
-//! - What peers send comes into one shared queue of buffers, which go back into it by themselves.
-//! - Completion queues hold all that can be in flight, by construction. The first one is made for
-//!   [some links](VerbsSettings::links_at_first), and more are made as links come: so a process with two peers polls one queue, and one with 4,096
-//!   a few. What ends it is the card's number of queue pairs, and memory: each link has a window of requests in the card's form.
-//! - A link ends at its first failure, which is told with its cause. What was behind it is given up, and counted.
-//! - A peer that is gone is noticed when something is under way to it: in about two seconds, by [`ack_timeout`](VerbsSettings::ack_timeout).
-//!   One that stays and makes no room for messages is waited for: the control channel knows whether it lives.
+//! - A link is a queue pair. Its end is sent to the peer as bytes, and
+//!   [`connect`](farreach_rail::Rail::connect) needs only the peer's end: there is no connection
+//!   manager. The kernel resolves the peer's hardware address, which takes up to a second if there
+//!   is no answer.
+//! - Messages and immediates of peers use one shared receive queue, whose buffers are posted again
+//!   automatically.
+//! - Invariant: a completion queue has room for all completions that its links can have. The first
+//!   one is made for [some links](VerbsSettings::links_at_first), and more are made as links are
+//!   opened, so a process with two peers polls one queue, and one with 4,096 peers polls a few. The
+//!   limits are the card's number of queue pairs, and memory: each link has a window of work
+//!   requests in the card's format.
+//! - A link ends at its first failure, which is reported with its cause. Requests behind it are
+//!   flushed, and counted.
+//! - A peer that is gone is noticed only while something is in flight to it: in about two seconds,
+//!   by [`ack_timeout`](VerbsSettings::ack_timeout). A peer that is alive and has no free receive
+//!   buffer is waited for: the control connection knows whether it is alive.
 
 mod account;
 mod end;
@@ -59,23 +66,24 @@ use farreach_rail::{LinkKey, Properties, RailError};
 pub struct VerbsRail {
     properties: Properties,
     pd: ProtectionDomain,
-    /// Of every link.
+    /// The parameters of every link.
     parameters: ConnectionParameters,
     account: Account,
     queues: Queues,
     keys: HashMap<u64, ExposedKey>,
     exposures_made: u64,
-    /// Events that no poll has told yet.
+    /// Events that the next poll reports.
     backlog: VecDeque<Pending>,
     events: AsyncEvents,
     wakeup: Wakeup,
     polls: u32,
-    /// Why the card is of no use any more.
+    /// Why the card cannot be used any more.
     broken: Option<RailError>,
 }
 
 impl VerbsRail {
-    /// Requests that were given up so far, because their link had failed or was closed before they were done.
+    /// Returns the number of requests that were flushed or returned because their link failed or
+    /// was closed before they were done.
     pub fn given_up(&self) -> u64 {
         self.account.given_up
     }
@@ -89,8 +97,8 @@ impl VerbsRail {
             .build(&self.pd)
     }
 
-    /// An error while the port carries nothing: the kernel would look for the peer's hardware address all the same, for a second in which nobody
-    /// is served.
+    /// Returns an error if the port is not active. Without this check, the kernel would resolve the
+    /// peer's hardware address for a second, during which the leader serves nothing else.
     fn look_at_port(&self, operation: &str) -> Result<(), RailError> {
         let port = self.parameters.port;
         let attributes =
@@ -103,7 +111,7 @@ impl VerbsRail {
         told(format!("{operation} over {}", self.account.rail), error)
     }
 
-    /// All that a completion queue holds goes into the backlog.
+    /// Moves all completions of a queue into the backlog.
     fn drain(&mut self, queue: usize) -> Result<(), RailError> {
         let Self { queues, account, backlog, .. } = self;
         queues.drain(queue, |completion| {
@@ -112,8 +120,8 @@ impl VerbsRail {
         account.receives.post()
     }
 
-    /// Takes a link away: its queue pair to error, what has completed into the backlog, the queue pair destroyed, and the rest that
-    /// was in flight behind it.
+    /// Removes a link: moves its queue pair to the error state, moves its completions into the
+    /// backlog, destroys the queue pair, and returns the requests that were still in flight.
     fn take_away(&mut self, key: LinkKey) -> Result<(), RailError> {
         let Some(link) = self.account.links.get_mut(key) else { return Ok(()) };
         let was_connected = !matches!(link.state, LinkState::Made);
@@ -121,7 +129,8 @@ impl VerbsRail {
         let (queue, qp_num) = (link.queue, link.qp.qp_num());
         let drained = self.drain(queue);
         let Some(link) = self.account.links.remove(key) else { return drained };
-        // What cannot be destroyed may complete still: it stays known, and in flight, and the card is not to be trusted any more.
+        // A queue pair that cannot be destroyed may still complete requests. It stays known, its
+        // requests stay in flight, and the card is not used any more.
         let unfinished = link.qp.destroy_unfinished().map_err(|error| {
             let broken = self.failed("destroy a queue pair", &error);
             self.broken.insert(broken).clone()
@@ -130,7 +139,7 @@ impl VerbsRail {
         for request in unfinished {
             account.give_up(request, &mut |event| backlog.push_back(event.into()));
         }
-        // Completions of its own, which nobody needs any more, would take the room of those to come.
+        // Remaining completions of this queue pair would occupy the room of later ones.
         let drained = drained.and(self.drain(queue));
         self.account.links.forget(qp_num);
         self.queues.leave(queue);

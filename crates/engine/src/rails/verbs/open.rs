@@ -1,4 +1,4 @@
-//! Opening a rail.
+//! Opens a rail over verbs.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,9 +18,9 @@ use super::queues::{Plan, Queues};
 use super::receives::Receives;
 use super::{VerbsPort, VerbsRail, VerbsSettings};
 
-/// A peer whose message finds no room tries again for ever.
+/// Retries for ever if the peer has no receive buffer.
 const RNR_RETRY: u8 = 7;
-/// And first after this while: the code of 0.64 ms. Room is made by every poll.
+/// The code for 0.64 ms, the delay before such a retry. Every poll posts receive buffers.
 const MIN_RNR_TIMER: u8 = 12;
 impl VerbsRail {
     /// Opens a rail.
@@ -61,7 +61,7 @@ impl VerbsRail {
             polls: 0,
             broken: None,
         };
-        // A shape that the card does not have is told of now, not when a peer comes.
+        // Opening a link reports unsupported settings now, and not when the first peer connects.
         let (link, _) = provider.open_link()?;
         provider.close_link(link);
         Ok(provider)
@@ -80,7 +80,7 @@ fn properties(
 ) -> Result<Properties, RailError> {
     let port =
         context.query_port(rail.port).map_err(|error| told(format!("open {}", rail.name()), &error))?;
-    // Cards may have fewer for reads, and a plan does not tell them apart.
+    // Some cards support fewer for reads, and a plan does not distinguish them.
     let pieces = settings.pieces.min(device.max_sge).min(device.max_sge_rd).max(1);
     Ok(Properties {
         name: rail.name().to_owned(),
@@ -97,7 +97,7 @@ fn properties(
         window: settings.window,
         message_max: settings.message_max,
         has_atomics: has_atomics(device),
-        // The peer's card has acknowledged it.
+        // The peer's card has acknowledged the write.
         writes_prove: Proof::Delivered,
         immediates_name_link: true,
         links_end_alone: true,

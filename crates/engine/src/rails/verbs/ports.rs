@@ -1,4 +1,4 @@
-//! Which ports of this host can be rails.
+//! The ports of this host that can be rails.
 
 use farreach_rail::RailError;
 use farreach_verbs::context::Context;
@@ -10,7 +10,7 @@ use farreach_verbs::system;
 use super::VerbsSettings;
 use super::error::told;
 
-/// A port that can be a rail, and the GID that it would send from.
+/// A port that can be a rail, and its source GID.
 ///
 /// ```no_run
 /// use farreach::rails::verbs::{self, VerbsRail, VerbsSettings};
@@ -31,31 +31,32 @@ pub struct VerbsPort {
 }
 
 impl VerbsPort {
-    /// Its name: `rxe0`, or `mlx5_0/2` where a device has several ports.
+    /// Returns the name: `rxe0`, or `mlx5_0/2` if the device has several ports.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The GID, and why it: `GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0`.
+    /// Returns the GID, and why it was chosen: `GID 1 ::ffff:192.0.2.1: RoCE v2, IPv4, on v0`.
     pub fn gid(&self) -> String {
         self.gid.to_string()
     }
 
-    /// The node of memory that the card is nearest to; none where there is but one, or no card.
+    /// Returns the NUMA node nearest to the card; `None` if the host has only one, or the device is
+    /// no card.
     pub fn numa_node(&self) -> Option<u32> {
         self.device.numa_node()
     }
 }
 
-/// Every port of this host that can be a rail now: that is active, and has a GID to send from. None where there is no library or no
-/// device.
+/// Returns every port of this host that can be a rail now: it is active and has a source GID. The
+/// list is empty if there is no library or no device.
 pub fn rails(settings: &VerbsSettings) -> Vec<VerbsPort> {
     let Ok(devices) = DeviceList::get() else { return Vec::new() };
     devices.iter().flat_map(|device| ports(device, settings)).filter_map(Result::ok).collect()
 }
 
-/// The rails of one name: of a device, such as `rxe0`, all that can be, or of one of its ports, such as `rxe0/1`, that one. What cannot be is
-/// an error.
+/// Returns the rails of one name: for a device, such as `rxe0`, all of its usable ports; for a
+/// port, such as `rxe0/1`, that one. It is an error if there is none.
 pub fn rails_named(name: &str, settings: &VerbsSettings) -> Result<Vec<VerbsPort>, RailError> {
     let operation = format!("open {name}");
     let devices = DeviceList::get().map_err(|error| told(operation.clone(), &error))?;
@@ -93,7 +94,8 @@ fn missing(operation: String, devices: &DeviceList) -> RailError {
     }
 }
 
-/// Each port of a device, or why it cannot be a rail; one reason where the device itself cannot.
+/// Returns each port of a device, or why it cannot be a rail; a single error if the device itself
+/// cannot.
 fn ports(device: &Device, settings: &VerbsSettings) -> Vec<Result<VerbsPort, RailError>> {
     let operation = format!("open {}", device.name());
     if device.transport() != Transport::InfiniBand {
@@ -102,7 +104,7 @@ fn ports(device: &Device, settings: &VerbsSettings) -> Vec<Result<VerbsPort, Rai
         return vec![Err(RailError::new(operation, cause, "use it by libfabric"))];
     }
     let opened = device.open().and_then(|context| {
-        // Ports are numbered by one byte.
+        // Port numbers have one byte.
         let count = context.query_device()?.port_count.min(u8::MAX.into()) as u8;
         Ok((context, count))
     });
@@ -130,7 +132,7 @@ fn look(context: &Context, port: u8, count: u8, settings: &VerbsSettings) -> Res
     Ok(VerbsPort { device: device.clone(), port, gid: gid.map_err(failed)?, name })
 }
 
-/// Why a port carries nothing now, if it does not.
+/// Returns an error if the port is not active.
 pub(super) fn inactive(operation: String, port: u8, attributes: &PortAttributes) -> Option<RailError> {
     (attributes.state != PortState::Active).then(|| {
         RailError::new(

@@ -1,11 +1,11 @@
-//! Requests in the card's words.
+//! Converts work requests into those of verbs.
 
 use farreach_memory::{Buffers, Slice};
 use farreach_rail::{RailError, WorkRequest};
 use farreach_verbs::mr::RemoteKey;
 use farreach_verbs::wr::{RemoteRange, SendRequest};
 
-/// A request as the card takes it. What it never takes is handed back, with the reason.
+/// Converts a work request. One that a card never accepts is returned with the reason.
 #[inline]
 pub(super) fn to_card(
     request: WorkRequest<'_>,
@@ -38,12 +38,12 @@ pub(super) fn to_card(
     })
 }
 
-/// Where the old value of an atomic goes.
+/// Returns the slice for the old value of an atomic.
 fn answer(into: Buffers) -> Result<Slice, (RailError, Buffers)> {
     into.into_slice().map_err(|other| (never("the old value of an atomic goes to one slice"), other))
 }
 
-/// A request that no card does.
+/// Returns the error of a request that no card supports.
 #[cold]
 pub(super) fn never(cause: impl Into<String>) -> RailError {
     RailError::new("post a request", cause, "ask the rail's properties what it does")

@@ -1,4 +1,4 @@
-//! Completion queues: one for the first links, more as links come.
+//! Completion queues: one for the first links, more as links are opened.
 
 use farreach_rail::RailError;
 use farreach_verbs::context::Context;
@@ -6,13 +6,13 @@ use farreach_verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuil
 
 use super::error::told;
 
-/// The completion queues of a rail. None is ever asked to hold more than it can.
+/// The completion queues of a rail. Invariant: no queue can overflow.
 #[derive(Debug)]
 pub(super) struct Queues {
     context: Context,
     channel: CompletionChannel,
     all: Vec<Queue>,
-    /// The queue that is polled next.
+    /// The queue to poll next.
     turn: usize,
     plan: Plan,
 }
@@ -24,21 +24,22 @@ struct Queue {
     links_max: u32,
 }
 
-/// How large they are.
+/// The sizes of the queues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    /// Links of the first one.
+    /// The number of links of the first queue.
     pub(super) links_at_first: u32,
     /// Completions that one link may have.
     pub(super) window: u32,
-    /// Completions of what peers have sent, over whichever links.
+    /// Completions of receives, over all links.
     pub(super) receives: u32,
-    /// The most that the card lets a queue hold.
+    /// The card's limit of a queue's depth.
     pub(super) depth_max: u32,
 }
 
 impl Plan {
-    /// Links of the queue that comes after so many others; none where there is no room even for one.
+    /// Returns the number of links of the queue with this index: twice that of the one before, as
+    /// far as the card allows. Returns `None` if there is no room for even one.
     fn links_of(&self, index: usize) -> Option<u32> {
         let wanted = u64::from(self.links_at_first.max(1)) << index.min(32);
         let possible = self.depth_max.checked_sub(self.receives)? / self.window.max(1);
@@ -51,7 +52,7 @@ impl Plan {
     }
 }
 
-/// Completions that are told of in one poll, about.
+/// Completions after which a poll stops.
 const TOLD_AT_ONCE: usize = 64;
 
 impl Queues {
@@ -59,7 +60,7 @@ impl Queues {
         Self { context: context.clone(), channel, all: Vec::new(), turn: 0, plan }
     }
 
-    /// A queue with room for one more link, which has it from now on.
+    /// Returns a queue with room for one more link, and reserves it.
     pub(super) fn enter(&mut self) -> Result<usize, RailError> {
         let index = match self.all.iter().position(|queue| queue.links < queue.links_max) {
             Some(index) => index,
@@ -69,7 +70,7 @@ impl Queues {
         Ok(index)
     }
 
-    /// A link is gone.
+    /// Releases the room of one link.
     pub(super) fn leave(&mut self, index: usize) {
         self.all[index].links -= 1;
     }
@@ -99,12 +100,14 @@ impl Queues {
         Ok(index)
     }
 
-    /// Hands on what has completed, of each queue in turn. How many.
+    /// Hands completions to `take`. A call begins with the queue at which the last one stopped.
+    /// Returns how many completions there were.
     pub(super) fn poll(&mut self, mut take: impl FnMut(WorkCompletion<'_>)) -> Result<usize, RailError> {
         let mut count = 0;
         for _ in 0..self.all.len() {
             let queue = &self.all[self.turn];
             self.turn = if self.turn + 1 == self.all.len() { 0 } else { self.turn + 1 };
+            // A queue without links has nothing to report, and is kept for later links.
             if queue.links == 0 {
                 continue;
             }
@@ -121,7 +124,8 @@ impl Queues {
         Ok(count)
     }
 
-    /// Hands on all that a queue holds now. More than it can hold is not there, so that this ends, however busy its links are.
+    /// Hands all completions of a queue to `take`. It takes no more than the queue can hold, so it
+    /// ends, however busy its links are.
     pub(super) fn drain(
         &self,
         index: usize,
@@ -132,7 +136,8 @@ impl Queues {
         let mut left = cq.depth() as usize + 1;
         let mut poller = cq.poller();
         while left > 0 && poller.has_completions().map_err(failed)? {
-            // At least one: what is of a queue pair that is gone is not handed on.
+            // Counted even if no completion follows: those of a destroyed queue pair are not handed
+            // on.
             left -= 1;
             poller.poll().map_err(failed)?.for_each(|completion| {
                 left = left.saturating_sub(1);
@@ -142,15 +147,17 @@ impl Queues {
         Ok(())
     }
 
-    /// Sees to it that the next completion wakes who sleeps; `false` where there are some already.
+    /// Requests a notification for the next completion. Returns `false` if there are completions
+    /// already.
     pub(super) fn arm(&mut self) -> Result<bool, RailError> {
         let failed = |error| told("sleep until a completion", &error);
-        // The events of earlier armings: each was the end of a sleep, or came while nobody slept.
+        // Consumes the events of earlier requests: each has ended a sleep, or arrived while no
+        // thread slept.
         while self.channel.get_event().map_err(failed)?.is_some() {}
         let mut is_idle = true;
         for queue in self.all.iter().filter(|queue| queue.links > 0) {
             queue.cq.req_notify(false).map_err(failed)?;
-            // What completed before the arming raises no event.
+            // A completion before the request raises no event.
             is_idle &= !queue.cq.poller().has_completions().map_err(failed)?;
         }
         Ok(is_idle)

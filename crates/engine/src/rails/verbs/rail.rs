@@ -1,4 +1,4 @@
-//! What the engine asks of a rail.
+//! The `Rail` implementation.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::links::{Link, LinkState};
 use super::post::{never, to_card};
 use crate::Rights;
 
-/// A card's events are asked for by a system call: not in every poll.
+/// Polls between two checks for asynchronous events. Each check is a system call.
 const POLLS_PER_LOOK: u32 = 1024;
 
 impl Rail for VerbsRail {
@@ -69,11 +69,13 @@ impl Rail for VerbsRail {
     }
 
     fn close_link(&mut self, link: LinkKey) {
-        // What cannot be destroyed is leaked and counted, and stays in flight; there is nobody else to tell.
+        // A queue pair that cannot be destroyed is leaked and counted, and its requests stay in
+        // flight. There is no caller to report it to.
         let _ = self.take_away(link);
     }
 
     fn reset(&mut self) -> Result<(), RailError> {
+        // All links are removed, even if one fails. The first error is returned.
         let mut outcome = Ok(());
         for link in self.account.links.keys() {
             outcome = outcome.and(self.take_away(link));
@@ -142,7 +144,8 @@ impl Rail for VerbsRail {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look_for_events()?;
         }
-        // All of it: a link that was closed has given everything back now, and what comes after is told after.
+        // All of them: a closed link has returned all of its requests now, and later completions
+        // are reported later.
         let backlog = self.backlog.len();
         self.backlog.drain(..).for_each(|event| event.tell(sink));
         let Self { queues, account, .. } = self;
@@ -162,14 +165,14 @@ impl Rail for VerbsRail {
     }
 
     fn in_flight(&self) -> usize {
-        // What has not been told has not been given back.
+        // A completion that was not reported has not returned its buffers.
         let untold = self.backlog.iter().filter(|event| matches!(event, Pending::Completed { .. })).count();
         self.account.in_flight + untold
     }
 }
 
 impl VerbsRail {
-    /// What the card, or its library, did not take. That a link is full is an ordinary answer.
+    /// Handles a refused post. A full queue is an ordinary result.
     #[inline(never)]
     fn not_posted(
         &mut self,
@@ -187,7 +190,8 @@ impl VerbsRail {
         );
         let reason = match reason {
             wr::Refusal::NotReady(_) | wr::Refusal::Engine(_) => Refusal::LinkDown(cause.clone()),
-            // The card may have it: it is in flight, and comes back when the link is closed at the latest.
+            // The card may have the request: it counts as in flight, and returns at the latest when
+            // the link is closed.
             wr::Refusal::InDoubt(_) => {
                 self.account.in_flight += 1;
                 let backlog = &mut self.backlog;
@@ -203,8 +207,8 @@ impl VerbsRail {
     }
 }
 
-/// What a peer may do by a key. A completion means that bytes have landed also where the bus may reorder them, and real cards are
-/// much faster so.
+/// Returns the access flags for rights of a peer. With relaxed ordering the bus may reorder writes,
+/// which is much faster on real cards; a completion still means that all bytes have landed.
 fn access(rights: Rights) -> AccessFlags {
     let mut access = AccessFlags::RELAXED_ORDERING;
     access.set(AccessFlags::REMOTE_READ, rights.contains(Rights::READ));

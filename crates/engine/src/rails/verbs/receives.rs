@@ -1,4 +1,4 @@
-//! Room for what peers send, of all links together.
+//! Receive buffers, shared by all links.
 
 use farreach_memory::Slice;
 use farreach_rail::RailError;
@@ -8,30 +8,33 @@ use farreach_verbs::wr::RecvRequest;
 
 use super::error::told;
 
-/// A shared receive queue and its buffers: each goes back into the queue when what came in it has been told.
+/// A shared receive queue and its buffers. Each buffer is posted again after its content was
+/// reported.
 #[derive(Debug)]
 pub(super) struct Receives {
     srq: SharedReceiveQueue,
-    /// Buffers that wait to be posted.
+    /// Buffers to be posted.
     ready: Vec<RecvRequest>,
     count: u32,
     message_max: usize,
-    /// For links that took one along.
+    /// Replacements for buffers that ended links have kept.
     spares: Vec<Slice>,
     spares_used: u32,
 }
 
-/// So many links may end and take a buffer along, while others stay, before there is less room for what peers send.
+/// The number of links that may end and keep a buffer, while others stay, before there are fewer
+/// receive buffers.
 const SPARES: u32 = 1024;
 
-/// More than come back in one poll.
+/// More than return in one poll.
 const AT_ONCE: usize = 128;
 
 impl Receives {
-    /// How many receives there may be in a queue for `count`.
+    /// Returns the depth of a queue for `count` receives.
     ///
-    /// A link that ends in the middle of a message takes the buffer along that was being filled: it neither completes nor can be told from
-    /// the others. So each link that ends gets a spare one posted for it. With the last link the queue is made anew.
+    /// A link that ends in the middle of a message keeps the buffer that was being filled: it does
+    /// not complete, and cannot be distinguished from the others. Therefore a spare buffer is
+    /// posted for each link that ends. When the last link has ended, the queue is created anew.
     pub(super) fn depth(count: u32) -> u32 {
         count.saturating_add(SPARES)
     }
@@ -51,13 +54,13 @@ impl Receives {
         &self.srq
     }
 
-    /// A buffer comes back. It is posted with the next [`post`](Self::post).
+    /// Takes a buffer back. The next [`post`](Self::post) posts it.
     #[inline]
     pub(super) fn put(&mut self, buffer: Slice) {
         self.ready.push(RecvRequest::new(buffer));
     }
 
-    /// Posts what came back.
+    /// Posts the buffers that were returned.
     #[inline]
     pub(super) fn post(&mut self) -> Result<(), RailError> {
         if self.ready.is_empty() {
@@ -68,13 +71,13 @@ impl Receives {
             .map_err(|refusal| RailError::new("room for what peers send", refusal.to_string(), refusal.fix()))
     }
 
-    /// A link has ended, and may have taken a buffer along.
+    /// Posts a spare buffer for a link that has ended and may have kept one.
     pub(super) fn replace_one(&mut self) -> Result<(), RailError> {
         if self.spares_used == SPARES {
             return Ok(());
         }
         if self.spares.is_empty() {
-            // Several at once: memory is registered by the page.
+            // Several at once, because memory is registered by the page.
             let count = self.count.min(SPARES - self.spares_used);
             self.spares = buffers(self.srq.pd(), count, self.message_max)?;
         }
@@ -85,14 +88,14 @@ impl Receives {
         self.post()
     }
 
-    /// The last link has ended: begins anew with what there was at first.
+    /// Creates the queue anew after the last link has ended.
     pub(super) fn renew(&mut self) -> Result<(), RailError> {
         *self = Self::new(self.srq.pd(), self.count, self.message_max)?;
         Ok(())
     }
 }
 
-/// So many, of one piece of memory.
+/// Allocates buffers, all in one allocation.
 fn buffers(pd: &ProtectionDomain, count: u32, len: usize) -> Result<Vec<Slice>, RailError> {
     let bytes = len.saturating_mul(count as usize).max(1);
     let mut whole = pd.allocate(bytes).map_err(|error| told("memory for what peers send", &error))?;

@@ -1,6 +1,6 @@
-//! What can be chosen for a rail over verbs.
+//! Settings of a rail over verbs.
 
-/// How a rail over verbs is set up. The default serves most.
+/// Settings of a rail over verbs. The defaults suit most programs.
 ///
 /// ```
 /// use farreach::rails::verbs::VerbsSettings;
@@ -10,26 +10,27 @@
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerbsSettings {
-    /// Requests that one link has in flight at most.
+    /// Work requests that one link may have in flight.
     pub window: u32,
-    /// Room for what peers send, of all links together: so many messages and immediates may have come before they are polled for. A peer
-    /// whose message finds no room tries again, after a while, for as long as it takes.
+    /// Receive buffers of all links together: the messages and immediates that may arrive between
+    /// two polls. A peer whose message finds no buffer retries after a delay, without limit.
     pub receives: u32,
-    /// The longest message.
+    /// The longest message in bytes.
     pub message_max: usize,
-    /// Ranges of local memory in one request at most, where the card allows as many.
+    /// Segments of local memory in one work request, limited by the card.
     pub pieces: u32,
-    /// For how many links there is room in the first completion queue. More links get more queues, each for twice as many as the one
-    /// before, as far as the card allows; each queue costs a look at every poll.
+    /// The number of links for which the first completion queue has room. More links get more
+    /// queues, each for twice as many as the one before, as far as the card allows. Each queue is
+    /// polled at every poll.
     pub links_at_first: u32,
-    /// The place of the GID to use in the port's table; the best one where there is none.
+    /// The index of the GID in the port's table; if `None`, the best one is chosen.
     pub gid_index: Option<u32>,
-    /// How the network shall treat the packets: DSCP in the upper six bits, ECN in the lower two.
+    /// The traffic class of packets: DSCP in the upper six bits, ECN in the lower two.
     pub traffic_class: u8,
-    /// The lane through an InfiniBand subnet; on RoCE, the priority where there is a VLAN.
+    /// The service level in an InfiniBand subnet; on RoCE with a VLAN, the priority.
     pub service_level: u8,
-    /// How long a card waits for an acknowledgement before it sends again: 4.096 µs × 2^this. What is sent seven times in vain fails the
-    /// link, and some cards wait longer than they are told.
+    /// How long a card waits for an acknowledgement before it sends again: 4.096 µs × 2^this. After
+    /// seven unsuccessful attempts the link fails. Some cards wait longer than configured.
     pub ack_timeout: u8,
 }
 
@@ -44,7 +45,7 @@ impl Default for VerbsSettings {
             gid_index: None,
             traffic_class: 0,
             service_level: 0,
-            // 268 ms, seven times: a dead peer is told of in 1.9 s.
+            // 268 ms, seven times: a dead peer is noticed in 1.9 s.
             ack_timeout: 16,
         }
     }

@@ -1,4 +1,4 @@
-//! The end of links and keys: every buffer comes back, and nothing lands any more.
+//! The end of links and keys: every buffer is returned, and no write lands any more.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use farreach_testkit::{on_host_a, pattern, wait_for};
 
 use crate::rails_verbs::pair::{Pair, send, tell, write};
 
-/// Posts a window of writes. How many.
+/// Posts a window of writes. Returns how many.
 fn fill(pair: &mut Pair, target: RemoteSegment) -> u64 {
     let window = u64::from(pair.a.rail.properties().window);
     for tag in 0..window {
@@ -27,7 +27,8 @@ fn a_link_that_is_closed_gives_every_buffer_back_with_the_next_poll() {
             let mut pair = Pair::new();
             let granted = pair.b.granted(0, 5000);
             if is_peer_gone {
-                // Nothing is acknowledged any more: all that is posted is in flight when the link is closed.
+                // Nothing is acknowledged any more: all posted requests are in flight when the link
+                // is closed.
                 pair.b.rail.close_link(pair.b.link);
             }
             let window = fill(&mut pair, granted.part(0, 5000));
@@ -51,7 +52,7 @@ fn a_link_that_is_closed_gives_every_buffer_back_with_the_next_poll() {
             assert_eq!(pair.a.rail.given_up(), failed);
             assert!(!is_peer_gone || failed == window);
 
-            // The peer's end is of no use any more, and a new link is.
+            // The peer's end cannot be used any more, but a new link can.
             pair.b.rail.close_link(pair.b.link);
             (pair.a.link, pair.b.link) = pair.link();
             let slice = pair.a.filled(9, 5000);
@@ -72,7 +73,7 @@ fn what_had_come_before_a_link_was_closed_is_told_all_the_same() {
         let slice = pair.a.filled(1, 64);
         pair.a.post(1, send(slice));
         pair.a.post(2, tell(7));
-        // Their acknowledgement means that they are in b's queue.
+        // An acknowledgement means that they are in b's queue.
         while pair.a.told.done.len() < 2 {
             pair.a.poll();
         }
@@ -82,7 +83,7 @@ fn what_had_come_before_a_link_was_closed_is_told_all_the_same() {
         pair.well_done();
         pair.well_done();
         pair.a.rail.close_link(pair.a.link);
-        // The room that they took is there again.
+        // Their receive buffers are free again.
         (pair.a.link, pair.b.link) = kept;
         pair.a.post(3, tell(8));
         assert_eq!(pair.immediate(), (pair.b.link, 8));
@@ -106,8 +107,8 @@ fn what_was_done_before_a_link_was_closed_is_told_to_have_gone_well() {
             });
             assert_eq!(immediate.0, pair.b.link);
         }
-        // The last acknowledgement is on its way still, and nothing but a poll, which must not be here, tells of it. It takes milliseconds, or as long
-        // as a busy guest stalls.
+        // The last acknowledgement is still in flight, and only a poll, which must not happen here,
+        // would report it. It takes milliseconds, or as long as a busy guest stalls.
         std::thread::sleep(Duration::from_secs(2));
         pair.a.rail.close_link(pair.a.link);
         for number in 0..3 {
@@ -158,7 +159,7 @@ fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
         );
         pair.a.rail.close_link(pair.a.link);
         pair.b.rail.close_link(pair.b.link);
-        // Other links of the same rails go on.
+        // Other links of the same rails keep working.
         (pair.a.link, pair.b.link) = other;
         let slice = pair.a.filled(8, 64);
         pair.a.post(4, write(slice, lasting.part(0, 64)));
@@ -169,7 +170,8 @@ fn a_dead_key_fails_at_its_sender_and_nothing_lands() {
     });
 }
 
-/// Stops a write in its middle, if that comes in time; whether it did. Nothing lands afterwards in any case.
+/// Stops a write in its middle, if that is early enough, and returns whether it was. No byte lands
+/// afterwards in either case.
 fn is_stopped_in_the_middle(stop: fn(&mut Pair, KeyId)) -> bool {
     const LEN: u64 = 1 << 22;
     let mut pair = Pair::new();
@@ -217,7 +219,7 @@ fn after_a_key_is_ended_nothing_lands_that_the_peer_has_begun() {
     on_host_a(|| stops_what_is_under_way(|pair, key| pair.b.rail.end_key(key).expect("it is ended")));
 }
 
-/// What is half done of a write that nobody goes on with.
+/// The write is half done, and its sender does not continue it.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn a_key_is_ended_though_its_user_is_gone() {
@@ -260,7 +262,8 @@ fn a_reset_ends_all_links_and_new_ones_work() {
 
 const RECEIVES: u32 = 8;
 
-/// For how many messages there is room after some links ended in the middle of messages, while another one stays or not.
+/// Returns for how many messages there are receive buffers after some links ended in the middle of
+/// messages, with or without another link that stays.
 fn room_after_links_ended_early(has_another: bool) -> usize {
     const LEN: usize = 1 << 19;
     let settings = VerbsSettings { receives: RECEIVES, message_max: LEN, ..Default::default() };
@@ -274,7 +277,7 @@ fn room_after_links_ended_early(has_another: bool) -> usize {
         for (tag, slice) in slices.iter_mut().enumerate() {
             pair.a.post(tag as u64, send(slice.take().unwrap()));
         }
-        // One of them is under way, most times: it has hundreds of packets.
+        // One of them is in flight in most cases: it has hundreds of packets.
         std::thread::sleep(Duration::from_millis(1));
         pair.b.rail.close_link(pair.b.link);
         pair.a.rail.close_link(pair.a.link);
@@ -289,7 +292,7 @@ fn room_after_links_ended_early(has_another: bool) -> usize {
     for tag in 0..30 {
         pair.a.post(tag, send(message.split_to(8)));
     }
-    // Nobody polls there, so that as many arrive as there is room for.
+    // The receiver does not poll, so as many messages arrive as it has receive buffers.
     let deadline = Instant::now() + Duration::from_secs(1);
     while Instant::now() < deadline {
         pair.a.poll();
@@ -303,7 +306,8 @@ fn room_after_links_ended_early(has_another: bool) -> usize {
     room
 }
 
-/// A link that ends in the middle of a message takes the buffer along that was being filled: Soft-RoCE, too, says nothing of it.
+/// A link that ends in the middle of a message keeps the buffer that was being filled. Soft-RoCE
+/// does not report it either.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn links_that_end_in_the_middle_of_messages_leave_as_much_room_for_those_of_others() {

@@ -1,4 +1,4 @@
-//! What a request costs beside the card's work.
+//! The cost of a request besides the card's work: allocations.
 
 use farreach::Slice;
 use farreach::rails::verbs::VerbsSettings;
@@ -15,7 +15,8 @@ static COUNTING: CountingAllocator = CountingAllocator;
 const WINDOW: usize = 30;
 const ROUNDS: usize = 30;
 
-/// Buffers that go round: a third are messages, a third writes, a third writes that are told of.
+/// Buffers that are used again: a third for messages, a third for writes, a third for writes with
+/// an immediate.
 struct Round {
     free: Vec<Slice>,
     done: usize,
@@ -89,7 +90,7 @@ fn requests_and_what_they_bring_about_allocate_nothing() {
         let mut whole = pair.a.filled(1, WINDOW * 64);
         let free = (0..WINDOW).map(|_| whole.split_to(64)).collect();
         let mut round = Round { free, done: 0, arrived: 0 };
-        // The first time, the pollers learn of the links.
+        // In the first round, the pollers learn the links.
         round.post(&mut pair.a, &granted);
         round.complete(&mut pair);
         let counted = allocations(|| {

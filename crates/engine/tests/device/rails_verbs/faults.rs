@@ -1,4 +1,4 @@
-//! What breaks, made for real.
+//! Real faults of peers and ports.
 
 use std::process::{Command, ExitStatus};
 use std::time::Instant;
@@ -16,7 +16,7 @@ fn a_peer_that_is_gone_is_told_of_in_about_two_seconds_and_the_rest_is_counted()
         let mut pair = Pair::new();
         let granted = pair.b.granted(0, 64);
         let target = granted.part(0, 64);
-        // As far as the link goes; its successor knows nothing of it.
+        // A new rail in its place does not know the link.
         pair.b = Side::open(&own_rail(), &VerbsSettings::default());
         let since = Instant::now();
         for tag in 0..5 {
@@ -42,7 +42,7 @@ fn a_peer_that_is_gone_is_told_of_in_about_two_seconds_and_the_rest_is_counted()
     });
 }
 
-/// This host's link, up again at the end, with its address.
+/// The network device of this host. Dropping it sets the link up again, and restores its address.
 struct Link(Device);
 
 impl Link {
@@ -54,7 +54,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         self.set("up");
-        // The IPv6 address went with the link; where it is still there, adding it fails, which is as well.
+        // The IPv6 address was lost with the link. If it is still there, adding it fails, which
+        // does not matter.
         let address = format!("2001:db8::{}/64", self.0.address.octets()[3]);
         let _ = Command::new("ip")
             .args(["address", "add", &address, "dev", &self.0.net_device, "nodad"])
@@ -63,7 +64,7 @@ impl Drop for Link {
     }
 }
 
-/// The kernel makes the device usable a moment after it, or its link, is there.
+/// The kernel makes the device usable a moment after it, or its link, exists.
 fn wait_until_usable(device: &Device) {
     wait_for("usable device", || {
         rails_named(&device.name, &VerbsSettings::default())
@@ -103,7 +104,7 @@ fn a_port_that_goes_down_ends_every_link_over_it() {
             pair.b.rail.close_link(at_b);
         }
         pair.b.told.links_down.clear();
-        // The port is up again, and so are links over it.
+        // The port is up again, and links over it work.
         (pair.a.link, pair.b.link) = pair.link();
         pair.a.post(1, tell(5));
         assert_eq!(pair.immediate(), (pair.b.link, 5));

@@ -1,4 +1,4 @@
-//! Links: made, connected, many of them.
+//! Opening and connecting links, and many of them.
 
 use farreach::rails::verbs::{VerbsRail, VerbsSettings};
 use farreach_rail::{LinkKey, Proof, Rail, Refusal};
@@ -47,7 +47,7 @@ fn an_end_that_makes_no_sense_is_refused_and_the_right_one_connects_once() {
     });
 }
 
-/// The first completion queue is for one link only, and the next ones for two, four and eight.
+/// The first completion queue has room for one link, the next ones for two, four and eight.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn many_links_share_a_few_queues_and_each_knows_its_own() {
@@ -76,7 +76,7 @@ fn many_links_share_a_few_queues_and_each_knows_its_own() {
         let expected: Vec<u8> = (0..count).flat_map(|number| pattern(number as u8, 8)).collect();
         assert_eq!(granted.bytes(), expected);
 
-        // Every other one ends, and none of those that stay notices.
+        // Every other link ends, without an effect on the others.
         for (at_a, at_b) in links.iter().step_by(2) {
             pair.a.rail.close_link(*at_a);
             pair.b.rail.close_link(*at_b);

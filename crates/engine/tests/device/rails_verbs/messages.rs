@@ -1,4 +1,4 @@
-//! Messages, and the room for them.
+//! Messages, and the receive buffers for them.
 
 use farreach::rails::verbs::VerbsSettings;
 use farreach_memory::Buffers;
@@ -62,7 +62,7 @@ fn the_side_with_less_room_says_how_long_a_message_is() {
     });
 }
 
-/// Room is made by polling; who finds none waits for it.
+/// Polling posts receive buffers. A sender that finds none waits.
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask vm test runs it"]
 fn more_messages_and_immediates_than_there_is_room_for_arrive_in_order() {
@@ -73,7 +73,7 @@ fn more_messages_and_immediates_than_there_is_room_for_arrive_in_order() {
             let request = if number % 2 == 0 { send(slice) } else { tell(number.into()) };
             pair.a.post(number.into(), request);
         }
-        // Nobody looks at b yet.
+        // Side b does not poll yet.
         for _ in 0..1000 {
             pair.a.poll();
         }

@@ -1,6 +1,7 @@
-//! Rails over verbs on a real device: two of them in one process, each driven by hand.
+//! Rails over verbs on a real device: two of them in one process, each polled by the test.
 //!
-//! Nothing of the engine is between a test and its rails: what the contract promises is looked at as the engine would see it.
+//! No part of the engine is between a test and its rails: the contract of `Rail` is checked as the
+//! engine would see it.
 
 mod closing;
 mod costs;

@@ -1,4 +1,4 @@
-//! Which rails there are.
+//! Which rails a host has, and their names.
 
 use farreach::rails::verbs::{VerbsRail, VerbsSettings, rails, rails_named};
 use farreach_testkit::{Device, on_host_a};

@@ -1,4 +1,4 @@
-//! Two rails, a link between them, and what each was told.
+//! Two rails, a link between them, and the events that each has reported.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use farreach_rail::{Event, Key, KeyId, LinkKey, Rail, RailError, RemoteSegment, 
 use farreach_sim::request::{Refused, Request, post};
 use farreach_testkit::{Device, pattern, wait_for};
 
-/// A request that is done with.
+/// A completed request.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) tag: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Done {
     pub(crate) outcome: Result<(), RailError>,
 }
 
-/// A rail, and what it has told and nobody has looked at.
+/// A rail, and the events that it has reported and that were not taken.
 #[derive(Debug)]
 pub(crate) struct Side {
     pub(crate) rail: VerbsRail,
@@ -54,7 +54,7 @@ impl Told {
     }
 }
 
-/// Memory that peers of a rail reach.
+/// Memory that peers can access.
 pub(crate) struct Granted {
     pub(crate) memory: Arc<Exposed>,
     pub(crate) id: KeyId,
@@ -62,7 +62,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// A part of it.
+    /// Returns a part of it.
     pub(crate) fn part(&self, offset: u64, len: u64) -> RemoteSegment {
         assert!(offset + len <= self.whole.len);
         RemoteSegment { address: self.whole.address + offset, len, ..self.whole }
@@ -76,27 +76,27 @@ impl Granted {
 }
 
 impl Side {
-    /// Without a link that is of use.
+    /// Opens a rail without a link.
     pub(crate) fn open(rail: &VerbsPort, settings: &VerbsSettings) -> Self {
         let rail = VerbsRail::open(rail, settings).expect("the rail opens");
         Self { rail, link: LinkKey(0), told: Told::default() }
     }
 
-    /// A registered slice of zeroes.
+    /// Returns a registered slice of zeroes.
     pub(crate) fn blank(&mut self, len: usize) -> Slice {
         let slice = Memory::allocate(len).expect("memory");
         self.rail.register(slice.memory()).expect("it is registered");
         slice
     }
 
-    /// A registered slice with bytes in it.
+    /// Returns a registered slice with a pattern.
     pub(crate) fn filled(&mut self, seed: u8, len: usize) -> Slice {
         let mut slice = self.blank(len);
         slice.copy_from_slice(&pattern(seed, len));
         slice
     }
 
-    /// Memory that peers may do everything with.
+    /// Grants memory with all rights.
     pub(crate) fn granted(&mut self, seed: u8, len: usize) -> Granted {
         let slice = self.filled(seed, len);
         self.grant(slice, Rights::all())
@@ -113,7 +113,7 @@ impl Side {
         post(&mut self.rail, self.link, tag, request).unwrap_or_else(|refused| panic!("{refused:?}"));
     }
 
-    /// Posts what is not taken.
+    /// Posts a request that has to be refused.
     #[track_caller]
     pub(crate) fn refused<'a>(&mut self, request: Request<'a>) -> Refused<'a> {
         let in_flight = self.rail.in_flight();
@@ -147,7 +147,7 @@ pub(crate) fn own_rail() -> VerbsPort {
 }
 
 impl Pair {
-    /// Both over one device.
+    /// Opens both sides over one device.
     pub(crate) fn new() -> Self {
         Self::with(&VerbsSettings::default())
     }
@@ -159,7 +159,7 @@ impl Pair {
         pair
     }
 
-    /// One more link.
+    /// Connects one more link.
     pub(crate) fn link(&mut self) -> (LinkKey, LinkKey) {
         let (at_a, end_a) = self.a.rail.open_link().expect("a link");
         let (at_b, end_b) = self.b.rail.open_link().expect("a link");
@@ -173,7 +173,7 @@ impl Pair {
         self.b.poll();
     }
 
-    /// Drives both until there is what is waited for.
+    /// Polls both sides until `found` returns a value.
     #[track_caller]
     pub(crate) fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
         wait_for(what, || {
@@ -182,13 +182,13 @@ impl Pair {
         })
     }
 
-    /// The next request of a's that is done.
+    /// Returns the next completed request of a.
     #[track_caller]
     pub(crate) fn done(&mut self) -> Done {
         self.until("end of a request", |pair| pair.a.told.done.pop_front())
     }
 
-    /// The next request of a's, which went well.
+    /// Returns the next completed request of a, which must have succeeded.
     #[track_caller]
     pub(crate) fn well_done(&mut self) -> Done {
         let done = self.done();
@@ -196,19 +196,19 @@ impl Pair {
         done
     }
 
-    /// The next immediate at b.
+    /// Returns the next immediate at b.
     #[track_caller]
     pub(crate) fn immediate(&mut self) -> (LinkKey, u32) {
         self.until("immediate", |pair| pair.b.told.immediates.pop_front())
     }
 
-    /// The next message at b.
+    /// Returns the next message at b.
     #[track_caller]
     pub(crate) fn message(&mut self) -> (LinkKey, Vec<u8>) {
         self.until("message", |pair| pair.b.told.messages.pop_front())
     }
 
-    /// Nothing is left: neither in flight nor untold.
+    /// Checks that nothing is left: in flight, or reported and not taken.
     #[track_caller]
     pub(crate) fn finish(mut self) {
         self.poll();
@@ -224,7 +224,7 @@ pub(crate) fn write(pieces: impl Into<Buffers>, target: RemoteSegment) -> Reques
     (WorkRequest::Write { target, immediate: None }, pieces.into())
 }
 
-/// As [`write`], which the peer is told of.
+/// Like [`write`], with an immediate.
 pub(crate) fn write_and_tell(
     pieces: impl Into<Buffers>,
     target: RemoteSegment,
@@ -233,7 +233,7 @@ pub(crate) fn write_and_tell(
     (WorkRequest::Write { target, immediate: Some(immediate) }, pieces.into())
 }
 
-/// Tells the peer, and writes nothing.
+/// A notification: an immediate without data.
 pub(crate) fn tell(immediate: u32) -> Request<'static> {
     (
         WorkRequest::Write {

@@ -1,4 +1,4 @@
-//! Every request by its effect on memory.
+//! Every kind of request, by its effect on memory.
 
 use std::sync::atomic::Ordering;
 
@@ -34,7 +34,7 @@ fn a_write_lands_and_its_buffer_comes_back() {
 fn an_immediate_comes_after_the_bytes_of_all_writes_before_it() {
     on_host_a(|| {
         let mut pair = Pair::new();
-        // Of several packets each.
+        // Each write has several packets.
         let granted = pair.b.granted(0, 8 * 5000);
         for round in 0..10 {
             for page in 0..8 {
@@ -70,7 +70,7 @@ fn a_write_without_bytes_tells_the_peer_all_the_same() {
             let done = pair.well_done();
             assert_eq!((done.tag, done.buffers.count()), (immediate.into(), 0));
         }
-        // And where nobody is told, nothing happens.
+        // Without an immediate, nothing happens.
         let granted = pair.b.granted(3, 64);
         pair.a.post(
             1,
@@ -219,7 +219,7 @@ fn what_cannot_work_is_refused_whole_before_the_card_sees_it() {
             assert_eq!(pieces.count(), 1, "it is handed back whole");
         }
         assert_eq!(granted.bytes(), pattern(3, 64));
-        // The link is as good as before.
+        // The link works as before.
         let slice = pair.a.filled(4, 64);
         pair.a.post(1, write(slice, granted.part(0, 64)));
         pair.well_done();
@@ -241,7 +241,7 @@ fn a_key_gives_no_more_rights_than_it_was_made_for() {
                 (WorkRequest::Read { target: granted.part(0, 64) }, into.into()),
             ];
             let mut outcomes = Vec::new();
-            // What is not allowed ends the link: first what is.
+            // A request that is not allowed ends the link, so the allowed one goes first.
             let (first, second) = if is_write_allowed { (0, 1) } else { (1, 0) };
             let mut requests = requests.map(Some);
             for index in [first, second] {

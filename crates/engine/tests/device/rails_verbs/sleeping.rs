@@ -8,11 +8,11 @@ use farreach_testkit::on_host_a;
 
 use crate::rails_verbs::pair::{Pair, Side, send, tell};
 
-/// Whether the rail's descriptor becomes readable within a time.
+/// Returns whether the rail's descriptor becomes readable within a time.
 fn is_woken(side: &Side, within: Duration) -> bool {
     let fd = side.rail.wait_fd().expect("there is one").as_raw_fd();
     let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the descriptor is open, and the structure is valid for reading and writing.
+    // SAFETY: the descriptor is open, and the structure is valid for reads and writes.
     let count = unsafe { libc::poll(&raw mut polled, 1, within.as_millis() as i32) };
     assert!(count >= 0, "{}", std::io::Error::last_os_error());
     count == 1
@@ -21,7 +21,7 @@ fn is_woken(side: &Side, within: Duration) -> bool {
 const SOON: Duration = Duration::from_secs(10);
 const WHILE: Duration = Duration::from_millis(50);
 
-/// Polls until it may sleep.
+/// Polls until the rail may sleep.
 fn fall_asleep(side: &mut Side) {
     while !side.rail.may_sleep().expect("it may be asked") {
         side.poll();
@@ -35,7 +35,7 @@ fn a_sleeper_is_woken_by_whatever_there_is_to_poll_for() {
         let mut pair = Pair::new();
         fall_asleep(&mut pair.b);
         assert!(!is_woken(&pair.b, WHILE), "there is nothing");
-        // A message, an immediate, and the end of a request of its own.
+        // A message, an immediate, and the completion of an own request.
         let slice = pair.a.filled(1, 64);
         pair.a.post(1, send(slice));
         assert!(is_woken(&pair.b, SOON));
@@ -62,7 +62,7 @@ fn no_wake_up_is_lost_whenever_something_comes() {
         let mut pair = Pair::new();
         for number in 0..300 {
             pair.a.post(1, tell(number));
-            // Some come before it is asked, some between the asking and the sleep.
+            // Some arrive before `may_sleep`, some between it and the sleep.
             for _ in 0..number % 7 {
                 pair.a.poll();
             }

@@ -1,4 +1,5 @@
-//! Two devices, with a wire between them: in the guest where two hosts share one kernel, a process can have both.
+//! Two devices with a network between them: in the guest where two hosts share one kernel, one
+//! process can use both.
 //!
 //! Other guests leave this module out and count it as skipped (`xtask/src/vm/test.rs`).
 
@@ -11,11 +12,11 @@ use farreach_testkit::{on_host_a, pattern};
 
 use crate::rails_verbs::pair::{Pair, Side, send, write_and_tell};
 
-/// Does something on one of the two hosts.
+/// Runs `work` in the network namespace of one of the two hosts.
 fn on<T>(host: &str, work: impl FnOnce() -> T) -> T {
     let enter = |host: &str| {
         let namespace = File::open(format!("/run/netns/{host}")).expect("the guest has two hosts");
-        // SAFETY: it takes no pointer, and concerns this thread only.
+        // SAFETY: the call takes no pointer, and affects this thread only.
         let answer = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
         assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
     };

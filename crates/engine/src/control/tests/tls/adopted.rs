@@ -1,4 +1,4 @@
-//! Sessions that were begun elsewhere.
+//! Tests of adopted streams whose TLS session was begun elsewhere.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -29,7 +29,9 @@ fn a_session_that_is_not_begun_is_begun() {
     run(&mut a, &mut b, |a, b| (a.is_connected(to_b) && b.is_connected(to_a)).then_some(()));
 }
 
-/// Both have talked over it, and one has said all that an engine says first before the other has become one: it is in the session's hands.
+/// Both sides have exchanged data over the session. One side has sent its preamble and a frame
+/// before the other side has given the stream to its engine, so they are decrypted in the session
+/// already.
 #[test]
 fn what_a_session_has_decrypted_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());
@@ -59,7 +61,7 @@ fn what_a_session_has_decrypted_is_not_lost() {
     assert_eq!(side.frames(id), [&message]);
 }
 
-/// Also what the session was given, and has not looked at; and the record that is not here whole.
+/// Data that the session has read and not decrypted is kept too, and so is an incomplete record.
 #[test]
 fn what_a_session_has_read_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());
@@ -78,7 +80,7 @@ fn what_a_session_has_read_is_not_lost() {
         talking.writer().write_all(half).unwrap();
         talking.write_tls(&mut bytes).unwrap();
     }
-    // One record and some of the next.
+    // One record and a part of the next.
     let cut = bytes.len() - 10;
     assert_eq!(session.read_tls(&mut &bytes[..cut]).unwrap(), cut);
     let mut side = Side::new();
@@ -91,7 +93,7 @@ fn what_a_session_has_read_is_not_lost() {
     assert_eq!(side.frames(id), [&Frame::Ping { nonce: 1 }]);
 }
 
-/// What the caller's session has to say yet is said.
+/// Data that the caller has written to the session and that was not sent yet is sent.
 #[test]
 fn what_a_session_has_not_written_is_not_lost() {
     let ((here, there), (mut one, mut other)) = (friends(), streams());

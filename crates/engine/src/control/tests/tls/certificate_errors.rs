@@ -1,8 +1,9 @@
-//! Who is not trusted is refused, and both sides say why and what to do.
+//! A peer that is not trusted is refused, and both sides report cause and fix.
 
 use super::*;
 
-/// What the two sides say of a connection that one of them refuses: the caller, and the called.
+/// Returns the reasons that both sides report when one of them refuses the connection: first the
+/// one that connects, then the one that accepts.
 fn refused(caller: RecordLayer, called: Option<Tls>) -> (CloseReason, CloseReason) {
     let (mut there, address) = match called {
         Some(tls) => listening_over(tls),
@@ -112,7 +113,7 @@ fn a_certificate_for_another_use_is_refused() {
     says(&called, "it may not be used for this", "extended key usage");
 }
 
-/// One that speaks TLS well, and has nothing to show.
+/// A peer that uses TLS correctly and has no certificate.
 #[test]
 fn who_shows_no_certificate_is_refused() {
     let authority = Authority::new("the house");
@@ -134,7 +135,7 @@ fn who_shows_no_certificate_is_refused() {
     says(&called, "the peer shows no certificate", "give the peer's engine one");
 }
 
-/// Both are of the house, and one speaks another version inside.
+/// Both sides trust each other, and one of them sends another protocol inside TLS.
 #[test]
 fn a_stranger_that_has_a_certificate_is_refused_all_the_same() {
     let (here, there) = friends();

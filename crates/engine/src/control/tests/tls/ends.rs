@@ -1,4 +1,4 @@
-//! Each connection ends, also in the middle of a handshake, and its end is told.
+//! Each connection ends, also in the middle of a handshake, and its end is reported.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use super::*;
 #[test]
 fn the_last_words_arrive_before_the_end() {
     let ((mut caller, to), (mut called, from)) = secure_pair();
-    // What this side has not read must not take the other's last words away.
+    // Unread data on this side must not discard the peer's last frames.
     called.control.send(from, &Frame::Ping { nonce: 1 }).unwrap();
     for sequence in 0..200 {
         caller.control.send(to, &Frame::Message { sequence, bytes: vec![0; 50_000] }).unwrap();
@@ -40,7 +40,7 @@ fn a_peer_that_does_not_read_is_given_up() {
     assert!(matches!(reason, CloseReason::Unread { .. }), "{reason}");
 }
 
-/// Each who stops talking at some byte of the handshake, or says nothing at all, is given up; one that goes on is not.
+/// A peer that stops at some byte of the handshake, or sends nothing at all, is closed.
 #[test]
 fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
     let (here, there) = friends();
@@ -58,7 +58,7 @@ fn who_stops_in_the_middle_of_the_handshake_is_given_up() {
         assert!(reason.to_string().ends_with("the handshake was not done within 300ms"), "{reason}");
         assert!(called.accepted().is_none(), "it is nobody");
         assert!(called.control.connections.is_empty());
-        // It is told by the end of its connection.
+        // The peer sees the end of its connection.
         peer.set_read_timeout(Some(PATIENCE)).unwrap();
         let _ = peer.read_to_end(&mut Vec::new()).map_err(|error| {
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -72,7 +72,7 @@ fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut caller = Side::new();
     caller.control.handshake_timeouts.1 = Duration::from_millis(300);
-    // One that says nothing, and one that answers the first flight and then stops.
+    // One peer sends nothing, and one sends half of its first flight and then stops.
     for answers in [false, true] {
         let session = record_layer(here.connecting("127.0.0.1").unwrap());
         let id = caller.control.connect(listener.local_addr().unwrap(), session).unwrap();
@@ -94,7 +94,8 @@ fn a_caller_gives_up_who_stops_in_the_middle_of_the_handshake() {
     }
 }
 
-/// The handshake is done, and the peer dies in the middle of a record.
+/// The handshake is done, and the peer's connection ends in the middle of a record, or a byte of it
+/// is changed.
 #[test]
 fn a_cut_connection_is_told_and_so_is_a_changed_byte() {
     for is_changed in [false, true] {

@@ -1,4 +1,4 @@
-//! What is said arrives.
+//! Frames that are sent arrive, over TLS.
 
 use std::io::Read;
 
@@ -41,7 +41,7 @@ fn what_is_said_before_the_handshake_goes_out_after_it() {
     assert_eq!(called.frames(from), [&Frame::Ping { nonce: 1 }]);
 }
 
-/// A peer by hand, whose bytes come one at a time.
+/// A peer made of a plain socket and a session, whose bytes arrive one at a time.
 #[test]
 fn a_session_in_pieces_is_one_session() {
     let (here, there) = friends();
@@ -71,7 +71,7 @@ fn a_session_in_pieces_is_one_session() {
     assert_eq!(called.frames(from), [&message(1, 40)]);
 }
 
-/// Nobody on the way reads any of it.
+/// An observer between both sides reads nothing in plaintext.
 #[test]
 fn nothing_goes_in_the_clear() {
     let (here, there) = friends();

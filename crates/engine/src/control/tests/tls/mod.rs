@@ -1,4 +1,4 @@
-//! Over TLS, with real sockets and certificates.
+//! Tests over TLS, with real sockets and certificates.
 
 mod adopted;
 mod certificate_errors;
@@ -11,7 +11,7 @@ use super::*;
 use crate::control::Session;
 use crate::{Tls, TlsParts};
 
-/// One who shows this, and trusts whom the authority vouches for.
+/// Settings that show this certificate and trust this authority.
 fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
     Tls::from_pem(TlsParts {
         certificate: shown.certificate.as_str(),
@@ -21,7 +21,7 @@ fn tls(shown: &Certificate, trusted: &Authority) -> Tls {
     .unwrap()
 }
 
-/// Two who trust each other.
+/// The settings of two sides that trust each other.
 fn friends() -> (Tls, Tls) {
     let authority = Authority::new("the house");
     let one = tls(&authority.certify(&["127.0.0.1"]), &authority);
@@ -38,7 +38,8 @@ fn listening_over(tls: Tls) -> (Side, SocketAddr) {
     (side, address)
 }
 
-/// Two sides over TLS, connected: the caller and its connection, the called and its.
+/// Two connected sides over TLS: the one that connects and its connection, the one that accepts and
+/// its connection.
 fn secure_pair() -> ((Side, ConnectionId), (Side, ConnectionId)) {
     let (here, there) = friends();
     let ((mut called, address), mut caller) = (listening_over(there), Side::new());
@@ -56,7 +57,7 @@ impl Side {
         })
     }
 
-    /// How the only connection that has ended did.
+    /// Returns the reason of the first connection that has ended.
     fn any_closed(&self) -> Option<CloseReason> {
         self.events.iter().find_map(|event| match event {
             ControlEvent::Closed(_, reason) => Some(reason.clone()),
