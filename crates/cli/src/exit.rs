@@ -82,7 +82,7 @@ impl Failure {
         }
     }
 
-    /// Converts any error. Errors of the libraries know their cause and fix.
+    /// Converts any error. Errors of the libraries include their cause and fix.
     pub(crate) fn of(error: &anyhow::Error) -> Self {
         if let Some(failure) = error.downcast_ref::<Self>() {
             return failure.clone();

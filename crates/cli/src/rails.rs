@@ -93,7 +93,7 @@ pub(crate) struct Wish {
     pub(crate) cards: bool,
     /// Providers of libfabric.
     pub(crate) providers: Vec<String>,
-    /// The marks of packets, and the CPUs of both sides.
+    /// How packets are marked, and the CPUs of both sides.
     #[serde(default)]
     pub(crate) tuning: Tuning,
 }
@@ -218,8 +218,8 @@ pub(crate) fn verbs_rails() -> Vec<Found> {
 
 /// Returns whether an endpoint of this offer has the atomic operations that `bench` and `chip` use.
 ///
-/// The offer alone does not tell: `net` of libfabric 1.17 has the capability, but no operation. So
-/// an endpoint is opened and queried.
+/// The offer alone is not reliable: `net` of libfabric 1.17 has the capability, but no operation.
+/// So an endpoint is opened and queried.
 fn has_atomics(info: &Info) -> bool {
     if !info.capabilities().contains(Capabilities::ATOMIC) {
         return false;

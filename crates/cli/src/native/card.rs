@@ -19,7 +19,7 @@ pub(crate) struct Cards {
     rails: Vec<Rail>,
     /// The requested GID.
     gid_index: Option<u32>,
-    /// The marks of packets.
+    /// How packets are marked.
     tuning: Tuning,
 }
 

@@ -75,7 +75,7 @@ impl NativeOperation {
     }
 
     /// Checks that a card reports the operation. The driver decides: the library creates queue
-    /// pairs even for operations that the kernel does not know.
+    /// pairs even for operations that the kernel does not support.
     pub(super) fn check(self, card: &Card) -> Result<(), Failure> {
         if card.attributes.capabilities.contains(self.capability()) {
             return Ok(());

@@ -35,7 +35,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Channel {
     pub(crate) peer: Peer,
-    /// An agent stops when it is told to end. A client reports its results first.
+    /// An agent stops when it is interrupted. A client reports its results first.
     is_agent: bool,
 }
 
@@ -119,7 +119,7 @@ impl Channel {
     }
 
     /// Receives a value without a timeout. Ends when the other side is lost, or when this process
-    /// is told to end.
+    /// is interrupted.
     pub(crate) fn recv_at_last<T: DeserializeOwned>(&self) -> Result<T> {
         loop {
             if let Some(message) = self.recv_for(interrupt::GLANCE)? {
@@ -158,7 +158,7 @@ impl Channel {
         }
     }
 
-    /// Returns an error if this is an agent that was told to end.
+    /// Returns an error if this is an agent that was interrupted.
     pub(crate) fn check_end(&self) -> Result<()> {
         if interrupt::is_asked() && self.is_agent { Err(stopped().into()) } else { Ok(()) }
     }

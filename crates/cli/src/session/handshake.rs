@@ -166,7 +166,7 @@ impl Line {
     }
 }
 
-/// A connection with a read timeout. A read also fails when this process is told to end.
+/// A connection with a read timeout. A read also fails when this process is interrupted.
 #[derive(Debug)]
 struct Patient {
     /// Its own read timeout is `GLANCE`.
@@ -213,7 +213,7 @@ impl Write for Patient {
     }
 }
 
-/// The error of a read when this process is told to end.
+/// The error of a read when this process is interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("told to end")]
 struct ToldToEnd;

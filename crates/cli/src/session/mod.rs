@@ -92,7 +92,7 @@ impl EngineRules {
 }
 
 /// The time of silence after which a peer is lost. Hosts under measurement are busy: if many
-/// processes want a core each, one was seen to wait for four seconds.
+/// processes need a core each, one was seen to wait for four seconds.
 const SILENCE: Duration = Duration::from_secs(6);
 const HEARTBEAT: Duration = Duration::from_millis(500);
 

@@ -104,7 +104,7 @@ fn counters_of(pack: &Pack, port: &Port, growth: &BTreeMap<String, u64>) -> Find
             Err(missing @ Missing::Unreadable(_)) => Some(missing.reason(path)),
             _ => None,
         });
-    // Nothing can be said about the growth of a counter that was not read.
+    // The growth of a counter that was not read is unknown.
     errors.retain(|(path, _)| pack.number(path).is_ok());
     if errors.is_empty() {
         return Finding::unknown(unread.unwrap_or_else(|| "the port has no counters of errors".to_owned()));

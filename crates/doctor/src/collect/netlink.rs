@@ -22,7 +22,7 @@ const PART_MAX: usize = 64 * 1024;
 /// More answers than any requested list has.
 const ANSWERS_MAX: usize = 65_536;
 
-/// The netlink families. `NETLINK_ROUTE` is 0, for which rustix has no name.
+/// The netlink families. `NETLINK_ROUTE` is 0, which rustix represents as `None`.
 pub(super) const ROUTE: Option<Protocol> = None;
 pub(super) const RDMA: Option<Protocol> = Some(netlink::RDMA);
 pub(super) const NETFILTER: Option<Protocol> = Some(netlink::NETFILTER);

@@ -51,8 +51,8 @@ fn measure(channel: &Channel) -> Result<u64> {
     }
 }
 
-/// Receives without a timeout, until the client is lost or this agent is told to end: one-sided
-/// operations cause no messages, and a repetition takes as long as the user wants.
+/// Receives without a timeout, until the client is lost or this agent is interrupted: one-sided
+/// operations cause no messages, and the user chooses the length of a repetition.
 fn recv(channel: &Channel) -> Result<Received<Order>> {
     loop {
         match channel.recv_either(GLANCE) {

@@ -135,8 +135,8 @@ fn repetition(
     let operations = run(lanes, time)?;
     let mut cpu_peer = Duration::ZERO;
     let mut messages = 0;
-    // All agents are told before the first answer is waited for, because the wait counts as time of
-    // the measurement.
+    // All agents get the message before the first answer is waited for, because the wait counts as
+    // time of the measurement.
     session.channels.iter().try_for_each(|channel| channel.send(Order::End))?;
     for channel in &session.channels {
         let answer: Answer = channel.recv()?;

@@ -177,7 +177,7 @@ enum Order {
     Step(Step),
     Begin,
     End,
-    /// Has the number of operations posted.
+    /// The step is done, with this many operations posted.
     StepDone(u64),
     Done,
 }

@@ -114,7 +114,7 @@ struct End {
 /// The part of the memory that is sent as a message.
 const MESSAGE_BYTES: usize = 4096;
 
-/// Room for a lock, a counter and a message.
+/// Large enough for the message, and for the lock and the counter.
 const SIZE_MIN: usize = MESSAGE_BYTES;
 const SIZE_MAX: usize = 1 << 30;
 

@@ -101,8 +101,8 @@ impl Task {
     }
 }
 
-/// The limits of one transfer. A receiver that hears nothing polls rarely if it has nothing to
-/// sleep on, so transfers are short enough to report every few hundred pages.
+/// The limits of one transfer. An idle receiver without an event to sleep on polls rarely, so
+/// transfers are short enough to notify it every few hundred pages.
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_PAGES: u64 = 256;
 

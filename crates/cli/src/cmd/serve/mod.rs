@@ -64,7 +64,7 @@ It takes no parameters of a test: the client sends them. Ctrl-C or SIGTERM ends
 it.
 Exit code: 0 when it was told to end; 3 if there is no rail to offer.";
 
-/// Serves until it is told to end.
+/// Serves until a signal ends the process, or with `--once` until its client is served.
 pub(crate) fn run(args: &ServeArgs) -> Result<Exit> {
     interrupt::watch().context("cannot watch for signals")?;
     // Errors are reported now, not to the first client. Rails come last, because enumerating them
