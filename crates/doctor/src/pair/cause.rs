@@ -7,7 +7,7 @@ use super::readings::{Arrived, CardEnd, CardsTried, Cell, GidReading, Obstacle, 
 use super::suspects::with_suspects;
 use crate::finding::Finding;
 
-/// The link layers differ, so nothing can connect the two.
+/// Detects link layers that differ, so that nothing can connect the two.
 pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let (here, there) = (&tried.local.link_layer, &tried.remote.link_layer);
     if here == there {
@@ -23,7 +23,7 @@ pub(super) fn of_the_wire(cell: &Cell, tried: &CardsTried, names: &Names<'_>) ->
     Some(Judged::fails(&format!("{here} here, {there} there"), finding).of_unlike_wires())
 }
 
-/// The kernel of one side has no route to the other's address.
+/// Detects that the kernel of one side has no route to the other's address.
 pub(super) fn of_the_way(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let here = [tried.connected_here.trouble(), tried.there.trouble.as_ref()];
     let there = [tried.connected_there.trouble(), tried.back.trouble.as_ref()];
@@ -84,7 +84,7 @@ fn gid_families(tried: &CardsTried, names: &Names<'_>) -> Judged {
     Judged::fails("GIDs of two families", finding)
 }
 
-/// Short messages arrive, but full packets do not.
+/// Detects that short messages arrive, but full packets do not.
 pub(super) fn of_packet_size(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let is_lost = |tried: &Tried| {
         matches!(tried.trouble().map(|it| it.obstacle), Some(Obstacle::Unanswered | Obstacle::Silent))
@@ -132,7 +132,7 @@ fn net_mtu(packet_bytes: u32) -> Option<u32> {
     }
 }
 
-/// Some datagrams are lost.
+/// Detects the loss of some datagrams.
 pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let all = tried.datagrams;
     let lost = |arrived: &Arrived| arrived.count.map_or(0, |count| all - count.min(all));
@@ -157,7 +157,7 @@ pub(super) fn of_loss(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     Some(Judged::warns("works, with loss".to_owned(), finding))
 }
 
-/// The ports have different MTUs.
+/// Detects ports with different MTUs.
 pub(super) fn of_unlike_ports(cell: &Cell, tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     let (here, there) = (tried.local.mtu_bytes, tried.remote.mtu_bytes);
     if here == there {

@@ -214,12 +214,12 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// This many arrived.
+    /// Creates the result that this many arrived.
     pub fn counted(count: u32) -> Self {
         Self { count: Some(count), trouble: None }
     }
 
-    /// None could be sent.
+    /// Creates the result that none could be sent.
     pub fn unsent(trouble: Trouble) -> Self {
         Self { count: None, trouble: Some(trouble) }
     }

@@ -7,7 +7,7 @@ use super::readings::{CardEnd, CardsTried, Tried};
 use super::suspects::{is_filtered, with_suspects};
 use crate::finding::Finding;
 
-/// Packets of one direction, or of both, are dropped.
+/// Detects that packets of one direction, or of both, are dropped.
 pub(super) fn of_silence(tried: &CardsTried, names: &Names<'_>) -> Option<Judged> {
     // An acknowledged write proves both directions. Datagrams of a card may fail where its
     // connections work.
